@@ -1,0 +1,127 @@
+"""Ids and value types that every layer shares: immutable, without behaviour, without I/O."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+NO_TIMESTAMP = -1
+"""A record or batch without a timestamp, as the protocol writes it."""
+
+NO_OFFSET = -1
+"""An offset that is not known, as the protocol writes it."""
+
+NO_PRODUCER_ID = -1
+"""A batch that was not written by an idempotent producer (KIP-98)."""
+
+NO_LEADER_EPOCH = -1
+"""A leader epoch that is not known (KIP-101)."""
+
+Header = tuple[str, bytes | None]
+"""A record header (KIP-82): a name that may repeat within a record, and a value that may be null."""
+
+Headers = Sequence[Header]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic: the unit of order, of storage and of parallelism (paper, 3.1 and 3.2).
+
+    >>> str(TopicPartition("clicks", 3))
+    'clicks-3'
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TimestampType(enum.IntEnum):
+    """What a record's timestamp means (KIP-32)."""
+
+    CREATE_TIME = 0
+    """Set by the producer."""
+    LOG_APPEND_TIME = 1
+    """Set by the broker when it appended the batch."""
+
+
+class IsolationLevel(enum.IntEnum):
+    """Which records a reader is shown (KIP-98)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Acks(enum.IntEnum):
+    """When a produce request counts as done (paper 5: no acknowledgement; article: leader, all replicas)."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = -1
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: the next one to read, and a string that the committer may keep with it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The answer to a search by time: the first offset whose timestamp is at least the one asked for."""
+
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where an acknowledged record is. Offset and timestamp are -1 where acks=0 leaves them unknown."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker's address."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (broker {self.id})"
+
+
+class HasFileno(Protocol):
+    """An open file; holding a reference keeps it open."""
+
+    def fileno(self) -> int: ...
+
+
+class FileRegion:
+    """Bytes `position` to `position + length` of an open file, to be sent without being read.
+
+    Storage hands these out and the listener passes them to sendfile. The region keeps its file open, so a
+    segment that retention unlinks meanwhile can still be sent.
+    """
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: HasFileno, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"FileRegion(position={self.position}, length={self.length})"
