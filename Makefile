@@ -1,0 +1,43 @@
+# The one entry: `make help` lists what there is. Every target sets up what it needs first (tools/setup.sh).
+
+PYTHON := .venv/bin/python
+CODE := src tests demo
+
+# With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it.
+ifeq ($(origin LOG),command line)
+DEMO_ARGUMENTS := "$$LOG"
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt clean setup-demo setup-dev
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a text log of yours
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
+
+test: setup-dev ## run all tests
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m pytest
+
+check: setup-dev ## ruff, mypy, import-linter and the tidy test
+	.venv/bin/ruff check $(CODE)
+	.venv/bin/ruff format --check $(CODE)
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+	$(PYTHON) -m pytest -q tests/tidy
+
+fmt: setup-dev ## format the code, and mend what ruff can mend
+	.venv/bin/ruff check --fix $(CODE)
+	.venv/bin/ruff format $(CODE)
+
+clean: ## remove what make made: the virtual environment, caches, and the demo's data
+	rm -rf .venv .barnabas .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist spark-warehouse metastore_db src/barnabas.egg-info
+	find src tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup-demo:
+	@tools/setup.sh demo
+
+setup-dev:
+	@tools/setup.sh dev

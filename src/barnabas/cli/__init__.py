@@ -1,0 +1,1 @@
+"""The command `barnabas`: one file per subcommand, imported only when it runs."""

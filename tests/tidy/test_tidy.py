@@ -1,0 +1,213 @@
+"""The house rules that no linter knows. Each test names all offenders at once, with file and line."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+WALL_TIME = {
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("time", "sleep"),
+}
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def place(path: Path, node: ast.AST | int) -> str:
+    line = node if isinstance(node, int) else getattr(node, "lineno", 1)
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def is_public_module(path: Path) -> bool:
+    """Whether a user may import it: no part of its dotted name begins with an underscore."""
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return all(not part.startswith("_") or part == "__init__" for part in parts)
+
+
+def public_definitions(path: Path) -> Iterator[tuple[str, Definition]]:
+    """Yield the public classes and functions of a module, and the public methods of its public classes."""
+    for node in tree_of(path).body:
+        if isinstance(node, Definition) and not node.name.startswith("_"):
+            yield node.name, node
+
+
+def exported_names() -> set[str]:
+    """What `barnabas` itself offers: the names in the `__all__` of the package."""
+    names: set[str] = set()
+    for node in ast.walk(tree_of(ROOT / "src/barnabas/__init__.py")):
+        if isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in node.targets):
+            names |= {leaf.value for leaf in ast.walk(node.value) if isinstance(leaf, ast.Constant)}
+    return names
+
+
+def test_files_are_short() -> None:
+    long = {
+        place(path, 1): count
+        for path in python_files("src", "tests", "demo")
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
+    }
+    assert not long, f"files over {FILE_LINES_MAX} lines; split them by what they hold: {long}"
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{place(path, node)} {node.name}: {count} lines"
+        for path in python_files("src", "tests", "demo")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, Function)
+        and (count := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    assert not long, f"functions over {FUNCTION_LINES_MAX} lines: {long}"
+
+
+def test_nothing_is_marked_unfinished() -> None:
+    files = [*python_files("src", "tests", "demo"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    marks = [
+        place(path, number)
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if UNFINISHED.search(line)
+    ]
+    assert not marks, f"finish it, or file an issue: {marks}"
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        place(path, 1)
+        for path in python_files("src", "tests", "demo")
+        if not ast.get_docstring(tree_of(path))
+    ]
+    assert not silent, f"modules without a docstring: {silent}"
+
+
+def test_public_classes_and_functions_say_what_they_do() -> None:
+    silent = [
+        f"{place(path, node)} {name}"
+        for path in python_files("src")
+        if is_public_module(path)
+        for name, node in public_definitions(path)
+        if not ast.get_docstring(node)
+    ]
+    assert not silent, f"without a docstring: {silent}"
+
+
+def test_public_methods_of_what_the_package_exports_say_what_they_do() -> None:
+    exported = exported_names()
+    silent = [
+        f"{place(path, method)} {name}.{method.name}"
+        for path in python_files("src")
+        for name, node in public_definitions(path)
+        if name in exported and isinstance(node, ast.ClassDef)
+        for method in node.body
+        if isinstance(method, Function) and not method.name.startswith("_") and not ast.get_docstring(method)
+    ]
+    assert not silent, f"without a docstring: {silent}"
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    vague = [place(path, 1) for path in python_files("src", "tests", "demo") if path.stem in VAGUE_NAMES]
+    assert not vague, f"name the file after what it holds: {vague}"
+
+
+def test_no_error_is_swallowed_unseen() -> None:
+    swallowed = [
+        place(path, node)
+        for path in python_files("src", "tests", "demo")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ExceptHandler)
+        and len(node.body) == 1
+        and isinstance(node.body[0], ast.Pass | ast.Continue)
+        and (node.type is None or getattr(node.type, "id", "") in {"Exception", "BaseException"})
+    ]
+    assert not swallowed, f"`except: pass` hides bugs; name the error and why it does not matter: {swallowed}"
+
+
+def test_only_the_clock_asks_what_time_it_is() -> None:
+    calls = [
+        f"{place(path, node)} {node.value.id}.{node.attr}"
+        for path in python_files("src", "demo")
+        if path != ROOT / "src/barnabas/clock.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id, node.attr) in WALL_TIME
+    ]
+    assert not calls, f"take a Clock as an argument instead: {calls}"
+
+
+def test_tests_wait_for_conditions_and_not_for_time() -> None:
+    """The one place for a sleep is the loop of a `wait_...` function that looks for its condition."""
+    waiting = {
+        id(node)
+        for path in python_files("tests")
+        for function in ast.walk(tree_of(path))
+        if isinstance(function, Function) and function.name.lstrip("_").startswith("wait_")
+        for node in ast.walk(function)
+    }
+    sleeps = [
+        place(path, node)
+        for path in python_files("tests")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute)
+        and (getattr(node.value, "id", ""), node.attr) == ("time", "sleep")
+        and id(node) not in waiting
+    ]
+    assert not sleeps, f"wait for the condition, or move a ManualClock: {sleeps}"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    link = re.compile(r"\[[^\]]*\]\(([^)\s#]+)[^)]*\)")
+    broken = [
+        f"{place(page, number)} {target}"
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        for target in link.findall(line)
+        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
+    ]
+    assert not broken, f"links to files that are not there: {broken}"
+
+
+def test_files_named_in_the_documents_exist() -> None:
+    named = re.compile(r"`((?:src/barnabas|tests|demo|tools|docs|bench)/[\w./-]+\.(?:py|sh|md|pyx))`")
+    missing = [
+        f"{place(page, number)} {target}"
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        for target in named.findall(line)
+        if not (ROOT / target).exists()
+    ]
+    assert not missing, f"documents name files that are not there: {missing}"
+
+
+def test_no_file_holds_a_path_of_one_machine() -> None:
+    paths = re.compile(r"(?<![\w./])/(?:home|root|Users|work)/\w+")
+    found = [
+        place(path, number)
+        for path in [*python_files("src", "tests", "demo"), *(ROOT / "tools").iterdir(), ROOT / "Makefile"]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if paths.search(line)
+    ]
+    assert not found, f"a path that exists on one machine only: {found}"
