@@ -1,0 +1,88 @@
+"""Messages to bytes and back.
+
+>>> from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+>>> data = encode_bytes(HeartbeatRequest(group_id="ctr", generation_id=3, member_id="m"), 0)
+>>> data
+b'\\x00\\x03ctr\\x00\\x00\\x00\\x03\\x00\\x01m'
+>>> decode(HeartbeatRequest, data, 0).generation_id
+3
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sized
+from typing import Any, TypeVar, cast
+
+from barnabas.errors import MalformedMessageError, UnsupportedVersionError
+from barnabas.protocol.compiler import decoder, encoder
+from barnabas.protocol.declare import message_of
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+Chunk = Buffer | Sized
+"""A piece of an encoded message: bytes, or record bytes that stay where they are (a `FileRegion`)."""
+
+
+def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[Chunk]:
+    """Encode `message` in `version`, behind `prefix`.
+
+    Record bytes are not copied: they stand as chunks of their own between the others.
+
+    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :raises MalformedMessageError: a value does not fit its field.
+    """
+    cls: type = type(message)
+    out = bytearray(prefix)
+    splices: list[tuple[int, Chunk]] = []
+    encode_one = encoder(cls, version, _check_version(cls, version))
+    try:
+        encode_one(message, out, splices)
+    except struct.error as error:
+        raise MalformedMessageError(f"a value of {cls.__name__} version {version} does not fit: {error}") from None
+    if not splices:
+        return [out]
+    chunks: list[Chunk] = []
+    done = 0
+    for position, records in splices:
+        chunks += [out[done:position], records]
+        done = position
+    if done < len(out):
+        chunks.append(out[done:])
+    return chunks
+
+
+def encode_bytes(message: object, version: int) -> bytes:
+    """Encode `message` in `version` into one piece; record bytes must be in memory for that.
+
+    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :raises MalformedMessageError: a value does not fit its field.
+    """
+    return b"".join(cast(list[Buffer], encode(message, version)))
+
+
+def decode(cls: type[T], buffer: Buffer, version: int, position: int = 0) -> T:
+    """Decode the message of class `cls` that fills `buffer` from `position` to its end.
+
+    :raises UnsupportedVersionError: the class has no such version.
+    :raises MalformedMessageError: the bytes are not such a message, or others follow it.
+    """
+    declared: type = cls
+    decode_one = decoder(declared, version, _check_version(cls, version))
+    end = len(buffer)
+    try:
+        message, position = decode_one(buffer, position, end)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedMessageError(f"not a {cls.__name__} of version {version}: {error}") from None
+    if position != end:
+        raise MalformedMessageError(f"{end - position} bytes left over after a {cls.__name__} v{version}")
+    return cast(T, message)
+
+
+def _check_version(cls: type, version: int) -> bool:
+    """Return whether `version` is flexible."""
+    spec = message_of(cls)
+    if version not in spec.versions:
+        known = f"{spec.versions.start} to {spec.versions.stop - 1}"
+        raise UnsupportedVersionError(f"{cls.__name__} has the versions {known}, not {version}")
+    return spec.flexible(version)

@@ -1,0 +1,295 @@
+"""Compiles a declared message, for one version, into an encoder and a decoder.
+
+The source of two functions is written and executed, once for each class and version that is used: a request then
+costs no look at its declaration. Neighbouring fields of fixed size become one `struct.Struct`. The functions are:
+
+    decode(buf, pos, end) -> (message, position after it)
+    encode(m, out, splices)
+
+`buf` is a contiguous buffer of bytes and `end` the position up to which it may be read. Every length and count is
+checked against what is left before anything is allocated for it. `splices` receives the record bytes, which are
+not copied into `out`, as pairs (position in `out` before which they belong, record bytes).
+
+What a decoder may raise on damaged input besides MalformedMessageError (struct.error, IndexError, a Unicode
+error) is turned into it by `barnabas.protocol.codec`.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any, NoReturn
+
+from barnabas.errors import MalformedMessageError, UnsupportedVersionError
+from barnabas.protocol.declare import FieldSpec, fields_of
+from barnabas.protocol.types import Array, Blob, Fixed, Nested, Nullable, RecordBytes, Text, WireType
+from barnabas.protocol.varint import read_uvarint, write_uvarint
+
+Decoder = Callable[[Any, int, int], tuple[Any, int]]
+Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
+
+
+@functools.cache
+def decoder(cls: type, version: int, flexible: bool) -> Decoder:
+    """Return the decoder of `cls` for `version`."""
+    return _DecoderSource(cls, version, flexible).compile()
+
+
+@functools.cache
+def encoder(cls: type, version: int, flexible: bool) -> Encoder:
+    """Return the encoder of `cls` for `version`."""
+    return _EncoderSource(cls, version, flexible).compile()
+
+
+def _overrun(what: str, size: int, left: int) -> NoReturn:
+    raise MalformedMessageError(f"{what} claims {size} bytes or items, but only {left} bytes are left")
+
+
+def _null(what: str) -> NoReturn:
+    raise MalformedMessageError(f"{what} is null, which this version does not allow")
+
+
+def _unsupported(what: str, version: int, value: object) -> NoReturn:
+    raise UnsupportedVersionError(f"{what} cannot be sent in version {version} (it has the value {value!r})")
+
+
+class _Source:
+    """Lines of a function, and the names that they use."""
+
+    def __init__(self, cls: type, version: int, flexible: bool) -> None:
+        self.cls, self.version, self.flexible = cls, version, flexible
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[str, Any] = {
+            "read_uvarint": read_uvarint,
+            "write_uvarint": write_uvarint,
+            "overrun": _overrun,
+            "null": _null,
+            "unsupported": _unsupported,
+            "unpack_from": struct.unpack_from,
+            "pack": struct.pack,
+        }
+        specs = fields_of(cls)
+        self.specs = specs
+        self.in_order = [s for s in specs if s.present(version) and (s.tag is None or not flexible)]
+        self.tagged = [s for s in specs if s.present(version) and s.tag is not None and flexible]
+        self.absent = [s for s in specs if not s.present(version)]
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    def name(self, value: Any) -> str:
+        """Make `value` reachable from the function and return its name there."""
+        name = f"k{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def what(self, spec: FieldSpec) -> str:
+        return repr(f"{self.cls.__name__}.{spec.name}")
+
+    def runs(self) -> list[list[FieldSpec]]:
+        """Group neighbouring fields of fixed size; every other field stands alone."""
+        keyed = [(0 if isinstance(s.kind, Fixed) else i, s) for i, s in enumerate(self.in_order, start=1)]
+        return [[s for _, s in run] for _, run in groupby(keyed, key=lambda pair: pair[0])]
+
+    def may_be_null(self, kind: WireType) -> bool:
+        return isinstance(kind, Nullable) and self.version >= kind.since
+
+    def compile_as(self, name: str, head: str) -> Any:
+        source = "\n".join([head, *self.lines])
+        place = f"<{name} of {self.cls.__name__} version {self.version}>"
+        exec(compile(source, place, "exec"), self.names)
+        return self.names[name]
+
+
+class _DecoderSource(_Source):
+    def compile(self) -> Decoder:
+        for spec in (*self.absent, *self.tagged):
+            self.add(f"f_{spec.name} = {self.default(spec)}")
+        for run in self.runs():
+            if isinstance(run[0].kind, Fixed):
+                self.fixed(run)
+            else:
+                self.value(run[0].kind, f"f_{run[0].name}", self.what(run[0]))
+        if self.flexible:
+            self.tags()
+        arguments = ", ".join(f"{s.name}=f_{s.name}" for s in self.specs)
+        self.add(f"return {self.name(self.cls)}({arguments}), pos")
+        function: Decoder = self.compile_as("decode", "def decode(buf, pos, end):")
+        return function
+
+    def default(self, spec: FieldSpec) -> str:
+        if spec.default_factory:
+            return f"{self.name(spec.default_factory)}()"
+        return self.name(spec.default)
+
+    def fixed(self, run: list[FieldSpec]) -> None:
+        codes = struct.Struct(">" + "".join(s.kind.code for s in run if isinstance(s.kind, Fixed)))
+        targets = "".join(f"f_{s.name}, " for s in run)
+        self.add(f"{targets}= {self.name(codes.unpack_from)}(buf, pos)", f"pos += {codes.size}")
+
+    def value(self, kind: WireType, target: str, what: str) -> None:
+        """Add the lines that read a value of `kind` into `target`."""
+        inner = kind.inner if isinstance(kind, Nullable) else kind
+        if isinstance(inner, Nested):
+            function = self.name(decoder(inner.struct, self.version, self.flexible))
+            self.add(f"{target}, pos = {function}(buf, pos, end)")
+        elif isinstance(inner, Fixed):
+            code = struct.Struct(">" + inner.code)
+            self.add(f"{target}, = {self.name(code.unpack_from)}(buf, pos)", f"pos += {code.size}")
+        else:
+            self.length(inner)
+            refuse = f"{target} = None" if self.may_be_null(kind) else f"null({what})"
+            self.add("if n < 0:", f"    {refuse}")
+            self.add(f"elif n > end - pos: overrun({what}, n, end - pos)", "else:")
+            self.depth += 1
+            self.body(inner, target, what)
+            self.depth -= 1
+
+    def length(self, inner: WireType) -> None:
+        if self.flexible:
+            self.add("n = buf[pos] - 1", "pos += 1", "if n > 126:")
+            self.add("    n, pos = read_uvarint(buf, pos - 1)", "    n -= 1")
+        else:
+            code, size = (">h", 2) if isinstance(inner, Text) else (">i", 4)
+            self.add(f"n, = {self.name(struct.Struct(code).unpack_from)}(buf, pos)", f"pos += {size}")
+
+    def body(self, inner: WireType, target: str, what: str) -> None:
+        if isinstance(inner, Array):
+            self.items(inner, target, what)
+            return
+        if isinstance(inner, Text):
+            self.add(f"{target} = str(buf[pos:pos + n], 'utf-8')")
+        elif isinstance(inner, Blob):
+            self.add(f"{target} = bytes(buf[pos:pos + n])")
+        else:
+            self.add(f"{target} = memoryview(buf)[pos:pos + n]")
+        self.add("pos += n")
+
+    def items(self, inner: Array, target: str, what: str) -> None:
+        element = inner.element
+        if isinstance(element, Fixed):
+            size = struct.calcsize(">" + element.code)
+            self.add(f"if n * {size} > end - pos: overrun({what}, n * {size}, end - pos)")
+            self.add(f"{target} = list(unpack_from(f'>{{n}}{element.code}', buf, pos))", f"pos += n * {size}")
+            return
+        self.add(f"{target} = []", "for _ in range(n):")
+        self.depth += 1
+        if isinstance(element, WireType):
+            self.value(element, "item", what)
+        else:
+            self.add(f"item, pos = {self.name(decoder(element, self.version, self.flexible))}(buf, pos, end)")
+        self.add(f"{target}.append(item)")
+        self.depth -= 1
+
+    def tags(self) -> None:
+        """Read the tagged fields: known ones by their tag, others are skipped, as KIP-482 asks."""
+        self.add("tags, pos = read_uvarint(buf, pos)", "for _ in range(tags):")
+        self.depth += 1
+        self.add("tag, pos = read_uvarint(buf, pos)", "size, pos = read_uvarint(buf, pos)")
+        self.add("if size > end - pos: overrun('a tagged field', size, end - pos)", "after = pos + size")
+        for spec in self.tagged:
+            self.add(f"if tag == {spec.tag}:")
+            self.depth += 1
+            self.value(spec.kind, f"f_{spec.name}", self.what(spec))
+            self.add(f"if pos != after: overrun({self.what(spec)}, size, after - pos)")
+            self.depth -= 1
+        self.add("pos = after")
+        self.depth -= 1
+
+
+class _EncoderSource(_Source):
+    def compile(self) -> Encoder:
+        for spec in self.absent:
+            if not spec.ignorable:
+                default = self.name(spec.default_value())
+                refuse = f"unsupported({self.what(spec)}, {self.version}, m.{spec.name})"
+                self.add(f"if m.{spec.name} != {default}: {refuse}")
+        for run in self.runs():
+            if isinstance(run[0].kind, Fixed):
+                self.fixed(run)
+            else:
+                self.value(run[0].kind, f"m.{run[0].name}", self.what(run[0]), "out")
+        if self.flexible:
+            self.tags()
+        self.add("return")
+        function: Encoder = self.compile_as("encode", "def encode(m, out, splices):")
+        return function
+
+    def fixed(self, run: list[FieldSpec]) -> None:
+        codes = struct.Struct(">" + "".join(s.kind.code for s in run if isinstance(s.kind, Fixed)))
+        values = ", ".join(f"m.{s.name}" for s in run)
+        self.add(f"out += {self.name(codes.pack)}({values})")
+
+    def value(self, kind: WireType, expression: str, what: str, out: str) -> None:
+        """Add the lines that append the value of `expression` to the buffer named `out`."""
+        inner = kind.inner if isinstance(kind, Nullable) else kind
+        if isinstance(inner, Nested):
+            function = self.name(encoder(inner.struct, self.version, self.flexible))
+            self.add(f"{function}({expression}, {out}, splices)")
+        elif isinstance(inner, Fixed):
+            self.add(f"{out} += {self.name(struct.Struct('>' + inner.code).pack)}({expression})")
+        else:
+            variable = "v" if expression.startswith("m.") else "w"
+            self.add(f"{variable} = {expression}", f"if {variable} is None:")
+            self.depth += 1
+            if self.may_be_null(kind):
+                self.length(inner, "-1", out)
+            else:
+                self.add(f"null({what})")
+            self.depth -= 1
+            self.add("else:")
+            self.depth += 1
+            self.body(inner, variable, what, out)
+            self.depth -= 1
+
+    def length(self, inner: WireType, expression: str, out: str) -> None:
+        if self.flexible:
+            self.add(f"write_uvarint({out}, {expression} + 1)")
+        else:
+            code = ">h" if isinstance(inner, Text) else ">i"
+            self.add(f"{out} += {self.name(struct.Struct(code).pack)}({expression})")
+
+    def body(self, inner: WireType, variable: str, what: str, out: str) -> None:
+        if isinstance(inner, Text):
+            self.add(f"data = {variable}.encode()")
+            self.length(inner, "len(data)", out)
+            self.add(f"{out} += data")
+            return
+        self.length(inner, f"len({variable})", out)
+        if isinstance(inner, Array):
+            self.items(inner, variable, what, out)
+        elif isinstance(inner, RecordBytes):
+            self.add(f"splices.append((len({out}), {variable}))")
+        else:
+            self.add(f"{out} += {variable}")
+
+    def items(self, inner: Array, variable: str, what: str, out: str) -> None:
+        element = inner.element
+        if isinstance(element, Fixed):
+            self.add(f"{out} += pack(f'>{{len({variable})}}{element.code}', *{variable})")
+            return
+        self.add(f"for item in {variable}:")
+        self.depth += 1
+        if isinstance(element, WireType):
+            self.value(element, "item", what, out)
+        else:
+            self.add(f"{self.name(encoder(element, self.version, self.flexible))}(item, {out}, splices)")
+        self.depth -= 1
+
+    def tags(self) -> None:
+        if not self.tagged:
+            self.add("out.append(0)")
+            return
+        self.add("tags = []")
+        for spec in sorted(self.tagged, key=lambda s: s.tag or 0):
+            self.add(f"if m.{spec.name} != {self.name(spec.default_value())}:")
+            self.depth += 1
+            self.add("tagged = bytearray()")
+            self.value(spec.kind, f"m.{spec.name}", self.what(spec), "tagged")
+            self.add(f"tags.append(({spec.tag}, tagged))")
+            self.depth -= 1
+        self.add("write_uvarint(out, len(tags))", "for tag, tagged in tags:")
+        self.add("    write_uvarint(out, tag)", "    write_uvarint(out, len(tagged))", "    out += tagged")

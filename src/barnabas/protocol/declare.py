@@ -1,0 +1,165 @@
+"""How messages are declared: a class for all versions of a message, a line for each field.
+
+    @message(api_key=12, versions="0-4", flexible="4+")
+    class HeartbeatRequest:
+        group_id: str = field(STRING)
+        group_instance_id: str | None = field(nullable(STRING), since=3, default=None)
+
+The decorators make slotted dataclasses with keyword-only constructors, and keep the declaration on the class as
+`__fields__` for the compiler. A field that some version lacks must name a default: it is the value that decoding
+such a version gives. Encoding a value other than the default for a version that lacks the field is an error,
+unless the field is `ignorable` (Kafka's meaning of the word).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+from barnabas.protocol.types import WireType
+
+T = TypeVar("T")
+
+LATEST = 32767
+"""No last version: the versions of a field that is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One declared field: its type, the versions that have it, and where in a flexible version it stands."""
+
+    name: str
+    kind: WireType
+    since: int
+    until: int
+    ignorable: bool
+    tag: int | None
+    default: Any
+    default_factory: Callable[[], Any] | None
+    required: bool
+
+    def present(self, version: int) -> bool:
+        """Whether `version` has this field."""
+        return self.since <= version <= self.until
+
+    def default_value(self) -> Any:
+        """The value where the version lacks the field, or where a tagged field was not sent."""
+        return self.default_factory() if self.default_factory else self.default
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSpec:
+    """What `@message` declares about a class as a whole."""
+
+    api_key: int | None
+    versions: range
+    flexible_since: int
+
+    def flexible(self, version: int) -> bool:
+        """Whether `version` uses compact lengths and tagged fields (KIP-482)."""
+        return version >= self.flexible_since
+
+
+_MISSING: Any = object()
+
+
+def field(
+    kind: WireType,
+    *,
+    since: int = 0,
+    until: int = LATEST,
+    default: Any = _MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    ignorable: bool = False,
+    tag: int | None = None,
+) -> Any:
+    """Declare a field.
+
+    :param kind: its wire type.
+    :param since: first version that has it.
+    :param until: last version that has it.
+    :param default: its value where a version lacks it; required if some version does.
+    :param default_factory: the same for lists.
+    :param ignorable: whether encoding may drop a value that the version has no place for.
+    :param tag: its number, if it is a tagged field.
+    """
+    required = default is _MISSING and default_factory is None
+    if required and (since > 0 or until < LATEST):
+        raise TypeError(f"a {kind.name} field with versions {since}-{until} needs a default")
+    return FieldSpec("", kind, since, until, ignorable, tag, default, default_factory, required)
+
+
+def _declare(cls: type[T]) -> type[T]:
+    specs = []
+    for name in inspect.get_annotations(cls):
+        spec: FieldSpec = dataclasses.replace(cls.__dict__[name], name=name)
+        specs.append(spec)
+        if spec.required:
+            delattr(cls, name)
+        elif spec.default_factory:
+            setattr(cls, name, dataclasses.field(default_factory=spec.default_factory))
+        else:
+            setattr(cls, name, dataclasses.field(default=spec.default))
+    declared = dataclass(slots=True, kw_only=True)(cls)
+    declared.__fields__ = tuple(specs)  # type: ignore[attr-defined]
+    return declared
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct(cls: type[T]) -> type[T]:
+    """Declare a class whose values stand inside messages."""
+    return _declare(cls)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def message(*, versions: str, flexible: str = "none", api_key: int | None = None) -> Callable[[type[T]], type[T]]:
+    """Declare a message.
+
+    :param versions: the versions it is declared for, "4-12" or "3".
+    :param flexible: the versions that are flexible, "9+" or "none".
+    :param api_key: the API's number; none for structures that travel inside other messages.
+    """
+
+    def declare(cls: type[T]) -> type[T]:
+        declared = _declare(cls)
+        spec = MessageSpec(api_key, _parse_versions(versions), _parse_since(flexible))
+        declared.__message__ = spec  # type: ignore[attr-defined]
+        return declared
+
+    return declare
+
+
+def fields_of(cls: type) -> tuple[FieldSpec, ...]:
+    """Return the declared fields of a message or struct, in wire order.
+
+    :raises TypeError: the class was not declared with `@message` or `@struct`.
+    """
+    try:
+        specs: tuple[FieldSpec, ...] = cls.__dict__["__fields__"]
+    except KeyError:
+        raise TypeError(f"{cls.__name__} is not declared with @message or @struct") from None
+    return specs
+
+
+def message_of(cls: type) -> MessageSpec:
+    """Return what `@message` declared about a class.
+
+    :raises TypeError: the class was not declared with `@message`.
+    """
+    try:
+        spec: MessageSpec = cls.__dict__["__message__"]
+    except KeyError:
+        raise TypeError(f"{cls.__name__} is not declared with @message") from None
+    return spec
+
+
+def _parse_versions(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _parse_since(text: str) -> int:
+    return LATEST if text == "none" else int(text.removesuffix("+"))

@@ -1,0 +1,145 @@
+"""Frames: what stands between the bytes of a connection and a message.
+
+A frame is an int32 size and as many bytes: a header and a message. Requests have a header of version 1, or 2 if
+the request's version is flexible; responses one of version 0 or 1 (KIP-482). ApiVersions is the exception: its
+response always has header version 0, since the client cannot know yet what the broker speaks (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, TypeVar
+
+from barnabas.errors import MalformedMessageError
+from barnabas.protocol.codec import Buffer, Chunk, decode, encode
+from barnabas.protocol.declare import message_of
+from barnabas.protocol.varint import read_uvarint
+
+T = TypeVar("T")
+
+SIZE_BYTES = 4
+API_VERSIONS_KEY = 18
+
+_SIZE = struct.Struct(">i")
+_REQUEST_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID = struct.Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """The head of a request frame; the message begins at `body_position` if the header is as expected."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def read_request_header(frame: Buffer) -> RequestHeader:
+    """Read the fields that all header versions share, up to the client id.
+
+    `body_position` is that of header version 1; call `skip_tags` from there for a flexible request.
+
+    :raises MalformedMessageError: the frame is shorter than a header.
+    """
+    try:
+        api_key, api_version, correlation_id, size = _REQUEST_HEADER.unpack_from(frame)
+        position = _REQUEST_HEADER.size
+        if size < 0:
+            return RequestHeader(api_key, api_version, correlation_id, None, position)
+        if size > len(frame) - position:
+            raise MalformedMessageError(f"a client id of {size} bytes in a frame of {len(frame)}")
+        client_id = str(frame[position : position + size], "utf-8")
+    except (struct.error, UnicodeDecodeError) as error:
+        raise MalformedMessageError(f"not a request header: {error}") from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position + size)
+
+
+def skip_tags(frame: Buffer, position: int) -> int:
+    """Return the position after the tagged fields that begin at `position`; headers have none that matter.
+
+    :raises MalformedMessageError: they do not fit in the frame.
+    """
+    try:
+        count, position = read_uvarint(frame, position)
+        for _ in range(count):
+            _, position = read_uvarint(frame, position)
+            size, position = read_uvarint(frame, position)
+            if size > len(frame) - position:
+                raise MalformedMessageError(f"a tagged field of {size} bytes in a frame of {len(frame)}")
+            position += size
+    except IndexError:
+        raise MalformedMessageError("the frame ends within the tagged fields of its header") from None
+    return position
+
+
+def decode_request(cls: type[T], header: RequestHeader, frame: Buffer) -> T:
+    """Decode the message behind a request header.
+
+    :raises UnsupportedVersionError: `cls` has no such version.
+    :raises MalformedMessageError: the bytes are not such a message.
+    """
+    position = header.body_position
+    if message_of(cls).flexible(header.api_version):
+        position = skip_tags(frame, position)
+    return decode(cls, frame, header.api_version, position)
+
+
+def request_frame(message: object, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
+    """Encode a request with its header and size.
+
+    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    """
+    spec = message_of(type(message))
+    if spec.api_key is None:
+        raise TypeError(f"{type(message).__name__} is not a request")
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    header = _REQUEST_HEADER.pack(spec.api_key, version, correlation_id, size) + name
+    tags = b"\0" if spec.flexible(version) else b""
+    return _sized(encode(message, version, prefix=b"\0\0\0\0" + header + tags))
+
+
+def response_frame(message: object, version: int, correlation_id: int) -> list[Chunk]:
+    """Encode a response with its header and size.
+
+    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    """
+    tags = b"\0" if _response_has_tags(type(message), version) else b""
+    prefix = b"\0\0\0\0" + _CORRELATION_ID.pack(correlation_id) + tags
+    return _sized(encode(message, version, prefix=prefix))
+
+
+def read_correlation_id(frame: Buffer) -> int:
+    """Return the correlation id of a response frame.
+
+    :raises MalformedMessageError: the frame is too short.
+    """
+    try:
+        correlation_id: int = _CORRELATION_ID.unpack_from(frame)[0]
+    except struct.error as error:
+        raise MalformedMessageError(f"not a response header: {error}") from None
+    return correlation_id
+
+
+def decode_response(cls: type[T], version: int, frame: Buffer) -> T:
+    """Decode the message behind a response header.
+
+    :raises MalformedMessageError: the bytes are not such a message.
+    """
+    position = _CORRELATION_ID.size
+    if _response_has_tags(cls, version):
+        position = skip_tags(frame, position)
+    return decode(cls, frame, version, position)
+
+
+def _response_has_tags(cls: type, version: int) -> bool:
+    spec = message_of(cls)
+    return spec.api_key != API_VERSIONS_KEY and spec.flexible(version)
+
+
+def _sized(chunks: list[Chunk]) -> list[Chunk]:
+    first = chunks[0]
+    assert isinstance(first, bytearray)
+    _SIZE.pack_into(first, 0, sum(map(len, chunks)) - SIZE_BYTES)
+    return chunks

@@ -1,0 +1,39 @@
+"""What consumers tell each other inside JoinGroup and SyncGroup; the broker passes it on unread.
+
+Both structures stand behind their own int16 version. Version 1 of the subscription adds the partitions that the
+member owns (KIP-429), 2 their generation (KIP-792), 3 the member's rack (KIP-881).
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.types import BYTES, INT32, STRING, array, nullable
+
+
+@struct
+class OwnedPartitions:
+    topic: str = field(STRING, since=1, default="")
+    partitions: list[int] = field(array(INT32), since=1, default_factory=list)
+
+
+@message(versions="0-3")
+class ConsumerProtocolSubscription:
+    topics: list[str] = field(array(STRING))
+    user_data: bytes | None = field(nullable(BYTES), default=None)
+    owned_partitions: list[OwnedPartitions] = field(
+        array(OwnedPartitions), since=1, default_factory=list, ignorable=True
+    )
+    generation_id: int = field(INT32, since=2, default=-1, ignorable=True)
+    rack_id: str | None = field(nullable(STRING, since=3), since=3, default=None, ignorable=True)
+
+
+@struct
+class AssignedPartitions:
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(versions="0-3")
+class ConsumerProtocolAssignment:
+    assigned_partitions: list[AssignedPartitions] = field(array(AssignedPartitions))
+    user_data: bytes | None = field(nullable(BYTES), default=None)

@@ -1,0 +1,109 @@
+"""Fetch (key 1): read record batches from partitions, with long poll.
+
+Version 4 is the first with record batches of format 2, 5 adds the log start offset, 7 fetch sessions (KIP-227),
+9 the leader epoch that the reader knows (KIP-320), 11 the reader's rack (KIP-392), 12 is flexible and adds the
+epoch of the last record fetched (KIP-595).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.types import INT8, INT16, INT32, INT64, RECORDS, STRING, array, nested, nullable
+
+INT32_MAX = 0x7FFFFFFF
+
+
+@struct
+class FetchPartition:
+    partition: int = field(INT32)
+    current_leader_epoch: int = field(INT32, since=9, default=-1, ignorable=True)
+    fetch_offset: int = field(INT64)
+    last_fetched_epoch: int = field(INT32, since=12, default=-1)
+    log_start_offset: int = field(INT64, since=5, default=-1, ignorable=True)
+    partition_max_bytes: int = field(INT32)
+
+
+@struct
+class FetchTopic:
+    topic: str = field(STRING)
+    partitions: list[FetchPartition] = field(array(FetchPartition))
+
+
+@struct
+class ForgottenTopic:
+    topic: str = field(STRING, since=7, default="")
+    partitions: list[int] = field(array(INT32), since=7, default_factory=list)
+
+
+@message(api_key=1, versions="4-12", flexible="12+")
+class FetchRequest:
+    cluster_id: str | None = field(nullable(STRING, since=12), since=12, default=None, ignorable=True, tag=0)
+    replica_id: int = field(INT32, default=-1)
+    max_wait_ms: int = field(INT32)
+    min_bytes: int = field(INT32)
+    max_bytes: int = field(INT32, since=3, default=INT32_MAX, ignorable=True)
+    isolation_level: int = field(INT8, since=4, default=0, ignorable=True)
+    session_id: int = field(INT32, since=7, default=0, ignorable=True)
+    session_epoch: int = field(INT32, since=7, default=-1, ignorable=True)
+    topics: list[FetchTopic] = field(array(FetchTopic))
+    forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), since=7, default_factory=list)
+    rack_id: str = field(STRING, since=11, default="", ignorable=True)
+
+
+@struct
+class EpochEndOffset:
+    epoch: int = field(INT32, since=12, default=-1)
+    end_offset: int = field(INT64, since=12, default=-1)
+
+
+@struct
+class LeaderIdAndEpoch:
+    leader_id: int = field(INT32, since=12, default=-1)
+    leader_epoch: int = field(INT32, since=12, default=-1)
+
+
+@struct
+class SnapshotId:
+    end_offset: int = field(INT64, default=-1)
+    epoch: int = field(INT32, default=-1)
+
+
+@struct
+class AbortedTransaction:
+    producer_id: int = field(INT64, since=4, default=0)
+    first_offset: int = field(INT64, since=4, default=0)
+
+
+@struct
+class PartitionData:
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    high_watermark: int = field(INT64)
+    last_stable_offset: int = field(INT64, since=4, default=-1, ignorable=True)
+    log_start_offset: int = field(INT64, since=5, default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = field(nested(EpochEndOffset), since=12, default_factory=EpochEndOffset, tag=0)
+    current_leader: LeaderIdAndEpoch = field(
+        nested(LeaderIdAndEpoch), since=12, default_factory=LeaderIdAndEpoch, tag=1
+    )
+    snapshot_id: SnapshotId = field(nested(SnapshotId), since=12, default_factory=SnapshotId, tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = field(
+        nullable(array(AbortedTransaction), since=4), since=4, default_factory=list, ignorable=True
+    )
+    preferred_read_replica: int = field(INT32, since=11, default=-1)
+    records: Any = field(nullable(RECORDS))
+
+
+@struct
+class FetchableTopicResponse:
+    topic: str = field(STRING)
+    partitions: list[PartitionData] = field(array(PartitionData))
+
+
+@message(api_key=1, versions="4-12", flexible="12+")
+class FetchResponse:
+    throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
+    error_code: int = field(INT16, since=7, default=0, ignorable=True)
+    session_id: int = field(INT32, since=7, default=0)
+    responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))

@@ -1,0 +1,20 @@
+"""Heartbeat (key 12): a member is alive, and learns of rebalances. Version 3 adds static members, 4 is flexible."""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message
+from barnabas.protocol.types import INT16, INT32, STRING, nullable
+
+
+@message(api_key=12, versions="0-4", flexible="4+")
+class HeartbeatRequest:
+    group_id: str = field(STRING)
+    generation_id: int = field(INT32)
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(nullable(STRING, since=3), since=3, default=None)
+
+
+@message(api_key=12, versions="0-4", flexible="4+")
+class HeartbeatResponse:
+    throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
+    error_code: int = field(INT16)

@@ -1,0 +1,52 @@
+"""OffsetCommit (key 8): keep the offsets of a group.
+
+Version 3 answers with a throttle time, 5 drops the retention time, 6 adds leader epochs, 7 static members
+(KIP-345), 8 is flexible, 9 is the first that the next-generation group protocol may use (KIP-848).
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.types import INT16, INT32, INT64, STRING, array, nullable
+
+
+@struct
+class OffsetCommitRequestPartition:
+    partition_index: int = field(INT32)
+    committed_offset: int = field(INT64)
+    committed_leader_epoch: int = field(INT32, since=6, default=-1, ignorable=True)
+    committed_metadata: str | None = field(nullable(STRING))
+
+
+@struct
+class OffsetCommitRequestTopic:
+    name: str = field(STRING)
+    partitions: list[OffsetCommitRequestPartition] = field(array(OffsetCommitRequestPartition))
+
+
+@message(api_key=8, versions="2-9", flexible="8+")
+class OffsetCommitRequest:
+    group_id: str = field(STRING)
+    generation_id_or_member_epoch: int = field(INT32, since=1, default=-1, ignorable=True)
+    member_id: str = field(STRING, since=1, default="", ignorable=True)
+    group_instance_id: str | None = field(nullable(STRING, since=7), since=7, default=None)
+    retention_time_ms: int = field(INT64, since=2, until=4, default=-1, ignorable=True)
+    topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
+
+
+@struct
+class OffsetCommitResponsePartition:
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+
+
+@struct
+class OffsetCommitResponseTopic:
+    name: str = field(STRING)
+    partitions: list[OffsetCommitResponsePartition] = field(array(OffsetCommitResponsePartition))
+
+
+@message(api_key=8, versions="2-9", flexible="8+")
+class OffsetCommitResponse:
+    throttle_time_ms: int = field(INT32, since=3, default=0, ignorable=True)
+    topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))
