@@ -1,0 +1,65 @@
+"""How a leader shares out partitions: pure functions of who wants which topics and how many partitions there are.
+
+All members would come to the same answer, because members and partitions are sorted first. That is what the
+paper's Algorithm 1 rests on (3.2), where every consumer computes its own part; `range_assign` is its rule: sort
+the partitions of a topic, sort the consumers, and give each the next stretch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from itertools import cycle
+
+from barnabas.model import TopicPartition
+
+Subscriptions = Mapping[str, Collection[str]]
+"""Member id to the topics that it wants."""
+
+Assignment = dict[str, list[TopicPartition]]
+"""Member id to its partitions; every member is in it, if only with an empty list."""
+
+
+def range_assign(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignment:
+    """Give each subscriber of a topic one stretch of its partitions; the first ones get one more if need be.
+
+    Topics that are not in `partition_counts` are passed over: they do not exist yet.
+
+    >>> range_assign({"a": ["clicks"], "b": ["clicks"]}, {"clicks": 3})["a"]
+    [TopicPartition(topic='clicks', partition=0), TopicPartition(topic='clicks', partition=1)]
+    """
+    assignment: Assignment = {member_id: [] for member_id in subscriptions}
+    for topic in sorted(_wanted_topics(subscriptions)):
+        members = sorted(member_id for member_id, topics in subscriptions.items() if topic in topics)
+        share, extra = divmod(partition_counts.get(topic, 0), len(members))
+        start = 0
+        for index, member_id in enumerate(members):
+            end = start + share + (1 if index < extra else 0)
+            assignment[member_id] += [TopicPartition(topic, partition) for partition in range(start, end)]
+            start = end
+    return assignment
+
+
+def round_robin_assign(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignment:
+    """Deal the partitions of all topics out one by one, past members that do not want the topic.
+
+    >>> round_robin_assign({"a": ["x", "y"], "b": ["x", "y"]}, {"x": 1, "y": 1})["b"]
+    [TopicPartition(topic='y', partition=0)]
+    """
+    assignment: Assignment = {member_id: [] for member_id in subscriptions}
+    members = cycle(sorted(subscriptions))
+    for topic in sorted(_wanted_topics(subscriptions)):
+        for partition in range(partition_counts.get(topic, 0)):
+            member_id = next(each for each in members if topic in subscriptions[each])
+            assignment[member_id].append(TopicPartition(topic, partition))
+    return assignment
+
+
+ASSIGNORS: Mapping[str, Callable[[Subscriptions, Mapping[str, int]], Assignment]] = {
+    "range": range_assign,
+    "roundrobin": round_robin_assign,
+}
+"""By the names that Kafka's clients use in JoinGroup, so that members of other clients can share a group."""
+
+
+def _wanted_topics(subscriptions: Subscriptions) -> set[str]:
+    return {topic for topics in subscriptions.values() for topic in topics}

@@ -1,0 +1,213 @@
+"""All groups of one coordinator: finds the group a call is for, and knows whose deadline comes next.
+
+Pure, as `barnabas.groups.group` is: `now` is monotonic seconds, `waiter` any token, replies are returned. Keep
+to this pattern: after every call deliver the replies, and arm one timer for `next_deadline()` that calls
+`tick`. Not thread-safe: one thread, or one event loop, owns a coordinator.
+
+Groups live in memory alone. After a restart members are unknown and join again, as they do when a Kafka group
+moves to another coordinator that has not loaded it; committed offsets are stored elsewhere, in the tree.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from barnabas.errors import ErrorCode
+from barnabas.groups.group import NEVER, Group, GroupConfig
+from barnabas.groups.requests import UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
+from barnabas.groups.results import (
+    GroupDescription,
+    JoinResult,
+    LeaveResult,
+    LeftMember,
+    Reply,
+    SyncResult,
+)
+
+EMPTY_GROUP_RETENTION_S = 24 * 3600.0
+"""How long a group without members is remembered. Only its generation and its protocol type are lost."""
+
+
+class GroupCoordinator:
+    """Many groups, each reached by its id.
+
+    :param config: the limits that hold for every group.
+    :param new_uuid: makes the random part of a member id; the ids are `<client id>-<uuid>` as in Kafka.
+
+    >>> coordinator = GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), new_uuid=lambda: "1")
+    >>> request = JoinRequest(client_id="app", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
+    ...                       protocol_type="consumer", protocols=(("range", b""),))
+    >>> [(waiter, joined)] = coordinator.join(0.0, "waiter", "clicks", request)
+    >>> waiter, joined.member_id, joined.generation, joined.leader
+    ('waiter', 'app-1', 1, 'app-1')
+    """
+
+    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+        self._config = config
+        self._new_uuid = new_uuid
+        self._groups: dict[str, Group] = {}
+        self._empty_since: dict[str, float] = {}
+        # The earliest deadline of each group that has one, and a heap of (deadline, group id). An entry of the
+        # heap that does not agree with the dict is stale and skipped.
+        self._scheduled: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._is_closed = False
+
+    # -- what members ask ----------------------------------------------------------------------------------
+
+    def join(self, now: float, waiter: Any, group_id: str, request: JoinRequest) -> list[Reply]:
+        """JoinGroup: see `Group.join`. A group is made by the first member that joins it without an id."""
+        error = self._join_error(group_id, request)
+        if error:
+            return [Reply(waiter, JoinResult(error, request.member_id))]
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id, self._config, self._new_member_id)
+        replies = group.join(now, waiter, request)
+        self._schedule(now, group)
+        return replies
+
+    def sync(self, now: float, waiter: Any, group_id: str, request: SyncRequest) -> list[Reply]:
+        """SyncGroup: see `Group.sync`."""
+        group, error = self._find(group_id)
+        if group is None:
+            return [Reply(waiter, SyncResult(error))]
+        replies = group.sync(now, waiter, request)
+        self._schedule(now, group)
+        return replies
+
+    def heartbeat(
+        self, now: float, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Heartbeat: see `Group.heartbeat`. It never makes a reply to another member due."""
+        group, error = self._find(group_id)
+        if group is None:
+            return error
+        error = group.heartbeat(now, member_id, group_instance_id, generation)
+        self._schedule(now, group)
+        return error
+
+    def leave(self, now: float, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveResult, list[Reply]]:
+        """LeaveGroup: see `Group.leave`. Versions 0 to 2 name one member, whose error is the request's."""
+        group, error = self._find(group_id)
+        if group is not None:
+            result, replies = group.leave(now, members)
+            self._schedule(now, group)
+            return result, replies
+        if error is not ErrorCode.UNKNOWN_MEMBER_ID:
+            return LeaveResult(error), []
+        left = tuple(LeftMember(each.member_id, each.group_instance_id, error) for each in members)
+        return LeaveResult(ErrorCode.NONE, left), []
+
+    def check_commit(
+        self, now: float, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """OffsetCommit: tell whether offsets may be stored; see `Group.check_commit`.
+
+        A group that is not known may be used for its offsets alone, also one without a name, as in Kafka;
+        whoever claims to be in a generation of it gets ILLEGAL_GENERATION.
+        """
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        error = group.check_commit(now, member_id, group_instance_id, generation)
+        self._schedule(now, group)
+        return error
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """Return when `tick` is wanted next (monotonic seconds; it may lie in the past), or None."""
+        while self._heap and self._scheduled.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def tick(self, now: float) -> list[Reply]:
+        """Do what has become due: expired members, ended waits, groups to be forgotten."""
+        replies: list[Reply] = []
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            _, group_id = heapq.heappop(self._heap)
+            del self._scheduled[group_id]
+            group = self._groups[group_id]
+            replies += group.tick(now)
+            if now - self._empty_since.get(group_id, now) >= EMPTY_GROUP_RETENTION_S:
+                self._drop(group_id)
+            else:
+                self._schedule(now, group)
+        return replies
+
+    # -- administration ------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """Return the group as administrators see it; None if no member has joined it lately."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.describe()
+
+    def group_ids(self) -> list[str]:
+        """Return the ids of the groups that have members, or had some lately."""
+        return list(self._groups)
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group without members; GROUP_ID_NOT_FOUND may still have offsets that are stored."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if not group.is_forgettable:
+            return ErrorCode.NON_EMPTY_GROUP
+        self._drop(group_id)
+        return ErrorCode.NONE
+
+    def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
+        """Stop coordinating: everyone who waits hears `error`, and so does everyone who asks later."""
+        self._is_closed = True
+        replies = [reply for group in self._groups.values() for reply in group.kill(error)]
+        self._groups.clear()
+        self._empty_since.clear()
+        self._scheduled.clear()
+        self._heap.clear()
+        return replies
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _join_error(self, group_id: str, request: JoinRequest) -> ErrorCode:
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        config = self._config
+        if not config.session_timeout_ms_min <= request.session_timeout_ms <= config.session_timeout_ms_max:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if group_id not in self._groups and request.member_id != UNKNOWN_MEMBER:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def _find(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+        if self._is_closed:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not group_id:
+            return None, ErrorCode.INVALID_GROUP_ID
+        group = self._groups.get(group_id)
+        return group, ErrorCode.NONE if group is not None else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _new_member_id(self, prefix: str) -> str:
+        return f"{prefix}-{self._new_uuid()}"
+
+    def _schedule(self, now: float, group: Group) -> None:
+        deadline = group.next_deadline()
+        if group.is_forgettable:
+            since = self._empty_since.setdefault(group.group_id, now)
+            deadline = min(deadline, since + EMPTY_GROUP_RETENTION_S)
+        else:
+            self._empty_since.pop(group.group_id, None)
+        if deadline < self._scheduled.get(group.group_id, NEVER):
+            self._scheduled[group.group_id] = deadline
+            heapq.heappush(self._heap, (deadline, group.group_id))
+
+    def _drop(self, group_id: str) -> None:
+        del self._groups[group_id]
+        self._empty_since.pop(group_id, None)
+        self._scheduled.pop(group_id, None)

@@ -1,0 +1,91 @@
+"""One member of a group: what it asked for, what it was assigned, and who waits for an answer on its behalf."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from barnabas.groups.requests import JoinRequest, Protocols
+from barnabas.groups.results import JoinedMember, MemberDescription
+
+
+class Member:
+    """A member that was admitted. It changes only through its group's roster and state machine.
+
+    `join_waiter` and `sync_waiter` are the caller's tokens, None when nobody waits. `session_deadline` is on
+    the caller's monotonic scale, in seconds. `is_new` holds until the member's first generation is made: until
+    then it cannot send heartbeats, so its waiting does not count as a sign of life.
+    """
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "join_waiter",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_deadline",
+        "session_timeout_ms",
+        "sync_waiter",
+    )
+
+    def __init__(self, member_id: str, request: JoinRequest) -> None:
+        self.member_id = member_id
+        self.group_instance_id = request.group_instance_id
+        self.client_id = request.client_id
+        self.client_host = request.client_host
+        self.assignment = b""
+        self.is_new = True
+        self.join_waiter: Any = None
+        self.sync_waiter: Any = None
+        self.session_deadline = float("inf")
+        self.protocols: Protocols = request.protocols
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
+
+    def update(self, request: JoinRequest) -> None:
+        """Take over what a later join says."""
+        self.protocols = request.protocols
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
+
+    @property
+    def protocol_names(self) -> set[str]:
+        return {name for name, _ in self.protocols}
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def is_awaiting_join(self) -> bool:
+        return self.join_waiter is not None
+
+    @property
+    def shows_life(self) -> bool:
+        """Whether the member is excused from heartbeats because it waits for this coordinator."""
+        return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Return what the member said under that protocol, or nothing if it does not support it."""
+        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+
+    def vote(self, candidates: Container[str]) -> str:
+        """Return the candidate that this member likes best; it supports every candidate."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def joined(self, protocol_name: str | None) -> JoinedMember:
+        return JoinedMember(self.member_id, self.group_instance_id, self.metadata(protocol_name))
+
+    def description(self, protocol_name: str | None) -> MemberDescription:
+        return MemberDescription(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.metadata(protocol_name),
+            self.assignment,
+        )
