@@ -1,5 +1,9 @@
 #!/bin/sh
 # Prints the home of a Java runtime of version 17 or later, which Spark needs; installs one when there is none.
+#
+#   tools/java_home.sh             find it, or install it
+#   tools/java_home.sh --find      find it, or fail
+#   tools/java_home.sh --package   print the name of the package to install
 set -eu
 cd "$(dirname "$0")/.."
 . tools/say.sh
@@ -21,6 +25,23 @@ find_java() {
     return 1
 }
 
-find_java && exit 0
-apt_install "a Java runtime 17 or later, for Spark," openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless
-find_java || die "installed a Java runtime, but found none of version 17 or later"
+# The releases of Debian have one of the first two each; the last stands in where no list of packages tells.
+java_package() {
+    for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
+        if apt-cache show "$package" >/dev/null 2>&1; then
+            echo "$package"
+            return
+        fi
+    done
+    echo default-jre-headless
+}
+
+case ${1:-} in
+--find) find_java ;;
+--package) java_package ;;
+*)
+    find_java && exit
+    install_packages "$(java_package)"
+    find_java || die "installed $(java_package), but found no Java of version 17 or later"
+    ;;
+esac

@@ -5,31 +5,25 @@ say() {
 }
 
 die() {
-    echo "setup: $*" >&2
+    say "$*"
     exit 1
 }
 
-# apt_install WHAT PACKAGE...: installs the first of the packages that this release has, or says in one line
-# what a person must do. Asks for no password: it runs as root, or where sudo needs none.
-apt_install() {
-    what=$1
-    shift
-    if [ "$(id -u)" = 0 ]; then
-        as_root=env
+# install_packages PACKAGE...: through apt-get where no password is needed for it, else one line that says what
+# a person must do.
+install_packages() {
+    if ! command -v apt-get >/dev/null; then
+        die "this machine lacks what these Debian packages hold; install it, then run this again: $*"
+    elif [ "$(id -u)" = 0 ]; then
+        as_root=""
     elif sudo -n true 2>/dev/null; then
-        as_root="sudo -n env"
+        as_root="sudo -n"
     else
-        die "needs $what. Install it as root, then run this again: apt-get install $1"
+        die "this machine lacks some packages; install them as root, then run this again: apt-get install $*"
     fi
-    command -v apt-get >/dev/null || die "needs $what ($1 in Debian), and this system has no apt-get. Install it, then run this again"
-    say "installing $what"
-    $as_root apt-get update -qq >/dev/null || say "apt-get update failed; going on with the package lists there are"
-    for package in "$@"; do
-        if apt-cache show "$package" >/dev/null 2>&1; then
-            $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null </dev/null ||
-                die "apt-get could not install $package; its error is above"
-            return
-        fi
-    done
-    die "needs $what, and this release has none of the packages: $*"
+    say "installing packages of the system: $*"
+    $as_root apt-get update -qq >/dev/null || say "apt-get update failed; going on with the lists that are there"
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" >/dev/null </dev/null ||
+        die "apt-get could not install: $*"
 }
