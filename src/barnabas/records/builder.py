@@ -1,0 +1,81 @@
+"""Builds a record batch, as a producer sends it and as it then stays: on the wire, on disk, at the consumer."""
+
+from __future__ import annotations
+
+from barnabas.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, TimestampType
+from barnabas.records.codec import RecordEncoder
+from barnabas.records.compression import Compression, compress
+from barnabas.records.header import (
+    BATCH_HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    pack_header,
+    write_crc,
+)
+
+
+class BatchBuilder(RecordEncoder):
+    """Collects records and builds them into one batch. Not safe to use from several threads.
+
+    >>> builder = BatchBuilder(Compression.LZ4)
+    >>> builder.append(1_700_000_000_000, b"member-1", b"/jobs", [("host", b"web-7")])
+    0
+    >>> builder.count
+    1
+    >>> batch = builder.build()
+    """
+
+    __slots__ = ("_built_body", "_built_count", "_compression", "_timestamp_type")
+
+    def __init__(
+        self,
+        compression: Compression = Compression.NONE,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    ) -> None:
+        super().__init__()
+        self._compression = compression
+        self._timestamp_type = timestamp_type
+        self._built_body = b""
+        self._built_count = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch before compression."""
+        return BATCH_HEADER_SIZE + self._body_size
+
+    def build(self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1) -> bytearray:
+        """Return the batch, with base offset 0 and no leader epoch, which the broker stamps.
+
+        May be called again, with another producer identity: the records are encoded and compressed only once.
+
+        :raises ValueError: there are no records.
+        """
+        if not self._count:
+            raise ValueError("a batch must have at least one record")
+        if self._built_count != self._count:
+            self._built_body = compress(self._compression, self.body())
+            self._built_count = self._count
+        size = BATCH_HEADER_SIZE + len(self._built_body)
+        batch = bytearray(size)
+        pack_header(
+            batch,
+            BatchHeader(
+                base_offset=0,
+                batch_length=size - LENGTH_OVERHEAD,
+                leader_epoch=NO_LEADER_EPOCH,
+                magic=MAGIC,
+                crc=0,
+                attributes=self._compression | self._timestamp_type << 3,
+                last_offset_delta=self._count - 1,
+                base_timestamp_ms=self._base_timestamp_ms,
+                max_timestamp_ms=self._max_timestamp_ms,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                record_count=self._count,
+            ),
+        )
+        batch[BATCH_HEADER_SIZE:] = self._built_body
+        write_crc(batch, 0, size)
+        return batch

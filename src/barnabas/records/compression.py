@@ -1,0 +1,232 @@
+"""The four compressions of record batches, bounded: no input makes them allocate more than the caller allows.
+
+What is written is what every Kafka client reads:
+
+- gzip: one gzip member.
+- snappy: the block framing of xerial's snappy-java (a 16-byte header, then length-prefixed blocks of 32 KiB).
+  Read both framed and raw, since librdkafka and Go clients write raw snappy.
+- lz4: an LZ4 frame with independent blocks; Java's reader knows no linked ones (KIP-57).
+- zstd: one zstd frame (KIP-110).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Callable
+
+import cramjam
+
+from barnabas.errors import CorruptBatchError
+
+DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
+"""The size that a batch may have when decompressed, unless the caller says otherwise."""
+
+Data = bytes | bytearray | memoryview
+
+
+class Compression(enum.IntEnum):
+    """The compression of a batch, as the low bits of its attributes tell it."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(kind: Compression, data: Data) -> bytes:
+    """Return `data` compressed.
+
+    >>> decompress(Compression.ZSTD, compress(Compression.ZSTD, b"to be " * 9), max_bytes=100) == b"to be " * 9
+    True
+    """
+    return _COMPRESSORS[kind](data)
+
+
+def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """Return `data` decompressed.
+
+    :param max_bytes: the largest result allowed; memory beyond it is never allocated for the result.
+    :raises CorruptBatchError: `data` is damaged, or its content is larger than `max_bytes`.
+    """
+    try:
+        return _DECOMPRESSORS[kind](data, max_bytes)
+    except (cramjam.DecompressionError, zlib.error, struct.error) as error:
+        raise CorruptBatchError(f"{kind.name.lower()} data is damaged: {error}") from error
+
+
+def _too_large(kind: Compression, max_bytes: int) -> CorruptBatchError:
+    return CorruptBatchError(f"{kind.name.lower()} data is larger than {max_bytes} bytes when decompressed")
+
+
+# --- none ---
+
+
+def _decompress_none(data: Data, max_bytes: int) -> bytes:
+    if len(data) > max_bytes:
+        raise _too_large(Compression.NONE, max_bytes)
+    return bytes(data)
+
+
+# --- gzip ---
+
+_GZIP_WINDOW_BITS = 31
+
+
+def _compress_gzip(data: Data) -> bytes:
+    return zlib.compress(data, wbits=_GZIP_WINDOW_BITS)
+
+
+def _decompress_gzip(data: Data, max_bytes: int) -> bytes:
+    members: list[bytes] = []
+    left = max_bytes
+    while data:
+        member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+        # A max_length of 0 would mean "no limit"; the byte more than is left tells that it is too much.
+        content = member.decompress(data, left + 1)
+        if len(content) > left:
+            raise _too_large(Compression.GZIP, max_bytes)
+        if not member.eof:
+            raise CorruptBatchError("gzip data ends within a member")
+        members.append(content)
+        left -= len(content)
+        data = member.unused_data
+    if not members:
+        raise CorruptBatchError("gzip data is empty")
+    return members[0] if len(members) == 1 else b"".join(members)
+
+
+# --- snappy ---
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_SIZE = 32 * 1024
+_XERIAL_LENGTH = struct.Struct(">i")
+
+_SNAPPY_RATIO_MAX = 22
+"""The densest element of snappy is a copy of 64 bytes in 3."""
+
+
+def _compress_snappy(data: Data) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
+        parts += (_XERIAL_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Data, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, max_bytes, max_bytes)
+    blocks: list[bytes] = []
+    left = max_bytes
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        (size,) = _XERIAL_LENGTH.unpack_from(view, position)
+        position += _XERIAL_LENGTH.size
+        if not 0 < size <= len(view) - position:
+            raise CorruptBatchError(f"snappy block of {size} bytes, {len(view) - position} bytes are left")
+        block = _decompress_snappy_block(view[position : position + size], left, max_bytes)
+        blocks.append(block)
+        left -= len(block)
+        position += size
+    return b"".join(blocks)
+
+
+def _decompress_snappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > len(block) * _SNAPPY_RATIO_MAX:
+        raise CorruptBatchError(f"snappy block of {len(block)} bytes claims to hold {size}")
+    if size > left:
+        raise _too_large(Compression.SNAPPY, max_bytes)
+    content = bytearray(size)
+    written = cramjam.snappy.decompress_raw_into(block, content)
+    if written != size:
+        raise CorruptBatchError(f"snappy block holds {written} bytes and claims to hold {size}")
+    return bytes(content)
+
+
+# --- lz4 ---
+
+_LZ4_RATIO_MAX = 255
+"""A run of matches costs one byte for 255."""
+
+
+def _compress_lz4(data: Data) -> bytes:
+    compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _decompress_lz4(data: Data, max_bytes: int) -> bytes:
+    content_max = min(max_bytes, len(data) * _LZ4_RATIO_MAX)
+    return _decompress_growing(Compression.LZ4, cramjam.lz4.decompress_into, data, content_max, max_bytes)
+
+
+# --- zstd ---
+
+
+def _compress_zstd(data: Data) -> bytes:
+    return bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL))
+
+
+_ZSTD_LEVEL = 3
+"""Kafka's default level."""
+
+
+def _decompress_zstd(data: Data, max_bytes: int) -> bytes:
+    return _decompress_growing(Compression.ZSTD, cramjam.zstd.decompress_into, data, max_bytes, max_bytes)
+
+
+_FIRST_GUESS_BYTES = 64 * 1024
+_FIRST_GUESS_RATIO = 8
+_GROWTH = 4
+_FULL = "failed to write whole buffer"
+"""How cramjam says that the output did not fit (the message of Rust's io::ErrorKind::WriteZero)."""
+
+
+def _decompress_growing(
+    kind: Compression,
+    decompress_into: Callable[[Data, bytearray], int],
+    data: Data,
+    content_max: int,
+    max_bytes: int,
+) -> bytes:
+    """Decompress into a buffer that grows with what really comes out; sizes claimed in `data` are not believed."""
+    if not data:
+        raise CorruptBatchError(f"{kind.name.lower()} data is empty")
+    size = min(content_max, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))
+    while True:
+        content = bytearray(size)
+        try:
+            written = decompress_into(data, content)
+        except cramjam.DecompressionError as error:
+            if _FULL not in str(error):
+                raise
+        else:
+            with memoryview(content) as view:
+                return bytes(view[:written])
+        if size >= content_max:
+            raise _too_large(kind, max_bytes)
+        size = min(content_max, size * _GROWTH)
+
+
+_COMPRESSORS: dict[Compression, Callable[[Data], bytes]] = {
+    Compression.NONE: bytes,
+    Compression.GZIP: _compress_gzip,
+    Compression.SNAPPY: _compress_snappy,
+    Compression.LZ4: _compress_lz4,
+    Compression.ZSTD: _compress_zstd,
+}
+
+_DECOMPRESSORS: dict[Compression, Callable[[Data, int], bytes]] = {
+    Compression.NONE: _decompress_none,
+    Compression.GZIP: _decompress_gzip,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
+}

@@ -1,0 +1,239 @@
+"""The 61 bytes at the head of a record batch: read, checked and stamped without looking at a single record.
+
+This is all that a broker ever needs of a batch. Every function takes a buffer and a position in it, copies
+nothing but the header fields, and accepts bytes, bytearray or memoryview.
+
+Layout (format version 2 of Kafka's protocol documentation, KIP-98), big-endian:
+
+    base offset i64 | batch length i32 | leader epoch i32 | magic i8 | CRC-32C u32 | attributes i16 |
+    last offset delta i32 | base timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 |
+    base sequence i32 | record count i32 | records
+
+The batch length counts what follows it. The CRC covers everything from the attributes to the end, so base
+offset and leader epoch can be stamped by the broker without touching it.
+
+Attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from barnabas.errors import CorruptBatchError
+from barnabas.model import TimestampType
+from barnabas.records.compression import Compression
+
+Buffer = bytes | bytearray | memoryview
+"""What batches are read from."""
+
+BATCH_HEADER_SIZE = 61
+"""Bytes of a batch before its records."""
+
+MAGIC = 2
+"""The only batch format that is stored or served."""
+
+LENGTH_OVERHEAD = 12
+"""Bytes of a batch that its length field does not count: base offset and the length itself."""
+
+CRC_START = 21
+"""Position in a batch where the bytes begin that the CRC covers."""
+
+SEQUENCE_MAX = 2**31 - 1
+"""Sequence numbers of an idempotent producer go on with 0 after this one (KIP-98)."""
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+
+_COMPRESSION_LAST = max(Compression)
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+
+_LEADER_EPOCH_POSITION = 12
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+_MAX_TIMESTAMP_POSITION = 35
+
+assert _HEADER.size == BATCH_HEADER_SIZE
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch as it stands in the buffer; nothing in it has been checked yet.
+
+    A named tuple because the broker makes one for every batch that passes through it.
+    """
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the record after this batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        """:raises CorruptBatchError: a compression that does not exist."""
+        kind = self.attributes & COMPRESSION_MASK
+        if kind > _COMPRESSION_LAST:
+            raise CorruptBatchError(f"compression {kind} does not exist (0 to {_COMPRESSION_LAST})")
+        return Compression(kind)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.attributes & TIMESTAMP_TYPE_MASK:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_MASK)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_MASK)
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record, or -1 in a batch without sequence."""
+        if self.base_sequence < 0:
+            return self.base_sequence
+        last = self.base_sequence + self.last_offset_delta
+        return last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Return the header that begins at `position`.
+
+    :raises CorruptBatchError: the buffer ends within the header.
+    """
+    if position + BATCH_HEADER_SIZE > len(buffer):
+        raise CorruptBatchError(
+            f"batch at position {position}: {len(buffer) - position} bytes left, a batch header has {BATCH_HEADER_SIZE}"
+        )
+    return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+
+
+def pack_header(buffer: bytearray, header: BatchHeader) -> None:
+    """Write `header` to the beginning of `buffer`; the CRC is written as it stands in the header."""
+    _HEADER.pack_into(buffer, 0, *header)
+
+
+def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield the position and header of each complete batch in `buffer`.
+
+    :param partial_ok: end silently at a batch that the buffer holds only in part, as fetch responses do.
+    :raises CorruptBatchError: a length that no batch can have, or, unless `partial_ok`, a partial batch.
+    """
+    position = 0
+    end = len(buffer)
+    while position < end:
+        if end - position < BATCH_HEADER_SIZE:
+            if partial_ok:
+                return
+            raise CorruptBatchError(f"batch at position {position}: only {end - position} bytes of its header")
+        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        next_position = position + header.batch_length + LENGTH_OVERHEAD
+        if next_position < position + BATCH_HEADER_SIZE:
+            raise CorruptBatchError(f"batch at position {position}: length {header.batch_length} is too small")
+        if next_position > end:
+            if partial_ok:
+                return
+            raise CorruptBatchError(
+                f"batch at position {position}: {header.size} bytes announced, {end - position} there"
+            )
+        yield position, header
+        position = next_position
+
+
+def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check all that can be checked without reading a record: format, length, CRC, counts.
+
+    :raises CorruptBatchError: says what is wrong and what it should be.
+    """
+    check_structure(header, position)
+    end = position + header.batch_length + LENGTH_OVERHEAD
+    if end > len(buffer):
+        raise CorruptBatchError(
+            f"batch at position {position}: {header.size} bytes announced, {len(buffer) - position} there"
+        )
+    crc = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if crc != header.crc:
+        raise CorruptBatchError(f"batch at position {position}: CRC {crc:#010x} computed, {header.crc:#010x} stored")
+
+
+def check_structure(header: BatchHeader, position: int) -> None:
+    """Check what the header alone tells.
+
+    :raises CorruptBatchError: says what is wrong and what it should be.
+    """
+    if header.magic != MAGIC:
+        raise CorruptBatchError(f"batch at position {position}: magic {header.magic}, should be {MAGIC}")
+    if header.batch_length < BATCH_HEADER_SIZE - LENGTH_OVERHEAD:
+        raise CorruptBatchError(f"batch at position {position}: length {header.batch_length} is too small")
+    if header.base_offset < 0 or header.last_offset_delta < 0:
+        raise CorruptBatchError(
+            f"batch at position {position}: offsets from {header.base_offset} to {header.last_offset}"
+        )
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise CorruptBatchError(
+            f"batch at position {position}: {header.record_count} records in {header.last_offset_delta + 1} offsets"
+        )
+    if header.attributes & COMPRESSION_MASK > _COMPRESSION_LAST:
+        raise CorruptBatchError(
+            f"batch at position {position}: compression {header.attributes & COMPRESSION_MASK}"
+            f" does not exist (0 to {_COMPRESSION_LAST})"
+        )
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at `position` its offset and leader epoch, in place; both lie outside the CRC."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Mark the batch at `position` as timestamped by the broker, in place, and compute its CRC anew.
+
+    The records keep the timestamps they were sent with; readers take the batch's max timestamp (KIP-32).
+    """
+    header = read_header(buffer, position)
+    _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, header.attributes | TIMESTAMP_TYPE_MASK)
+    _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
+    write_crc(buffer, position, header.size)
+
+
+def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
+    """Compute and store the CRC of the batch of `size` bytes at `position`, in place."""
+    with memoryview(buffer) as view:
+        crc = crc32c(view[position + CRC_START : position + size])
+    _CRC.pack_into(buffer, position + _CRC_POSITION, crc)
