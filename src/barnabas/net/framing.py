@@ -1,0 +1,84 @@
+"""Cuts a stream of bytes into frames, without I/O: an int32 size, then as many bytes.
+
+The contract: whatever the pieces that the bytes arrive in, the frames are the same. Memory is held for the one
+frame that is under way only, and grows with the bytes that have come, not with the size that was announced.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from barnabas.errors import MalformedMessageError
+
+SIZE_BYTES = 4
+
+_SIZE = struct.Struct(">i")
+
+
+class FrameReader:
+    """Collects the frames of one connection.
+
+    :param frame_bytes_max: a larger frame is an error.
+
+    >>> reader = FrameReader(100)
+    >>> reader.feed(b"\\0\\0\\0\\2ok\\0\\0")
+    [b'ok']
+    >>> reader.feed(b"\\0\\1!")
+    [bytearray(b'!')]
+    """
+
+    __slots__ = ("_frame", "_frame_bytes_max", "_size")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._size = -1  # of the frame under way, -1 while its size is incomplete
+        self._frame = bytearray()  # the frame under way, or the first bytes of its size
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return self._size >= 0 or bool(self._frame)
+
+    def feed(self, data: bytes | memoryview) -> list[bytes | bytearray]:
+        """Take the next bytes of the stream and return the frames that they complete.
+
+        :raises MalformedMessageError: a size is negative or over the limit. The stream is of no use after that.
+        """
+        frames: list[bytes | bytearray] = []
+        position = self._finish_frame_under_way(data, frames) if self.partial else 0
+        left = len(data) - position
+        while left >= SIZE_BYTES:
+            size = self._check(_SIZE.unpack_from(data, position)[0])
+            if size > left - SIZE_BYTES:
+                self._size = size
+                self._frame = bytearray(data[position + SIZE_BYTES :])
+                return frames
+            position += SIZE_BYTES
+            frames.append(bytes(data[position : position + size]))
+            position += size
+            left = len(data) - position
+        if left > 0:
+            self._frame += data[position:]
+        return frames
+
+    def _finish_frame_under_way(self, data: bytes | memoryview, frames: list[bytes | bytearray]) -> int:
+        """Move on with the frame that began earlier; return how many bytes that took."""
+        position = 0
+        if self._size < 0:
+            position = min(SIZE_BYTES - len(self._frame), len(data))
+            self._frame += data[:position]
+            if len(self._frame) < SIZE_BYTES:
+                return position
+            self._size = self._check(_SIZE.unpack_from(self._frame)[0])
+            self._frame = bytearray()
+        taken = min(self._size - len(self._frame), len(data) - position)
+        self._frame += data[position : position + taken]
+        if len(self._frame) == self._size:
+            frames.append(self._frame)
+            self._size, self._frame = -1, bytearray()
+        return position + taken
+
+    def _check(self, size: int) -> int:
+        if not 0 <= size <= self._frame_bytes_max:
+            raise MalformedMessageError(f"a frame of {size} bytes (at most {self._frame_bytes_max} are allowed)")
+        return size

@@ -1,0 +1,170 @@
+"""A connected socket on an event loop: what arrives goes to a callback, what is sent goes out in order.
+
+It works on the socket itself instead of through a transport, so that a `FileRegion` goes from the page cache to
+the socket with sendfile between two pieces that are in memory (uvloop's transports cannot do that), and so that
+nothing is buffered that is not counted in `unsent_bytes`.
+
+Used from the thread of its event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import cast
+
+from barnabas.model import FileRegion
+from barnabas.protocol.codec import Buffer, Chunk
+
+RECEIVE_BYTES = 256 * 1024
+SEND_BYTES_PER_TURN = 4 * 1024 * 1024
+"""After so many bytes a stream lets the other connections have their turn."""
+
+_PIECES_PER_CALL = 64
+
+# One for all streams: bytes are taken out of it before another stream can read.
+_received = bytearray(RECEIVE_BYTES)
+
+
+class Stream:
+    """One connection's bytes.
+
+    :param sock: a connected socket; it is made non-blocking and belongs to the stream from now on.
+    :param on_bytes: called with what arrived; the view is valid during the call only.
+    :param on_drained: called when everything sent has left, after some of it had to wait.
+    :param on_closed: called once, with the error that ended the stream or None.
+    """
+
+    __slots__ = ("_fd", "_loop", "_on_bytes", "_on_closed", "_on_drained", "_out", "_reading", "_sock", "_writing")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_bytes: Callable[[memoryview], None],
+        on_drained: Callable[[], None],
+        on_closed: Callable[[Exception | None], None],
+    ) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._loop = loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._on_bytes = on_bytes
+        self._on_drained = on_drained
+        self._on_closed = on_closed
+        self._out: deque[Chunk] = deque()
+        self._reading = False
+        self._writing = False
+        self.resume_reading()
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return sum(map(len, self._out))
+
+    def pause_reading(self) -> None:
+        """Let what arrives wait in the kernel, so that the sender feels it."""
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume_reading(self) -> None:
+        """Take what arrives again."""
+        if not self._reading and self.is_open:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def send(self, chunks: Iterable[Chunk]) -> None:
+        """Send the chunks after all that was sent before; what the socket does not take now follows later."""
+        if not self.is_open:
+            return
+        self._out.extend(chunks)
+        if not self._writing:
+            self._writable()
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the stream now; what is unsent is dropped."""
+        if not self.is_open:
+            return
+        self.pause_reading()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        self._fd = -1
+        self._out.clear()
+        self._sock.close()
+        self._on_closed(error)
+
+    def _readable(self) -> None:
+        try:
+            size = self._sock.recv_into(_received)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(error)
+            return
+        if size == 0:
+            self.close(None)
+            return
+        with memoryview(_received)[:size] as view:
+            self._on_bytes(view)
+
+    def _writable(self) -> None:
+        budget = SEND_BYTES_PER_TURN
+        try:
+            while self._out and budget > 0:
+                budget -= self._send_some()
+        except (BlockingIOError, InterruptedError):
+            budget = 0
+        except OSError as error:
+            self.close(error)
+            return
+        if self._out:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._writable)
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+            self._on_drained()
+
+    def _send_some(self) -> int:
+        """Send from the head of the queue as much as one system call takes; return how much that was."""
+        head = self._out[0]
+        if isinstance(head, FileRegion):
+            sent = os.sendfile(self._fd, head.file.fileno(), head.position, head.length)
+            if sent == 0 and head.length:
+                raise OSError(f"the file ended {head.length} bytes before the region that was to be sent")
+            head.position += sent
+            head.length -= sent
+            if not head.length:
+                self._out.popleft()
+            return sent
+        pieces: list[Buffer] = []
+        for chunk in self._out:
+            if isinstance(chunk, FileRegion) or len(pieces) == _PIECES_PER_CALL:
+                break
+            pieces.append(cast(Buffer, chunk))
+        sent = self._sock.sendmsg(pieces)
+        self._drop(sent)
+        return sent
+
+    def _drop(self, sent: int) -> None:
+        """Take `sent` bytes from the head of the queue, where chunks in memory stand."""
+        while self._out:
+            chunk = cast(Buffer, self._out[0])
+            if isinstance(chunk, FileRegion) or len(chunk) > sent:
+                break
+            sent -= len(chunk)
+            self._out.popleft()
+        if sent:
+            self._out[0] = memoryview(cast(Buffer, self._out[0]))[sent:]
