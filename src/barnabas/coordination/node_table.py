@@ -1,0 +1,114 @@
+"""The nodes of the embedded tree as rows of one SQLite table: reads and single-node changes, no transactions.
+
+A row holds what ZooKeeper's node holds. `path` is the primary key and the table is stored in its order, so all
+that is below a node lies in one range. `children_created` counts the children that a node ever had: the next
+sequential child takes it as its number. Callers hold the lock and have begun a transaction for every change.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from barnabas.coordination.tree import NodeData, Stat, parent_of
+
+SCHEMA = """
+CREATE TABLE node (
+    path TEXT PRIMARY KEY,
+    parent TEXT,
+    data BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    modified_at INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    owner INTEGER NOT NULL,
+    children_count INTEGER NOT NULL,
+    children_created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX node_parent ON node (parent);
+CREATE INDEX node_owner ON node (owner) WHERE owner != 0;
+INSERT INTO node VALUES ('/', NULL, x'', 0, 0, 0, 0, 0, 0, 0, 0);
+CREATE TABLE tree (last_change INTEGER NOT NULL);
+INSERT INTO tree VALUES (0);
+"""
+
+_STAT = "version, created_at, modified_at, created_ms, modified_ms, owner, children_count, length(data)"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a transaction happens: the tree's change number, and wall time in milliseconds."""
+
+    change: int
+    time_ms: int
+
+
+class NodeTable:
+    """The table. `connection` has its isolation level None."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute = connection.execute
+
+    def next_change(self) -> int:
+        """Count one more change of the tree and return its number."""
+        self._execute("UPDATE tree SET last_change = last_change + 1")
+        (change,) = self._execute("SELECT last_change FROM tree").fetchone()
+        return int(change)
+
+    def stat(self, path: str) -> Stat | None:
+        row = self._execute(f"SELECT {_STAT} FROM node WHERE path = ?", (path,)).fetchone()
+        return None if row is None else Stat(*row)
+
+    def read(self, path: str) -> NodeData | None:
+        row = self._execute(f"SELECT data, {_STAT} FROM node WHERE path = ?", (path,)).fetchone()
+        return None if row is None else NodeData(row[0], Stat(*row[1:]))
+
+    def children(self, path: str) -> list[str]:
+        start = len(path) + (path != "/")
+        rows = self._execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
+        return [child[start:] for (child,) in rows]
+
+    def below(self, path: str) -> dict[str, NodeData]:
+        prefix = "" if path == "/" else path
+        rows = self._execute(
+            # '0' is the character that follows '/'. The root itself has no parent and is left out.
+            f"SELECT path, data, {_STAT} FROM node WHERE path > ? AND path < ? AND parent IS NOT NULL ORDER BY path",
+            (prefix + "/", prefix + "0"),
+        )
+        return {row[0]: NodeData(row[1], Stat(*row[2:])) for row in rows}
+
+    def owned_by(self, session_id: int) -> list[str]:
+        rows = self._execute("SELECT path FROM node WHERE owner = ? AND owner != 0", (session_id,))
+        return [path for (path,) in rows]
+
+    def owned(self) -> list[str]:
+        """Return the paths of all ephemeral nodes."""
+        return [path for (path,) in self._execute("SELECT path FROM node WHERE owner != 0")]
+
+    def next_sequence(self, path: str) -> int:
+        """Return the number of the next sequential child of an existing node."""
+        (number,) = self._execute("SELECT children_created FROM node WHERE path = ?", (path,)).fetchone()
+        return int(number)
+
+    def insert(self, path: str, data: bytes, owner: int, moment: Moment) -> None:
+        parent = parent_of(path)
+        self._execute(
+            "INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0)",
+            (path, parent, data, moment.change, moment.change, moment.time_ms, moment.time_ms, owner),
+        )
+        self._execute(
+            "UPDATE node SET children_count = children_count + 1, children_created = children_created + 1"
+            " WHERE path = ?",
+            (parent,),
+        )
+
+    def update(self, path: str, data: bytes, moment: Moment) -> None:
+        self._execute(
+            "UPDATE node SET data = ?, version = version + 1, modified_at = ?, modified_ms = ? WHERE path = ?",
+            (data, moment.change, moment.time_ms, path),
+        )
+
+    def delete(self, path: str) -> None:
+        self._execute("DELETE FROM node WHERE path = ?", (path,))
+        self._execute("UPDATE node SET children_count = children_count - 1 WHERE path = ?", (parent_of(path),))

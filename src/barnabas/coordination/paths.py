@@ -1,0 +1,111 @@
+"""Where things are in the tree: the node paths of Kafka 0.8 and of the releases after it.
+
+Names of groups and consumers may hold any character, so they are percent-encoded as one part of a path;
+topics have names that need none of it (Kafka allows letters, digits, `.`, `_` and `-`), but go the same way.
+Nothing else in Barnabas puts such paths together.
+"""
+
+from __future__ import annotations
+
+import re
+
+from barnabas.model import TopicPartition
+
+BROKERS = "/brokers"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONFIGS = "/config"
+TOPIC_CONFIGS = "/config/topics"
+CONSUMERS = "/consumers"
+CLUSTER_ID = "/cluster/id"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+_SAFE = re.compile(r"[A-Za-z0-9._~-]+")
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._~-]")
+_ENCODED = re.compile(rb"%([0-9A-F]{2})")
+_EMPTY = "%"
+"""The part that stands for an empty name, which a path cannot hold; no other name is encoded so."""
+
+
+def encode_name(name: str) -> str:
+    """Return `name` as one part of a path.
+
+    >>> encode_name("clicks-1"), encode_name("a/b"), encode_name("."), encode_name("")
+    ('clicks-1', 'a%2Fb', '%2E', '%')
+    """
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    if _SAFE.fullmatch(name):
+        return name
+    if not name:
+        return _EMPTY
+    return _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], name.encode("utf-8", "surrogatepass")).decode()
+
+
+def decode_name(part: str) -> str:
+    """Return the name that `encode_name` made this part of.
+
+    >>> decode_name("a%2Fb")
+    'a/b'
+    """
+    if "%" not in part:
+        return part
+    if part == _EMPTY:
+        return ""
+    return _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), part.encode()).decode("utf-8", "surrogatepass")
+
+
+def broker(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    return f"{TOPICS}/{encode_name(name)}"
+
+
+def topic_partitions(name: str) -> str:
+    return f"{topic(name)}/partitions"
+
+
+def partition(topic_partition: TopicPartition) -> str:
+    return f"{topic_partitions(topic_partition.topic)}/{topic_partition.partition}"
+
+
+def partition_state(topic_partition: TopicPartition) -> str:
+    return f"{partition(topic_partition)}/state"
+
+
+def topic_config(name: str) -> str:
+    return f"{TOPIC_CONFIGS}/{encode_name(name)}"
+
+
+def group(group_id: str) -> str:
+    return f"{CONSUMERS}/{encode_name(group_id)}"
+
+
+def group_members(group_id: str) -> str:
+    return f"{group(group_id)}/ids"
+
+
+def group_member(group_id: str, consumer_id: str) -> str:
+    return f"{group_members(group_id)}/{encode_name(consumer_id)}"
+
+
+def group_owner(group_id: str, topic_partition: TopicPartition) -> str:
+    name, number = topic_partition
+    return f"{group(group_id)}/owners/{encode_name(name)}/{number}"
+
+
+def group_offsets(group_id: str) -> str:
+    return f"{group(group_id)}/offsets"
+
+
+def group_offset(group_id: str, topic_partition: TopicPartition) -> str:
+    name, number = topic_partition
+    return f"{group_offsets(group_id)}/{encode_name(name)}/{number}"
+
+
+def partition_of_offset(path: str) -> TopicPartition:
+    """Return the partition whose committed offset stands at a path made by `group_offset`."""
+    name, number = path.rsplit("/", 2)[1:]
+    return TopicPartition(decode_name(name), int(number))

@@ -1,0 +1,221 @@
+"""The JSON that stands in the nodes: written with Kafka's field names, read with every field checked.
+
+Fields that Kafka's own tools expect and that mean nothing here (`jmx_port`, `controller_epoch`) are written with
+Kafka's value for "none". Fields that are not known are passed over, so that nodes which another version wrote
+can be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.coordination.tree import NodeError
+from barnabas.model import NO_LEADER_EPOCH, OffsetAndMetadata
+
+NO_LEADER = -1
+"""The leader of a partition that has none."""
+
+
+class BadNodeError(NodeError):
+    """What stands in a node is not what Barnabas or Kafka write there."""
+
+    reason = "the node's value cannot be understood"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """A broker that is alive, as `/brokers/ids/<id>` tells it. Its node is ephemeral."""
+
+    id: int
+    host: str
+    port: int
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Who leads a partition, since which epoch, and which replicas are in sync (design of Kafka 0.8)."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """A topic as `/brokers/topics/<topic>` tells it: its id (16 bytes), and each partition's replicas."""
+
+    topic_id: bytes
+    replicas: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A group's offset in one partition, and when it was committed."""
+
+    offset: OffsetAndMetadata
+    committed_ms: int
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    return _dump(
+        {
+            "version": 1,
+            "host": broker.host,
+            "port": broker.port,
+            "jmx_port": -1,
+            "timestamp": str(broker.timestamp_ms),
+        }
+    )
+
+
+def decode_broker(path: str, data: bytes) -> BrokerRegistration:
+    fields = _Fields(path, data)
+    broker_id = int(path.rsplit("/", 1)[1])
+    return BrokerRegistration(broker_id, fields.string("host"), fields.integer("port"), fields.integer("timestamp"))
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    return _dump(
+        {
+            "version": 3,
+            "topic_id": base64.urlsafe_b64encode(topic.topic_id).rstrip(b"=").decode(),
+            "partitions": {str(index): list(replicas) for index, replicas in enumerate(topic.replicas)},
+            "adding_replicas": {},
+            "removing_replicas": {},
+        }
+    )
+
+
+def decode_topic(path: str, data: bytes) -> TopicAssignment:
+    fields = _Fields(path, data)
+    partitions = fields.mapping("partitions")
+    try:
+        replicas = tuple(_brokers(partitions[str(index)]) for index in range(len(partitions)))
+        topic_id = base64.urlsafe_b64decode(fields.string("topic_id") + "==")
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadNodeError(path, repr(error)) from error
+    return TopicAssignment(topic_id, replicas)
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    return _dump(
+        {
+            "controller_epoch": 0,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+    )
+
+
+def decode_partition_state(path: str, data: bytes) -> PartitionState:
+    fields = _Fields(path, data)
+    isr = fields.sequence("isr")
+    try:
+        return PartitionState(fields.integer("leader"), fields.integer("leader_epoch"), _brokers(isr))
+    except (TypeError, ValueError) as error:
+        raise BadNodeError(path, repr(error)) from error
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _dump({"version": 1, "config": dict(config)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    return {str(name): str(value) for name, value in _Fields(path, data).mapping("config").items()}
+
+
+def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
+    fields: dict[str, Any] = {"version": 1, "offset": offset.offset, "timestamp": committed_ms}
+    if offset.leader_epoch != NO_LEADER_EPOCH:
+        fields["leader_epoch"] = offset.leader_epoch
+    if offset.metadata:
+        fields["metadata"] = offset.metadata
+    return _dump(fields)
+
+
+def decode_offset(path: str, data: bytes) -> CommittedOffset:
+    """Read a committed offset; a bare number, as Kafka 0.8 writes it, is one too."""
+    if data.isdigit():
+        return CommittedOffset(OffsetAndMetadata(int(data)), 0)
+    fields = _Fields(path, data)
+    offset = OffsetAndMetadata(
+        fields.integer("offset"),
+        fields.string("metadata", ""),
+        fields.integer("leader_epoch", NO_LEADER_EPOCH),
+    )
+    return CommittedOffset(offset, fields.integer("timestamp", 0))
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(path: str, data: bytes) -> str:
+    return _Fields(path, data).string("id")
+
+
+def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:
+    return _dump({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)})
+
+
+def decode_producer_id_block_end(path: str, data: bytes) -> int:
+    return _Fields(path, data).integer("block_end")
+
+
+class _Fields:
+    """The fields of a JSON object, read with the type that they must have."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self._path = path
+        try:
+            self._fields = json.loads(data)
+        except ValueError as error:
+            raise BadNodeError(path, str(error)) from error
+        if not isinstance(self._fields, dict):
+            raise BadNodeError(path, "it is not a JSON object")
+
+    def string(self, name: str, default: str | None = None) -> str:
+        value = self._fields.get(name, default)
+        if not isinstance(value, str):
+            raise self._wrong(name, value)
+        return value
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Return a number; Kafka writes some of them as strings."""
+        value = self._fields.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self._wrong(name, value)
+        try:
+            return int(value)
+        except ValueError as error:
+            raise self._wrong(name, value) from error
+
+    def mapping(self, name: str) -> Mapping[str, Any]:
+        value = self._fields.get(name)
+        if not isinstance(value, dict):
+            raise self._wrong(name, value)
+        return value
+
+    def sequence(self, name: str) -> Sequence[Any]:
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            raise self._wrong(name, value)
+        return value
+
+    def _wrong(self, name: str, value: object) -> BadNodeError:
+        return BadNodeError(self._path, f"its field {name!r} is {value!r}")
+
+
+def _brokers(ids: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(broker_id) for broker_id in ids)
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
