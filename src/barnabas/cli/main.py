@@ -1,0 +1,113 @@
+"""The entry of the command: finds the subcommand, and turns every outcome into an exit code and one line.
+
+Only click is imported before the subcommand is known: `barnabas --help` and `barnabas up` start at once, and
+no command pays for what another needs.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C, 143 stopped with SIGTERM. A closed pipe
+(`barnabas consume clicks | head`) is no failure.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from barnabas import __version__
+from barnabas.cli.failures import explain
+from barnabas.errors import BarnabasError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+COMMANDS = {
+    "up": ("up", "Start a broker in the foreground."),
+    "topic": ("topic", "Create, list, describe and delete topics."),
+    "group": ("group", "Show how far a consumer group is, and its lag."),
+    "produce": ("produce", "Send lines from standard input or files to a topic."),
+    "consume": ("consume", "Print a topic's records, and follow it."),
+    "ship": ("ship", "Ship log files to a topic, and follow them."),
+    "load": ("load", "Load topics into warehouse tables with Spark."),
+}
+"""Name of the subcommand, the module that holds it, and its line in the help."""
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module_name, _ = COMMANDS[cmd_name]
+        module = importlib.import_module(f"barnabas.cli.{module_name}")
+        command = getattr(module, module_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of standard output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="BARNABAS_BOOTSTRAP=HOST:PORT says where the broker is; BARNABAS_DEBUG=1 shows where an error arose.",
+)
+@click.version_option(__version__, message="barnabas %(version)s")
+def command() -> None:
+    """Barnabas: a distributed log that speaks Kafka's protocol, and its pipeline on Spark."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    :param arguments: the command line without the program's name; None: that of the process.
+    """
+    try:
+        outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False)
+    except click.Abort:
+        return EXIT_INTERRUPTED
+    except click.UsageError as error:
+        where = "barnabas" if error.ctx is None else error.ctx.command_path
+        _say(f"{_sentence(error.format_message())}; see: {where} --help")
+        return error.exit_code
+    except click.ClickException as error:
+        return _fail(error.format_message(), error)
+    except (BarnabasError, OSError) as error:
+        return _fail(explain(error), error)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _fail(message: str, error: Exception) -> int:
+    if os.environ.get("BARNABAS_DEBUG"):
+        raise error
+    _say(message)
+    return EXIT_FAILED
+
+
+def _say(message: str) -> None:
+    click.echo(f"barnabas: {message}", err=True)
+
+
+def _sentence(text: str) -> str:
+    """Make one of click's messages fit into a line: on one line, small first letter, no full stop."""
+    text = " ".join(text.split()).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

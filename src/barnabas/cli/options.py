@@ -1,0 +1,88 @@
+"""Options that several subcommands share, and the way from them to a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from barnabas.cli.failures import unknown_topic
+
+if TYPE_CHECKING:
+    from barnabas import Admin
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+
+
+def bootstrap_option(function: Decorated) -> Decorated:
+    """Add `--bootstrap`, by default from BARNABAS_BOOTSTRAP."""
+    return click.option(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        envvar="BARNABAS_BOOTSTRAP",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        help="Where the broker is.",
+    )(function)
+
+
+def json_option(function: Decorated) -> Decorated:
+    """Add `--json`, for output that programs read."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
+
+
+def properties_option(function: Decorated) -> Decorated:
+    """Add `-X NAME=VALUE`: any setting of the client, by Kafka's name."""
+    return click.option(
+        "-X",
+        "properties",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=lambda _context, _option, pairs: parse_pairs(pairs),
+        help="A setting of the client, by Kafka's name, for example -X linger.ms=50.",
+    )(function)
+
+
+def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
+    """Return NAME=VALUE texts as a dict.
+
+    :raises click.BadParameter: a text has no `=` or no name.
+
+    >>> parse_pairs(["retention.ms=60000"])
+    {'retention.ms': '60000'}
+    """
+    parsed = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE")
+        parsed[name] = value
+    return parsed
+
+
+def settings(bootstrap: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return a client's settings under Kafka's names."""
+    return {"bootstrap.servers": bootstrap, **properties}
+
+
+def connect(bootstrap: str) -> Admin:
+    """Return an `Admin` for the brokers; close it after use."""
+    from barnabas import Admin
+
+    return Admin(bootstrap)
+
+
+def require_topics(admin: Admin, names: Iterable[str]) -> None:
+    """Check that the topics exist.
+
+    :raises click.ClickException: one does not; the message names those that are spelled alike.
+    """
+    known = admin.list_topics()
+    for name in names:
+        if name not in known:
+            raise unknown_topic(name, known)

@@ -1,0 +1,158 @@
+"""`barnabas produce`: one message a line, from standard input or from files."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from io import BufferedIOBase
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from barnabas.cli.lines import read_lines
+from barnabas.cli.options import bootstrap_option, properties_option, settings
+from barnabas.cli.progress import byte_progress
+from barnabas.model import Header
+
+if TYPE_CHECKING:
+    from barnabas import Producer
+    from barnabas.client import Deliveries
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CHUNKS_IN_FLIGHT = 64
+"""How many reads may wait for their acknowledgement before the oldest is looked at."""
+
+Lines = Iterable[list[bytes]]
+
+
+@click.command()
+@click.option("-t", "--topic", metavar="TOPIC", help="The topic; or name it first: produce TOPIC [FILE...]")
+@click.option("-p", "--partition", type=click.IntRange(min=-1), default=-1, help="The partition; -1: by key.")
+@click.option("-k", "--key", metavar="KEY", help="The same key for every message.")
+@click.option("-K", "--key-delimiter", metavar="DELIM", help="Each line is KEY, DELIM, VALUE.")
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may repeat.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="How to compress.")
+@properties_option
+@bootstrap_option
+@click.argument("names", nargs=-1, metavar="[TOPIC] [FILE...]")
+def produce(
+    topic: str | None,
+    partition: int,
+    key: str | None,
+    key_delimiter: str | None,
+    headers: tuple[str, ...],
+    compression: str,
+    properties: dict[str, str],
+    bootstrap: str,
+    names: tuple[str, ...],
+) -> None:
+    """Send one message a line, from standard input or from FILEs.
+
+    \b
+    echo hello | barnabas produce greetings
+    barnabas produce clicks -K : clicks.txt      # lines like member-42:/jobs
+    """
+    if topic is None:
+        if not names:
+            raise click.UsageError("name a topic: barnabas produce TOPIC [FILE...]")
+        topic, *names_left = names
+        names = tuple(names_left)
+    if key is not None and key_delimiter is not None:
+        raise click.UsageError("give either -k, one key for all, or -K, a key in each line")
+    from barnabas import Producer
+
+    split = line_splitter(key, key_delimiter)
+    chosen = {"compression.type": compression, **properties}
+    partition_or_any = None if partition < 0 else partition
+    with ExitStack() as stack:
+        sources = [_open_source(name, stack) for name in names or ("-",)]
+        total_bytes = sum(Path(name).stat().st_size for name in names if name != "-")
+        producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
+        advance = stack.enter_context(byte_progress(topic, total_bytes))
+        chunks = _counted((lines for source in sources for lines in read_lines(source.read1)), advance)
+        count = send_lines(producer, topic, chunks, split, partition_or_any, parse_headers(headers))
+    if names or sys.stderr.isatty():
+        click.echo(f"produced {count:,} message{'' if count == 1 else 's'} to {topic}", err=True)
+
+
+def _open_source(name: str, stack: ExitStack) -> BufferedIOBase:
+    if name == "-":
+        return cast("BufferedIOBase", sys.stdin.buffer)
+    return stack.enter_context(Path(name).open("rb"))
+
+
+def parse_headers(texts: Iterable[str]) -> list[Header]:
+    """Return NAME=VALUE texts as record headers; a name alone has a null value, as in kcat.
+
+    >>> parse_headers(["source=web", "flag"])
+    [('source', b'web'), ('flag', None)]
+    """
+    parts = (text.partition("=") for text in texts)
+    return [(name, value.encode() if equals else None) for name, equals, value in parts]
+
+
+KeysAndValues = tuple[Sequence[bytes | None] | None, Sequence[bytes]]
+
+
+def line_splitter(key: str | None, delimiter: str | None) -> Callable[[list[bytes]], KeysAndValues]:
+    r"""Return the function that makes keys and values out of lines.
+
+    A line without the delimiter is all value, with a null key, as in kcat.
+
+    >>> line_splitter(None, ":")([b"a:1", b"b"])
+    ([b'a', None], [b'1', b'b'])
+    """
+    if delimiter is not None:
+        mark = _unescape(delimiter)
+
+        def split(lines: list[bytes]) -> KeysAndValues:
+            parts = [line.partition(mark) for line in lines]
+            keys = [head if found else None for head, found, _ in parts]
+            return keys, [tail if found else head for head, found, tail in parts]
+
+        return split
+    if key is not None:
+        encoded = key.encode()
+        return lambda lines: ([encoded] * len(lines), lines)
+    return lambda lines: (None, lines)
+
+
+def send_lines(
+    producer: Producer,
+    topic: str,
+    chunks: Lines,
+    split: Callable[[list[bytes]], KeysAndValues],
+    partition: int | None,
+    headers: list[Header],
+) -> int:
+    """Send all lines and wait for their acknowledgements. Returns how many there were.
+
+    :raises BarnabasError: a line was not acknowledged; those after it may have been.
+    """
+    waiting: deque[Deliveries] = deque()
+    count = 0
+    for lines in chunks:
+        keys, values = split(lines)
+        every = [headers] * len(values) if headers else None
+        waiting.append(producer.send_many(topic, values, keys=keys, partition=partition, headers=every))
+        count += len(values)
+        if len(waiting) > CHUNKS_IN_FLIGHT:
+            waiting.popleft().result()
+    producer.flush()
+    for deliveries in waiting:
+        deliveries.result()
+    return count
+
+
+def _counted(chunks: Lines, advance: Callable[[int], None]) -> Iterator[list[bytes]]:
+    for lines in chunks:
+        yield lines
+        advance(sum(map(len, lines)) + len(lines))
+
+
+def _unescape(text: str) -> bytes:
+    """Return the bytes of a delimiter: `\\t` and `\\n` mean what they mean in a format."""
+    return text.replace(r"\t", "\t").replace(r"\n", "\n").encode()

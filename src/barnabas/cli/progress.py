@@ -1,0 +1,31 @@
+"""A progress bar on standard error, for people only: nothing is drawn where no terminal is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def byte_progress(description: str, total_bytes: int) -> Iterator[Advance]:
+    """Show how many of `total_bytes` are done; the function that is handed out is told of each step's bytes."""
+    if not sys.stderr.isatty() or not total_bytes:
+        yield lambda _step_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TransferSpeedColumn as SpeedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        SpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total_bytes)
+        yield lambda step_bytes: bar.advance(task, step_bytes)

@@ -1,0 +1,234 @@
+"""`barnabas ship`: log files into a topic, a line a message, at least once.
+
+Each file goes on where the last run stopped. Without `--follow` the files are read to their ends; with it they
+are followed from there, through rotation and truncation, until Ctrl-C or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
+from barnabas.cli.produce import CHUNKS_IN_FLIGHT, CODECS, parse_headers
+from barnabas.cli.progress import byte_progress
+from barnabas.cli.ship_state import ShipState, default_state_folder
+from barnabas.cli.signals import end_on_sigterm
+from barnabas.cli.tailing import FollowedPath, Piece
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.model import Header
+
+if TYPE_CHECKING:
+    from barnabas import Admin, Producer
+    from barnabas.client import Deliveries
+
+LOOK_AGAIN_S = 0.2
+SAVE_INTERVAL_S = 1.0
+CLOSE_TIMEOUT_S = 5.0
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-t", "--topic", metavar="TOPIC", required=True, help="Where to; made if it does not exist.")
+@click.option("-F", "--follow", is_flag=True, help="Go on as the files grow, are rotated and are cut.")
+@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Of a new topic.")
+@click.option("-k", "--key", metavar="KEY", help="The key of every message: keeps them in one partition.")
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may repeat.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="How to compress.")
+@click.option(
+    "--state", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Where to remember positions."
+)
+@properties_option
+@bootstrap_option
+def ship(
+    files: tuple[Path, ...],
+    topic: str,
+    follow: bool,
+    partitions: int,
+    key: str | None,
+    headers: tuple[str, ...],
+    compression: str,
+    state: Path | None,
+    properties: dict[str, str],
+    bootstrap: str,
+) -> None:
+    """Ship log files to a topic, one message a line, from where the last run stopped.
+
+    \b
+    barnabas ship access.log --topic access
+    barnabas ship --follow /var/log/nginx/access.log --topic access
+    """
+    from barnabas import Producer
+
+    if not follow:
+        for path in files:
+            path.stat()
+    end_on_sigterm()
+    with connect(bootstrap) as admin:
+        topic_id = _topic_id(admin, topic, partitions)
+    with ExitStack() as stack:
+        folder = state or default_state_folder()
+        states = [stack.enter_context(ShipState(folder, topic, topic_id, path)) for path in files]
+        chosen = {"compression.type": compression, **properties}
+        producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
+        shipper = Shipper(producer, topic, states, key, parse_headers(headers), SYSTEM_CLOCK)
+        stack.callback(shipper.close)
+        _report_resumed(shipper)
+        with byte_progress(topic, shipper.bytes_left()) as advance:
+            shipper.read_to_end(advance)
+        if follow:
+            click.echo(f"shipped {shipper.line_count:,} lines to {topic}; following, Ctrl-C ends", err=True)
+            shipper.follow(threading.Event())
+        shipper.finish()
+    lines = "line" if shipper.line_count == 1 else "lines"
+    click.echo(f"shipped {shipper.line_count:,} {lines} ({shipper.byte_count:,} bytes) to {topic}", err=True)
+
+
+class Shipper:
+    """Reads followed paths and produces their lines; notes a position once all before it is acknowledged.
+
+    :param states: one for each path, entered.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        states: Iterable[ShipState],
+        key: str | None,
+        headers: list[Header],
+        clock: Clock,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._key = None if key is None else key.encode()
+        self._headers = headers
+        self._clock = clock
+        self._sources = [(state, FollowedPath(state.path, state.marks, clock)) for state in states]
+        self._waiting: deque[tuple[Deliveries, ShipState, Piece]] = deque()
+        self._saved_at = clock.monotonic()
+        self.line_count = 0
+        self.byte_count = 0
+
+    @property
+    def sources(self) -> list[tuple[ShipState, FollowedPath]]:
+        """The paths with their states."""
+        return self._sources
+
+    def bytes_left(self) -> int:
+        """Return how much there is to ship by the files' sizes now."""
+        total = 0
+        for state, followed in self._sources:
+            if followed.path.exists():
+                at = next((mark.position for mark in state.marks if mark.is_of(followed.path)), 0)
+                total += followed.path.stat().st_size - at
+        return total
+
+    def read_to_end(self, advance: Callable[[int], None] = lambda _bytes: None) -> bool:
+        """Ship what is there now. Returns whether there was anything."""
+        before = self.line_count
+        for state, followed in self._sources:
+            for piece in followed.read_all():
+                self._send(state, piece)
+                advance(piece.byte_count)
+        return self.line_count > before
+
+    def follow(self, stop: threading.Event) -> None:
+        """Ship what comes, until `stop` is set or the process is told to end."""
+        while not stop.is_set():
+            if not self.read_to_end():
+                self._settle()
+                stop.wait(LOOK_AGAIN_S)
+
+    def finish(self) -> None:
+        """Ship last lines that have no line feed, wait for all acknowledgements, save."""
+        for state, followed in self._sources:
+            for piece in followed.finish():
+                self._send(state, piece)
+        self._settle()
+
+    def close(self) -> None:
+        """Save what is acknowledged by now, or is within CLOSE_TIMEOUT_S, and close the files."""
+        with suppress(BarnabasError):
+            self._producer.flush(CLOSE_TIMEOUT_S)
+        while self._waiting and _is_acknowledged(self._waiting[0][0]):
+            self._note_oldest()
+        self._save()
+        for _, followed in self._sources:
+            followed.close()
+
+    def _send(self, state: ShipState, piece: Piece) -> None:
+        count = len(piece.lines)
+        deliveries = self._producer.send_many(
+            self._topic,
+            piece.lines,
+            keys=None if self._key is None else [self._key] * count,
+            headers=[self._headers] * count if self._headers else None,
+        )
+        self._waiting.append((deliveries, state, piece))
+        self.line_count += count
+        self.byte_count += piece.byte_count
+        while len(self._waiting) > CHUNKS_IN_FLIGHT:
+            self._note_oldest()
+        if self._clock.monotonic() - self._saved_at >= SAVE_INTERVAL_S:
+            self._save()
+
+    def _settle(self) -> None:
+        if self._waiting:
+            self._producer.flush()
+        while self._waiting:
+            self._note_oldest()
+        for state, followed in self._sources:
+            for mark in followed.done_marks:
+                state.forget(mark)
+            followed.done_marks.clear()
+        self._save()
+
+    def _note_oldest(self) -> None:
+        deliveries, state, piece = self._waiting[0]
+        deliveries.result()
+        self._waiting.popleft()
+        state.note(piece.mark)
+
+    def _save(self) -> None:
+        self._saved_at = self._clock.monotonic()
+        for state, _ in self._sources:
+            state.save()
+
+
+def _is_acknowledged(deliveries: Deliveries) -> bool:
+    return all(delivery.done() and delivery.exception() is None for delivery in deliveries)
+
+
+def _topic_id(admin: Admin, topic: str, partitions: int) -> str:
+    """Return the topic's id; make the topic when there is none."""
+    if topic not in admin.list_topics():
+        try:
+            admin.create_topic(topic, partitions)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+    (found,) = admin.describe_topics([topic])
+    return str(found.id)
+
+
+def _report_resumed(shipper: Shipper) -> None:
+    for state, followed in shipper.sources:
+        for mark in followed.lost_marks:
+            state.forget(mark)
+            click.echo(
+                f"{followed.path}: the file shipped before, to byte {mark.position:,}, is gone or was written over; "
+                "if it had more, that was not shipped",
+                err=True,
+            )
+        for mark in state.marks:
+            if sys.stderr.isatty() and mark.position:
+                click.echo(f"{followed.path}: going on at byte {mark.position:,}", err=True)

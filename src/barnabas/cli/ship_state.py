@@ -1,0 +1,111 @@
+"""Where `barnabas ship` stopped in a file: kept beside no log, in the user's state folder.
+
+One small JSON file for each topic and path, under the topic's id, so that a topic that was deleted and made
+again gets everything again. It is written after the acknowledgements: a ship that is killed sends the lines
+since the last save again, and skips none (at least once).
+
+Invariant: one process at a time holds a state; a lock file beside it says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from barnabas.cli.tailing import FileMark
+from barnabas.errors import BarnabasError
+
+
+class ShipStateError(BarnabasError):
+    """A state that another process holds, or that is not one."""
+
+
+def default_state_folder() -> Path:
+    """Return the folder for all states: `barnabas/ship` in XDG_STATE_HOME, by default ~/.local/state."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "barnabas" / "ship"
+
+
+class ShipState:
+    """The marks of one path in one topic. A context manager: entering locks and reads it, leaving unlocks it.
+
+    :param folder: where states are kept.
+    :param topic_id: the id that the brokers gave to the topic.
+    :param path: the log's name, made absolute.
+    """
+
+    def __init__(self, folder: Path, topic: str, topic_id: str, path: Path) -> None:
+        self.path = path.absolute()
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        self._file = folder / f"{topic}-{topic_id}" / f"{path.name}-{digest}.json"
+        self._lock: int | None = None
+        self._marks: dict[tuple[int, int], FileMark] = {}
+        self._is_saved = True
+
+    def __enter__(self) -> Self:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._marks = {(mark.device, mark.inode): mark for mark in self._read()}
+        except BlockingIOError:
+            os.close(self._lock)
+            raise ShipStateError(f"{self.path} is being shipped to this topic by another process") from None
+        except ShipStateError:
+            os.close(self._lock)
+            raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        assert self._lock is not None, "left without having been entered"
+        os.close(self._lock)
+
+    @property
+    def marks(self) -> list[FileMark]:
+        """The marks, the oldest file first."""
+        return list(self._marks.values())
+
+    def note(self, mark: FileMark) -> None:
+        """Take a mark as shipped: all lines before it are acknowledged."""
+        self._marks[mark.device, mark.inode] = mark
+        self._is_saved = False
+
+    def forget(self, mark: FileMark) -> None:
+        """Drop the mark of a file that is gone."""
+        self._marks.pop((mark.device, mark.inode), None)
+        self._is_saved = False
+
+    def save(self) -> None:
+        """Write the marks, so that they are whole and on disk whatever happens, if they have changed."""
+        if self._is_saved:
+            return
+        content = {
+            "path": str(self.path),
+            "files": [asdict(mark) for mark in self._marks.values()],
+        }
+        beside = self._file.with_suffix(".new")
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._file)
+        self._is_saved = True
+
+    def _read(self) -> list[FileMark]:
+        try:
+            content = json.loads(self._file.read_text(encoding="utf-8"))
+            return [FileMark(**mark) for mark in content["files"]]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError) as error:
+            raise ShipStateError(
+                f"{self._file} is damaged ({error}); delete it to ship {self.path} from its beginning"
+            ) from None

@@ -1,0 +1,71 @@
+"""Tables for people: drawn by rich on a terminal, aligned plain text in a pipe; and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+Cell = str | int | None
+Row = Sequence[Cell]
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print the rows under their column names. Numbers stand right, with thousands separated on a terminal."""
+    if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+        _show_rich(columns, rows)
+    else:
+        click.echo(plain_table(columns, rows))
+
+
+def show_json(value: object) -> None:
+    """Print a value as JSON: indented on a terminal, in one line in a pipe."""
+    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return the table as aligned text.
+
+    >>> print(plain_table(["topic", "lag"], [["clicks", 12], ["views", None]]))
+    topic   lag
+    clicks   12
+    views     -
+    """
+    texts = [list(columns), *([_text(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    numeric = _numeric_columns(columns, rows)
+    lines = (
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        )
+        for line in texts
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _show_rich(columns: Sequence[str], rows: Sequence[Row]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name, right in zip(columns, _numeric_columns(columns, rows), strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else _text(cell) for cell in row))
+    Console(highlight=False, markup=False, emoji=False).print(table)
+
+
+def _numeric_columns(columns: Sequence[str], rows: Sequence[Row]) -> list[bool]:
+    return [
+        any(isinstance(row[at], int) for row in rows) and not any(isinstance(row[at], str) for row in rows)
+        for at in range(len(columns))
+    ]
+
+
+def _text(cell: Cell) -> str:
+    return "-" if cell is None else str(cell)
