@@ -81,6 +81,9 @@ def main(arguments: list[str] | None = None) -> int:
         outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False)
     except click.Abort:
         return EXIT_INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
     except click.UsageError as error:
         where = "barnabas" if error.ctx is None else error.ctx.command_path
         _say(f"{_sentence(error.format_message())}; see: {where} --help")

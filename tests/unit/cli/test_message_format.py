@@ -1,0 +1,67 @@
+"""What `consume -f` and `consume -J` print."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from barnabas.cli.message_format import DEFAULT_FORMAT, compile_format, json_line
+from barnabas.model import TimestampType
+from barnabas.records import Record
+
+RECORD = Record("clicks", 2, 41, 1700, TimestampType.CREATE_TIME, b"k1", b"v\xff", (("a", b"1"), ("b", None)))
+EMPTY = Record("clicks", 0, 0, -1, TimestampType.LOG_APPEND_TIME, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%t %p %o", b"clicks 2 41"),
+        (r"%T\t%k\n", b"1700\tk1\n"),
+        ("%s", b"v\xff"),
+        ("%K:%S", b"2:2"),
+        ("%h", b"a=1,b=NULL"),
+        (r"100%%\x41\\", b"100%A\\"),
+        ("żółw", "żółw".encode()),
+        ("", b""),
+    ],
+)
+def test_format_renders_field(text: str, expected: bytes) -> None:
+    assert compile_format(text)(RECORD) == expected
+
+
+def test_default_format_prints_the_value_on_a_line() -> None:
+    assert compile_format(DEFAULT_FORMAT)(RECORD) == b"v\xff\n"
+
+
+def test_null_key_and_value_are_empty_with_length_minus_one() -> None:
+    assert compile_format("[%k|%s] %K %S")(EMPTY) == b"[|] -1 -1"
+
+
+@pytest.mark.parametrize("text", ["%q", "%", r"\q", "\\"])
+def test_unknown_field_or_escape_is_refused_with_what_there_is(text: str) -> None:
+    with pytest.raises(ValueError, match="%t topic"):
+        compile_format(text)
+
+
+def test_json_line_has_kcats_names_and_loses_no_byte() -> None:
+    fields = json.loads(json_line(RECORD))
+    assert fields == {
+        "topic": "clicks",
+        "partition": 2,
+        "offset": 41,
+        "tstype": "create",
+        "ts": 1700,
+        "headers": ["a", "1", "b", None],
+        "key": "k1",
+        "payload": "v\udcff",
+    }
+    assert fields["payload"].encode("utf-8", "surrogateescape") == RECORD.value
+
+
+def test_json_line_keeps_null_and_is_one_line_of_readable_text() -> None:
+    line = json_line(EMPTY._replace(key="żółw".encode(), value=b"two\nlines"))
+    assert line.count(b"\n") == 1
+    assert "żółw".encode() in line
+    assert json.loads(json_line(EMPTY))["payload"] is None

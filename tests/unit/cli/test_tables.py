@@ -1,0 +1,37 @@
+"""Tables in a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.cli.tables import plain_table, show_json, show_table
+
+
+def test_plain_table_aligns_text_left_and_numbers_right() -> None:
+    table = plain_table(["topic", "lag", "leader"], [["clicks", 5, 0], ["v", 12345, None]])
+    assert table.splitlines() == [
+        "topic     lag  leader",
+        "clicks      5       0",
+        "v       12345       -",
+    ]
+
+
+def test_plain_table_without_rows_is_its_head() -> None:
+    assert plain_table(["topic", "lag"], []) == "topic  lag"
+
+
+def test_pipe_gets_plain_text_and_json_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(["topic"], [["clicks"]])
+    show_json({"a": [1, 2]})
+    assert capsys.readouterr().out == 'topic\nclicks\n{"a": [1, 2]}\n'
+
+
+def test_terminal_gets_a_drawn_table_with_text_as_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show_table(["topic", "records"], [["[red]x", 1234567]])
+    out = capsys.readouterr().out
+    assert "1,234,567" in out
+    assert "[red]x" in out
+    assert "─" in out
