@@ -1,0 +1,170 @@
+"""A group coordinator with time that is moved by hand, and a record of who was answered what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from barnabas.errors import ErrorCode
+from barnabas.groups import (
+    GroupConfig,
+    GroupCoordinator,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    Reply,
+    SyncRequest,
+    SyncResult,
+)
+
+GROUP = "clicks-readers"
+
+
+class Scene:
+    """Plays the members of one group. Waiters are numbers; `joined` and `synced` are what they were answered."""
+
+    def __init__(self, **config: int) -> None:
+        uuids, self._waiters = count(1), count(1)
+        config.setdefault("initial_rebalance_delay_ms", 0)
+        self.coordinator = GroupCoordinator(GroupConfig(**config), new_uuid=lambda: str(next(uuids)))
+        self.now = 0.0
+        self.answers: dict[int, JoinResult | SyncResult] = {}
+
+    def deliver(self, replies: list[Reply]) -> None:
+        for waiter, result in replies:
+            assert waiter not in self.answers, f"waiter {waiter} was answered twice"
+            self.answers[waiter] = result
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group_id: str = GROUP,
+        client_id: str = "app",
+        instance: str | None = None,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", b"topics"),),
+        protocol_type: str = "consumer",
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 30_000,
+        require_member_id: bool = False,
+        supports_skip_assignment: bool = False,
+    ) -> int:
+        waiter = next(self._waiters)
+        request = JoinRequest(
+            member_id=member_id,
+            client_id=client_id,
+            group_instance_id=instance,
+            protocols=protocols,
+            protocol_type=protocol_type,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            require_member_id=require_member_id,
+            supports_skip_assignment=supports_skip_assignment,
+        )
+        self.deliver(self.coordinator.join(self.now, waiter, group_id, request))
+        return waiter
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int | None = None,
+        assignments: dict[str, bytes] | None = None,
+        instance: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> int:
+        waiter = next(self._waiters)
+        request = SyncRequest(
+            member_id=member_id,
+            generation=self.generation if generation is None else generation,
+            group_instance_id=instance,
+            assignments=assignments or {},
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+        )
+        self.deliver(self.coordinator.sync(self.now, waiter, GROUP, request))
+        return waiter
+
+    def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
+        generation = self.generation if generation is None else generation
+        return self.coordinator.heartbeat(self.now, GROUP, member_id, instance, generation)
+
+    def check_commit(self, member_id: str = "", generation: int = -1, instance: str | None = None) -> ErrorCode:
+        return self.coordinator.check_commit(self.now, GROUP, member_id, instance, generation)
+
+    def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
+        leaving = [LeavingMember(each) if isinstance(each, str) else each for each in members]
+        result, replies = self.coordinator.leave(self.now, GROUP, leaving)
+        self.deliver(replies)
+        return [each.error for each in result.members] or [result.error]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and everything happen at its time."""
+        until = self.now + seconds
+        while (deadline := self.coordinator.next_deadline()) is not None and deadline <= until:
+            self.now = max(self.now, deadline)
+            self.deliver(self.coordinator.tick(self.now))
+        self.now = until
+
+    def joined(self, waiter: int) -> JoinResult:
+        result = self.answers[waiter]
+        assert isinstance(result, JoinResult)
+        return result
+
+    def synced(self, waiter: int) -> SyncResult:
+        result = self.answers[waiter]
+        assert isinstance(result, SyncResult)
+        return result
+
+    def is_waiting(self, waiter: int) -> bool:
+        return waiter not in self.answers
+
+    @property
+    def state(self) -> GroupState:
+        description = self.coordinator.describe(GROUP)
+        assert description is not None
+        return description.state
+
+    @property
+    def generation(self) -> int:
+        description = self.coordinator.describe(GROUP)
+        assert description is not None
+        return description.generation
+
+    @property
+    def member_ids(self) -> list[str]:
+        description = self.coordinator.describe(GROUP)
+        return [] if description is None else [member.member_id for member in description.members]
+
+    def make_joined(self, size: int = 2, **options: object) -> list[str]:
+        """Bring `size` members into one generation that waits for its assignment; the leader comes first."""
+        waiter = self.join(**options)  # type: ignore[arg-type]
+        members = [self.joined(waiter).member_id]
+        for _ in range(size - 1):
+            newcomer = self.join(**options)  # type: ignore[arg-type]
+            waiters = [self.join(each, **options) for each in members]  # type: ignore[arg-type]
+            assert not any(self.is_waiting(each) for each in [newcomer, *waiters])
+            members.append(self.joined(newcomer).member_id)
+        assert self.state is GroupState.COMPLETING_REBALANCE
+        return members
+
+    def make_stable(self, size: int = 2, **options: object) -> list[str]:
+        """Bring `size` members into a stable group, each with its own id as assignment; the leader first."""
+        members = self.make_joined(size, **options)
+        for each in members:
+            self.sync(each, assignments={member: member.encode() for member in members})
+        assert self.state is GroupState.STABLE
+        return members
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+def new_scene() -> Callable[..., Scene]:
+    return Scene

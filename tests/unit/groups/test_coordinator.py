@@ -1,0 +1,94 @@
+"""Many groups in one coordinator: kept apart, ticked at their time, forgotten in the end."""
+
+from __future__ import annotations
+
+from barnabas.errors import ErrorCode
+from barnabas.groups import GroupState
+from barnabas.groups.coordinator import EMPTY_GROUP_RETENTION_S
+
+GROUP = "clicks-readers"
+
+
+def test_groups_do_not_know_each_other(scene):
+    (leader,) = scene.make_stable(1)
+    other = scene.joined(scene.join(group_id="other"))
+    assert other.generation == 1
+    assert scene.coordinator.heartbeat(0.0, "other", leader, None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert sorted(scene.coordinator.group_ids()) == [GROUP, "other"]
+
+
+def test_next_deadline_is_the_earliest_of_all_groups(scene):
+    scene.join(group_id="slow", session_timeout_ms=60_000, rebalance_timeout_ms=60_000)
+    scene.join(group_id="fast", session_timeout_ms=8_000, rebalance_timeout_ms=60_000)
+    assert scene.coordinator.next_deadline() == 8.0
+
+
+def test_nothing_is_waited_for_without_groups(scene):
+    assert scene.coordinator.next_deadline() is None
+    assert scene.coordinator.tick(100.0) == []
+
+
+def test_tick_before_a_deadline_does_nothing(scene):
+    leader, _ = scene.make_stable(2)
+    scene.join(leader)
+    assert scene.coordinator.tick(0.001) == []
+
+
+def test_late_tick_does_all_that_became_due(scene):
+    leader, _ = scene.make_stable(2)
+    waiting = scene.join(leader)
+    scene.deliver(scene.coordinator.tick(1_000.0))
+    assert scene.joined(waiting).error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+    deadline = scene.coordinator.next_deadline()
+    assert deadline is not None
+    assert deadline > 1_000.0
+
+
+def test_heartbeats_do_not_pile_up_deadlines(scene):
+    leader, _ = scene.make_stable(2)
+    for _ in range(1_000):
+        scene.heartbeat(leader)
+    assert len(scene.coordinator._heap) <= 3
+
+
+def test_empty_group_is_described_until_it_is_forgotten(scene):
+    scene.leave(*scene.make_stable(2))
+    scene.advance(EMPTY_GROUP_RETENTION_S - 1)
+    description = scene.coordinator.describe(GROUP)
+    assert (description.state, description.protocol_type) == (GroupState.EMPTY, "consumer")
+    scene.advance(1)
+    assert scene.coordinator.describe(GROUP) is None
+    assert scene.coordinator.next_deadline() is None
+
+
+def test_group_that_was_used_again_is_not_forgotten(scene):
+    scene.leave(*scene.make_stable(1))
+    scene.advance(EMPTY_GROUP_RETENTION_S / 2)
+    scene.leave(*scene.make_stable(1))
+    scene.advance(EMPTY_GROUP_RETENTION_S / 2 + 1)
+    assert scene.coordinator.describe(GROUP) is not None
+
+
+def test_description_shows_metadata_and_assignment_of_a_stable_group(scene):
+    leader, _ = scene.make_stable(2)
+    description = scene.coordinator.describe(GROUP)
+    assert (description.protocol_name, description.generation) == ("range", 2)
+    first = description.members[0]
+    assert (first.member_id, first.client_id, first.metadata) == (leader, "app", b"topics")
+    assert first.assignment == leader.encode()
+
+
+def test_description_of_a_rebalancing_group_shows_no_protocol(scene):
+    leader, _ = scene.make_stable(2)
+    scene.join(leader)
+    description = scene.coordinator.describe(GROUP)
+    assert (description.protocol_name, description.members[0].metadata) == ("", b"")
+
+
+def test_only_a_group_without_members_is_deleted(scene):
+    members = scene.make_stable(2)
+    assert scene.coordinator.delete(GROUP) is ErrorCode.NON_EMPTY_GROUP
+    scene.leave(*members)
+    assert scene.coordinator.delete(GROUP) is ErrorCode.NONE
+    assert scene.coordinator.delete(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.joined(scene.join()).generation == 1
