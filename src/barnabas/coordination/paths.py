@@ -56,51 +56,63 @@ def decode_name(part: str) -> str:
 
 
 def broker(broker_id: int) -> str:
+    """`/brokers/ids/1`: a broker that is alive; ephemeral."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic(name: str) -> str:
+    """`/brokers/topics/clicks`: the topic's id and replicas."""
     return f"{TOPICS}/{encode_name(name)}"
 
 
 def topic_partitions(name: str) -> str:
+    """`/brokers/topics/clicks/partitions`: one child a partition."""
     return f"{topic(name)}/partitions"
 
 
 def partition(topic_partition: TopicPartition) -> str:
+    """`/brokers/topics/clicks/partitions/0`: empty, above the state."""
     return f"{topic_partitions(topic_partition.topic)}/{topic_partition.partition}"
 
 
 def partition_state(topic_partition: TopicPartition) -> str:
+    """`/brokers/topics/clicks/partitions/0/state`: leader, epoch and in-sync replicas."""
     return f"{partition(topic_partition)}/state"
 
 
 def topic_config(name: str) -> str:
+    """`/config/topics/clicks`: what was configured for the topic."""
     return f"{TOPIC_CONFIGS}/{encode_name(name)}"
 
 
 def group(group_id: str) -> str:
+    """`/consumers/ctr`: all that belongs to a group."""
     return f"{CONSUMERS}/{encode_name(group_id)}"
 
 
 def group_members(group_id: str) -> str:
+    """`/consumers/ctr/ids`: one ephemeral child a consumer, where consumers coordinate themselves."""
     return f"{group(group_id)}/ids"
 
 
 def group_member(group_id: str, consumer_id: str) -> str:
+    """`/consumers/ctr/ids/<consumer>`: what one consumer subscribes to."""
     return f"{group_members(group_id)}/{encode_name(consumer_id)}"
 
 
 def group_owner(group_id: str, topic_partition: TopicPartition) -> str:
+    """`/consumers/ctr/owners/clicks/0`: which consumer owns the partition; ephemeral."""
     name, number = topic_partition
     return f"{group(group_id)}/owners/{encode_name(name)}/{number}"
 
 
 def group_offsets(group_id: str) -> str:
+    """`/consumers/ctr/offsets`: one child a topic, and below it one a partition."""
     return f"{group(group_id)}/offsets"
 
 
 def group_offset(group_id: str, topic_partition: TopicPartition) -> str:
+    """`/consumers/ctr/offsets/clicks/0`: the committed offset."""
     name, number = topic_partition
     return f"{group_offsets(group_id)}/{encode_name(name)}/{number}"
 

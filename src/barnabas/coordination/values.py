@@ -62,6 +62,7 @@ class CommittedOffset:
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
+    """Return what `/brokers/ids/<id>` holds."""
     return _dump(
         {
             "version": 1,
@@ -74,12 +75,14 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(path: str, data: bytes) -> BrokerRegistration:
+    """Read what `/brokers/ids/<id>` holds; the id stands in the path alone."""
     fields = _Fields(path, data)
     broker_id = int(path.rsplit("/", 1)[1])
     return BrokerRegistration(broker_id, fields.string("host"), fields.integer("port"), fields.integer("timestamp"))
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
+    """Return what `/brokers/topics/<topic>` holds, in Kafka's version 3, which has the topic id (KIP-516)."""
     return _dump(
         {
             "version": 3,
@@ -92,6 +95,7 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(path: str, data: bytes) -> TopicAssignment:
+    """Read what `/brokers/topics/<topic>` holds."""
     fields = _Fields(path, data)
     partitions = fields.mapping("partitions")
     try:
@@ -103,6 +107,7 @@ def decode_topic(path: str, data: bytes) -> TopicAssignment:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
+    """Return what a partition's `state` node holds."""
     return _dump(
         {
             "controller_epoch": 0,
@@ -115,6 +120,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 
 def decode_partition_state(path: str, data: bytes) -> PartitionState:
+    """Read what a partition's `state` node holds."""
     fields = _Fields(path, data)
     isr = fields.sequence("isr")
     try:
@@ -124,14 +130,17 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
+    """Return what `/config/topics/<topic>` holds."""
     return _dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """Read what `/config/topics/<topic>` holds."""
     return {str(name): str(value) for name, value in _Fields(path, data).mapping("config").items()}
 
 
 def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
+    """Return what a committed offset's node holds; fields that say nothing are left out."""
     fields: dict[str, Any] = {"version": 1, "offset": offset.offset, "timestamp": committed_ms}
     if offset.leader_epoch != NO_LEADER_EPOCH:
         fields["leader_epoch"] = offset.leader_epoch
@@ -154,18 +163,22 @@ def decode_offset(path: str, data: bytes) -> CommittedOffset:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
+    """Return what `/cluster/id` holds."""
     return _dump({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
+    """Read what `/cluster/id` holds."""
     return _Fields(path, data).string("id")
 
 
 def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:
+    """Return what `/latest_producer_id_block` holds: the block taken last, both ends included."""
     return _dump({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)})
 
 
 def decode_producer_id_block_end(path: str, data: bytes) -> int:
+    """Read the highest producer id that was given out."""
     return _Fields(path, data).integer("block_end")
 
 
