@@ -38,13 +38,14 @@ log = logging.getLogger(__name__)
 
 
 class Peer:
-    """Who is at the other end of a connection."""
+    """Who is at the other end of a connection, and at which of this machine's addresses it arrived."""
 
-    __slots__ = ("address", "host")
+    __slots__ = ("address", "host", "local_host")
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, local_host: str) -> None:
         self.host = host
         self.address = f"{host}:{port}"
+        self.local_host = local_host
 
 
 class ServerConnection:
@@ -100,7 +101,7 @@ class ServerConnection:
                 elif answer is not None:
                     self._answering = self._listener.loop.create_task(self._answer_later(answer))
                     break
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one connection's failure, whatever it is, ends that one only
             # The requests before this one were carried out, and their answers are owed.
             self._stream.send(answers)
             self._fail(error)
@@ -122,7 +123,7 @@ class ServerConnection:
     async def _answer_later(self, waiting: Awaitable[Answer]) -> None:
         try:
             answer = await waiting
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._answering = None
             self._fail(error)
             return
@@ -211,5 +212,5 @@ class Listener:
             self.loop.remove_reader(self._sock.fileno())
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
             return
-        peer = Peer(str(address[0]), int(address[1]))
+        peer = Peer(str(address[0]), int(address[1]), str(sock.getsockname()[0]))
         self._connections.add(ServerConnection(self, sock, peer))

@@ -1,7 +1,8 @@
 """Produce (key 0): append record batches to partitions.
 
-Version 3 is the first with record batches of format 2 and transactional ids, 5 answers with the log start
-offset, 8 with errors of single records (KIP-467), 9 is flexible.
+Versions 0 to 2 carry older message formats; they are declared so that they can be answered (KAFKA-18659).
+Version 3 is the first with record batches of format 2 and transactional ids, 5 answers with the log start offset,
+8 with errors of single records (KIP-467), 9 is flexible.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = field(array(PartitionProduceData))
 
 
-@message(api_key=0, versions="3-9", flexible="9+")
+@message(api_key=0, versions="0-9", flexible="9+")
 class ProduceRequest:
     transactional_id: str | None = field(nullable(STRING, since=3), since=3, default=None)
     acks: int = field(INT16)
@@ -57,7 +58,7 @@ class TopicProduceResponse:
     partition_responses: list[PartitionProduceResponse] = field(array(PartitionProduceResponse))
 
 
-@message(api_key=0, versions="3-9", flexible="9+")
+@message(api_key=0, versions="0-9", flexible="9+")
 class ProduceResponse:
     responses: list[TopicProduceResponse] = field(array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)

@@ -1,0 +1,131 @@
+"""The broker: puts the parts together, starts them in order and stops them in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.topic_config import default_log_config
+from barnabas.broker.topics import Topics
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.coordination import registry
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import Tree
+from barnabas.coordination.values import BrokerRegistration
+from barnabas.errors import ConfigurationError
+from barnabas.net.listener import Listener, Peer
+from barnabas.storage.filesystem import OsFileSystem
+from barnabas.storage.log_manager import LogManager
+
+WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
+TREE_FILE = "tree.sqlite"
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """One broker with its embedded tree. Used from the thread of the event loop in which it was started."""
+
+    topics: Topics
+    groups: GroupShell
+    offsets: OffsetStore
+    producer_ids: ProducerIds
+
+    def __init__(self, config: BrokerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config = config
+        self.clock = clock
+        self.node_id = config.broker_id
+        self.cluster_id = ""
+        self.port = 0
+        self._stopping = contextlib.ExitStack()
+        self._tree_thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
+        self._purging: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to serve; `port` is known afterwards.
+
+        :raises ConfigurationError: the address cannot be listened on.
+        :raises DataFolderError: the data folder cannot be used.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self._stopping.close()
+            raise
+
+    async def stop(self) -> None:
+        """Answer nobody any more, write down everything and leave a clean data folder."""
+        if self._purging:
+            self._purging.cancel()
+        self._stopping.close()
+
+    def address_for(self, peer: Peer) -> tuple[str, int]:
+        """Return the address that a client is to use for this broker.
+
+        A broker that listens on all addresses tells each client the one at which that client reached it.
+        """
+        host = self.config.advertised_host or self.config.host
+        if host in WILDCARD_HOSTS:
+            host = peer.local_host
+        return host, self.config.advertised_port or self.port
+
+    def _start(self) -> None:
+        stopping = self._stopping
+        listener = Listener(Dispatcher(self), self.config.socket_request_max_bytes)
+        # Listening comes first: an address in use is told before any log is touched, and clients that come
+        # early wait in the backlog instead of being refused.
+        stopping.callback(listener.close)
+        self.port = self._listen(listener)
+        folder = Path(self.config.data)
+        logs = LogManager(folder, default_log_config(self.config), self.clock, OsFileSystem())
+        stopping.callback(logs.close)
+        tree = EmbeddedTree(folder / TREE_FILE, self.clock)
+        stopping.callback(tree.close)
+        stopping.callback(self._tree_thread.shutdown)
+        self.cluster_id = registry.prepare(tree, uuid.uuid4().hex[:22])
+        self._register(tree)
+        self.topics = Topics(self.config, tree, logs, self._in_tree_thread)
+        self.topics.load()
+        self.groups = GroupShell(self.config, self.clock)
+        stopping.callback(self.groups.close)
+        self.offsets = OffsetStore(tree, self.clock, self._in_tree_thread)
+        self.producer_ids = ProducerIds(tree, self.node_id, self._in_tree_thread)
+        self._purging = asyncio.get_running_loop().create_task(self._purge(logs))
+        # The last to be stopped is the first that was started; requests must end before what they use.
+        stopping.callback(listener.close)
+        listener.accept()
+
+    def _listen(self, listener: Listener) -> int:
+        host, port = self.config.host, self.config.port
+        try:
+            return listener.listen(host, port)
+        except OSError as error:
+            hint = "; choose another with --port, or --port 0 for a free one" if error.errno == errno.EADDRINUSE else ""
+            raise ConfigurationError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{hint}") from None
+
+    def _register(self, tree: Tree) -> None:
+        host = self.config.advertised_host or self.config.host
+        port = self.config.advertised_port or self.port
+        registry.register_broker(tree, BrokerRegistration(self.node_id, host, port, self.clock.time_ms()))
+
+    def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
+
+    async def _purge(self, logs: LogManager) -> None:
+        """Remove now and then the files of deleted topics."""
+        while True:
+            await asyncio.sleep(self.config.file_delete_delay_ms / 1000)
+            logs.purge_deleted()

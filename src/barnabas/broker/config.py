@@ -1,0 +1,128 @@
+"""The broker's settings: Kafka's names and defaults where Kafka has them.
+
+They come from a TOML file, from the environment (`BARNABAS_NUM_PARTITIONS` for `num.partitions`) and from flags;
+the later of these wins. A name that does not exist is an error, not a silent nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from barnabas.errors import ConfigurationError
+
+ENVIRONMENT_PREFIX = "BARNABAS_"
+NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_DEBUG"})
+"""Variables with the prefix that belong to the command, not to the broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker. A field `num_partitions` is the setting `num.partitions`.
+
+    `host` and `port` are where it listens (port 0: a free one), `advertised_host` and `advertised_port` what
+    clients are told; unset, they are told the address at which they reached the broker.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised_host: str = ""
+    advertised_port: int = 0
+    data: str = "barnabas-data"
+    broker_id: int = 0
+    auto_create_topics_enable: bool = True
+    num_partitions: int = 1
+    message_max_bytes: int = 1_048_588
+    log_segment_bytes: int = 1_073_741_824
+    log_index_interval_bytes: int = 4096
+    socket_request_max_bytes: int = 104_857_600
+    fetch_max_bytes: int = 57_671_680
+    offset_metadata_max_bytes: int = 4096
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 0
+    group_max_size: int = 2**31 - 1
+    file_delete_delay_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and value < 0:
+                raise ConfigurationError(f"{_dotted(field.name)} is {value}; it cannot be negative")
+        if self.port > 65_535 or self.advertised_port > 65_535:
+            raise ConfigurationError("a port is a number from 0 to 65535")
+        if self.num_partitions < 1:
+            raise ConfigurationError("num.partitions must be at least 1")
+
+
+def load_config(
+    file: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> BrokerConfig:
+    """Put the settings together.
+
+    :param file: a TOML file; `num.partitions = 6` and `[num]` `partitions = 6` are the same.
+    :param overrides: from flags, by field name or dotted name; None values are left out.
+    :param environment: variables, of which those that begin with BARNABAS_ count.
+    :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
+    """
+    settings: dict[str, Any] = {}
+    if file is not None:
+        settings.update(_flatten(_read_toml(Path(file))))
+    for name, value in (environment or {}).items():
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in NOT_SETTINGS:
+            settings[name.removeprefix(ENVIRONMENT_PREFIX).lower()] = value
+    settings.update({name: value for name, value in (overrides or {}).items() if value is not None})
+    types = {field.name: type(field.default) for field in dataclasses.fields(BrokerConfig)}
+    return BrokerConfig(**dict(_check(name, value, types) for name, value in settings.items()))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _check(name: str, value: Any, types: Mapping[str, type]) -> tuple[str, Any]:
+    field = name.replace(".", "_").replace("-", "_")
+    if field not in types:
+        near = difflib.get_close_matches(field, types, n=1)
+        hint = f"; did you mean {_dotted(near[0])}?" if near else ""
+        raise ConfigurationError(f"there is no setting {name}{hint}")
+    return field, _convert(name, value, types[field])
+
+
+def _convert(name: str, value: Any, wanted: type) -> Any:
+    if wanted is bool and isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if wanted is int and isinstance(value, str) and value.lstrip("-").isdigit():
+        return int(value)
+    if type(value) is wanted:
+        return value
+    raise ConfigurationError(f"{name} takes {_KINDS[wanted]}, not {value!r}")
+
+
+_KINDS = {bool: "true or false", int: "a whole number", str: "text"}
+
+
+def _dotted(field: str) -> str:
+    return field.replace("_", ".")

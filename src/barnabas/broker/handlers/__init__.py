@@ -1,0 +1,41 @@
+"""The handlers, one file for each API. What stands in `SERVED` is what ApiVersions advertises."""
+
+from __future__ import annotations
+
+from barnabas.broker.api import ServedApi
+from barnabas.broker.handlers.api_versions import api_versions
+from barnabas.broker.handlers.create_topics import create_topics
+from barnabas.broker.handlers.delete_topics import delete_topics
+from barnabas.broker.handlers.fetch import fetch
+from barnabas.broker.handlers.find_coordinator import find_coordinator
+from barnabas.broker.handlers.heartbeat import heartbeat
+from barnabas.broker.handlers.init_producer_id import init_producer_id
+from barnabas.broker.handlers.join_group import join_group
+from barnabas.broker.handlers.leave_group import leave_group
+from barnabas.broker.handlers.list_offsets import list_offsets
+from barnabas.broker.handlers.metadata import metadata
+from barnabas.broker.handlers.offset_commit import offset_commit
+from barnabas.broker.handlers.offset_fetch import offset_fetch
+from barnabas.broker.handlers.produce import produce
+from barnabas.broker.handlers.sync_group import sync_group
+
+SERVED: dict[int, ServedApi] = {
+    served.api.key: served
+    for served in (
+        produce,
+        fetch,
+        list_offsets,
+        metadata,
+        offset_commit,
+        offset_fetch,
+        find_coordinator,
+        join_group,
+        heartbeat,
+        leave_group,
+        sync_group,
+        api_versions,
+        create_topics,
+        delete_topics,
+        init_producer_id,
+    )
+}

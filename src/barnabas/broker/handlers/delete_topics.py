@@ -1,0 +1,46 @@
+"""DeleteTopics, versions 0 to 6: remove topics, named by name or (version 6) by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from barnabas.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(DeleteTopicsRequest)
+async def delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+    """Remove each topic; its files go a while later."""
+    wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[await _delete(broker, each) for each in wanted])
+
+
+async def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicResult:
+    name, topic_id = wanted.name, wanted.topic_id
+    try:
+        if name is not None and topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+        topic = broker.topics.get(name) if name is not None else broker.topics.by_id(topic_id)
+        if topic is None:
+            by_name = name is not None
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID,
+                f"there is no topic {name!r}" if by_name else "there is no topic with this id",
+            )
+        name, topic_id = topic.name, topic.id
+        await broker.topics.delete(topic.name)
+    except BarnabasError as error:
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+        message = error.message if isinstance(error, KafkaError) else str(error)
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)

@@ -1,0 +1,147 @@
+"""Fetch, versions 4 to 12: read record batches, waiting for them if need be.
+
+Whole batches are returned, from the one that holds the offset asked for, as file regions that go to the socket
+with sendfile. The first batch is returned even if it is larger than the limits; after that nothing exceeds
+`max_bytes`. If there is less than `min_bytes`, the answer waits until there is, at most `max_wait_ms`.
+
+Fetch sessions (version 7, KIP-227) are answered as by a broker whose session cache is full: session id 0, and
+every request names all its partitions. The replica id is not believed (CVE-2018-1288): every reader gets what is
+below the high watermark. Without transactions the last stable offset is the high watermark, and no transaction
+was ever aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.model import NO_OFFSET, IsolationLevel
+from barnabas.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from barnabas.broker.broker import Broker
+    from barnabas.broker.partition import Partition
+
+NO_SESSION = 0
+
+
+@serves(FetchRequest)
+def fetch(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse | Awaitable[FetchResponse]:
+    """Read, at once if there is enough or something to tell, else later."""
+    if request.session_id != NO_SESSION:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    read = _Read(broker, request)
+    response = read.now()
+    if read.is_enough or request.max_wait_ms <= 0:
+        return response
+    return _read_later(broker, request, read)
+
+
+async def _read_later(broker: Broker, request: FetchRequest, read: _Read) -> FetchResponse:
+    """Wait until enough is appended, or the time is up, and read again."""
+    loop = asyncio.get_running_loop()
+    enough: asyncio.Future[None] = loop.create_future()
+    missing = request.min_bytes - read.size
+
+    def on_append(size: int) -> None:
+        nonlocal missing
+        missing -= size
+        if missing <= 0:
+            finish()
+
+    def finish() -> None:
+        if not enough.done():
+            enough.set_result(None)
+
+    timer = loop.call_later(request.max_wait_ms / 1000, finish)
+    watched = read.partitions
+    for partition in watched:
+        partition.watch(on_append)
+    try:
+        await enough
+    finally:
+        timer.cancel()
+        for partition in watched:
+            partition.unwatch(on_append)
+    return _Read(broker, request).now()
+
+
+class _Read:
+    """One pass over the partitions of a request."""
+
+    def __init__(self, broker: Broker, request: FetchRequest) -> None:
+        self._broker = broker
+        self._request = request
+        self._bytes_left = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
+        self.size = 0
+        self.partitions: list[Partition] = []
+        self._must_answer = False
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the answer need not wait: enough bytes, an error to tell, or nothing to wait for."""
+        return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
+
+    def now(self) -> FetchResponse:
+        responses = [
+            FetchableTopicResponse(
+                topic=topic.topic, partitions=[self._read(topic.topic, wanted) for wanted in topic.partitions]
+            )
+            for topic in self._request.topics
+        ]
+        return FetchResponse(responses=responses)
+
+    def _read(self, topic: str, wanted: FetchPartition) -> PartitionData:
+        try:
+            partition = self._broker.topics.partition(topic, wanted.partition)
+            partition.check_epoch(wanted.current_leader_epoch)
+            return self._read_partition(partition, wanted)
+        except BarnabasError as error:
+            self._must_answer = True
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            return PartitionData(
+                partition_index=wanted.partition, error_code=code, high_watermark=NO_OFFSET, records=b""
+            )
+
+    def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:
+        diverging = self._diverging_epoch(partition, wanted)
+        region = None
+        if diverging is None:
+            limit = min(max(0, wanted.partition_max_bytes), self._bytes_left)
+            region = partition.read(wanted.fetch_offset, limit, min_one_batch=self.size == 0)
+        if region is not None:
+            self.size += len(region)
+            self._bytes_left = max(0, self._bytes_left - len(region))
+        self.partitions.append(partition)
+        committed_only = self._request.isolation_level == IsolationLevel.READ_COMMITTED
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=partition.log.high_watermark,
+            last_stable_offset=partition.log.high_watermark,
+            log_start_offset=partition.log.log_start_offset,
+            diverging_epoch=diverging or EpochEndOffset(),
+            aborted_transactions=[] if committed_only else None,
+            records=b"" if region is None else region,
+        )
+
+    def _diverging_epoch(self, partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
+        """Return where the reader's log and this one part, if the epoch that it read last says so (KIP-595)."""
+        if wanted.last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = partition.log.epoch_end_offset(wanted.last_fetched_epoch)
+        if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+            return None
+        self._must_answer = True
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,28 @@
+"""InitProducerId, versions 0 to 4: an identity for an idempotent producer (KIP-98).
+
+A producer without a transactional id gets a new identity each time, also when it names its old one (version 3,
+KIP-360), as in Kafka. Transactional ids are refused until transactions exist.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(InitProducerIdRequest)
+async def init_producer_id(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+    """Hand out the next producer id."""
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    try:
+        producer_id = await broker.producer_ids.next()
+    except CoordinationError:
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)

@@ -1,0 +1,61 @@
+"""JoinGroup, versions 0 to 9: the group decides (`barnabas.groups.group`), this file translates.
+
+The reason that a member may give (version 8) is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.groups.requests import JoinRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+    from barnabas.groups.results import JoinResult
+
+FIRST_VERSION_WITH_REQUIRED_MEMBER_ID = 4
+FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
+FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+
+
+@serves(JoinGroupRequest)
+async def join_group(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    """Join a group, and wait until its next generation is complete."""
+    join = JoinRequest(
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.peer.host}",
+        require_member_id=context.version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
+        supports_skip_assignment=context.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+    )
+    return _response(await broker.groups.join(request.group_id, join), context.version)
+
+
+def _response(result: JoinResult, version: int) -> JoinGroupResponse:
+    name = result.protocol_name
+    if name is None and version < FIRST_VERSION_WITH_NULLABLE_PROTOCOL:
+        name = ""
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=name,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata,
+            )
+            for member in result.members
+        ],
+    )

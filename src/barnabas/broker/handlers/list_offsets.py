@@ -1,0 +1,72 @@
+"""ListOffsets, versions 1 to 7: the offset of a time, of the beginning, of the end.
+
+Without transactions both isolation levels have the same end, the high watermark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
+from barnabas.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+    from barnabas.broker.partition import Partition
+
+FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+
+
+@serves(ListOffsetsRequest)
+def list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    """Look up one offset for each partition."""
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[_look_up(broker, topic.name, wanted, context.version) for wanted in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _look_up(broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+    try:
+        partition = broker.topics.partition(topic, wanted.partition_index)
+        partition.check_epoch(wanted.current_leader_epoch)
+        found = _offset_for(partition, wanted.timestamp, version)
+    except BarnabasError as error:
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=partition.leader_epoch if version >= 4 and found.offset != NO_OFFSET else -1,
+    )
+
+
+def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAndTimestamp:
+    log = partition.log
+    nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
+    if timestamp == LATEST_TIMESTAMP:
+        return OffsetAndTimestamp(log.high_watermark, NO_TIMESTAMP)
+    if timestamp == EARLIEST_TIMESTAMP:
+        return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
+    if timestamp == MAX_TIMESTAMP and version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:
+        return log.max_timestamp() or nothing
+    if timestamp < 0:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the special timestamp {timestamp} is not known")
+    return log.offset_for_timestamp(timestamp) or nothing

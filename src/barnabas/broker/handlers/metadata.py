@@ -1,0 +1,104 @@
+"""Metadata, versions 0 to 12: the broker, the topics, their partitions; unknown topics are made if that is on.
+
+A topic that is made here is complete when the answer leaves, so clients need not come back for its leader.
+Authorised operations are not told: there is no authorisation yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from barnabas.broker.broker import Broker
+    from barnabas.broker.topics import Topic
+
+
+@serves(MetadataRequest)
+def metadata(
+    broker: Broker, request: MetadataRequest, context: Context
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """Describe the topics asked for, or all of them."""
+    wants_all = request.topics is None or (context.version == 0 and not request.topics)
+    wanted = [] if wants_all else request.topics or []
+    missing = [t.name for t in wanted if t.name is not None and broker.topics.get(t.name) is None]
+    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        return _create_and_describe(broker, missing, wanted, context)
+    return _describe(broker, wanted if not wants_all else None, {}, context)
+
+
+async def _create_and_describe(
+    broker: Broker, missing: list[str], wanted: list[MetadataRequestTopic], context: Context
+) -> MetadataResponse:
+    errors: dict[str, ErrorCode] = {}
+    for name in missing:
+        try:
+            await broker.topics.create(name, broker.config.num_partitions, {})
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                errors[name] = error.code
+    return _describe(broker, wanted, errors, context)
+
+
+def _describe(
+    broker: Broker, wanted: list[MetadataRequestTopic] | None, errors: dict[str, ErrorCode], context: Context
+) -> MetadataResponse:
+    if wanted is None:
+        topics = [_topic(broker, topic) for topic in broker.topics.all()]
+    else:
+        topics = [_wanted_topic(broker, each, errors, context) for each in wanted]
+    host, port = broker.address_for(context.peer)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+    )
+
+
+def _wanted_topic(
+    broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
+) -> MetadataResponseTopic:
+    if wanted.name is None:
+        topic = broker.topics.by_id(wanted.topic_id)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = broker.topics.get(wanted.name)
+        code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic is not None:
+        return _topic(broker, topic)
+    name = wanted.name if wanted.name is not None or context.version >= 12 else ""
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id or ZERO_UUID, partitions=[])
+
+
+def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+    replicas = [broker.node_id]
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.topic_partition.partition,
+                leader_id=broker.node_id,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+            )
+            for partition in topic.partitions
+        ],
+    )

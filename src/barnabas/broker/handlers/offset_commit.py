@@ -1,0 +1,74 @@
+"""OffsetCommit, versions 2 to 9: keep a group's offsets, with their metadata.
+
+The retention time of versions 2 to 4 is ignored, as Kafka does since offsets live as long as their group. The
+answer leaves when the offsets are stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(OffsetCommitRequest)
+async def offset_commit(broker: Broker, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+    """Store the offsets that may be stored and tell about the others."""
+    refused = broker.groups.check_commit(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+    )
+    errors: dict[TopicPartition, ErrorCode] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.name, each.partition_index)
+            errors[where] = refused or _check(broker, where, each)
+            if not errors[where]:
+                offsets[where] = OffsetAndMetadata(
+                    each.committed_offset, each.committed_metadata or "", each.committed_leader_epoch
+                )
+    if offsets:
+        try:
+            await broker.offsets.commit(request.group_id, offsets)
+        except CoordinationError:
+            errors.update(dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return _response(request, errors)
+
+
+def _check(broker: Broker, where: TopicPartition, wanted: OffsetCommitRequestPartition) -> ErrorCode:
+    metadata = wanted.committed_metadata or ""
+    if len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not broker.topics.has_partition(where):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _response(request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

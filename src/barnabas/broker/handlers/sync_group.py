@@ -1,0 +1,32 @@
+"""SyncGroup, versions 0 to 5: the leader's assignment for everybody, each member's own for itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.groups.requests import SyncRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(SyncGroupRequest)
+async def sync_group(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+    """Wait for this member's assignment."""
+    sync = SyncRequest(
+        member_id=request.member_id,
+        generation=request.generation_id,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments={each.member_id: each.assignment for each in request.assignments},
+    )
+    result = await broker.groups.sync(request.group_id, sync)
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )

@@ -1,0 +1,48 @@
+"""Runs one broker in the foreground until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+
+from barnabas.broker.broker import Broker
+from barnabas.broker.config import BrokerConfig
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+def run(config: BrokerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; prints `ready HOST:PORT` when it serves. Return the exit code.
+
+    :raises ConfigurationError: the address cannot be listened on.
+    :raises DataFolderError: the data folder cannot be used.
+    """
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        runner.run(_serve(config))
+    return 0
+
+
+async def _serve(config: BrokerConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    broker = Broker(config)
+    await broker.start()
+    sys.stdout.write(f"ready {config.host}:{broker.port}\n")
+    sys.stdout.flush()
+    try:
+        await stop.wait()
+    finally:
+        await broker.stop()
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

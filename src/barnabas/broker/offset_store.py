@@ -1,0 +1,67 @@
+"""Committed offsets, kept in the tree: commits that come together are written together.
+
+One write is under way at a time; the commits that arrive meanwhile form the next one. A commit returns when it
+is in the tree, so what a group reads back is never older than what it was told is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from barnabas.broker.topics import InTreeThread
+from barnabas.clock import Clock
+from barnabas.coordination.offsets import commit_all, read_offsets
+from barnabas.coordination.tree import Tree
+from barnabas.errors import CoordinationError
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class OffsetStore:
+    """The offsets of every group. Used from the event loop's thread only."""
+
+    def __init__(self, tree: Tree, clock: Clock, in_tree_thread: InTreeThread) -> None:
+        self._tree = tree
+        self._clock = clock
+        self._in_tree_thread = in_tree_thread
+        self._gathered: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def commit(self, group_id: str, offsets: Offsets) -> None:
+        """Keep these offsets.
+
+        :raises CoordinationError: they could not be stored.
+        """
+        self._gathered.setdefault(group_id, {}).update(offsets)
+        loop = asyncio.get_running_loop()
+        stored: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(stored)
+        if self._writer is None:
+            self._writer = loop.create_task(self._write())
+        await stored
+
+    async def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all offsets of a group."""
+        found: dict[TopicPartition, OffsetAndMetadata] = await self._in_tree_thread(read_offsets, self._tree, group_id)
+        return found
+
+    async def _write(self) -> None:
+        while self._gathered:
+            gathered, self._gathered = self._gathered, {}
+            waiting, self._waiting = self._waiting, []
+            failure: CoordinationError | None = None
+            try:
+                await self._in_tree_thread(commit_all, self._tree, gathered, self._clock.time_ms())
+            except CoordinationError as error:
+                failure = error
+            for stored in waiting:
+                if stored.done():
+                    continue
+                if failure:
+                    stored.set_exception(failure)
+                else:
+                    stored.set_result(None)
+        self._writer = None

@@ -1,0 +1,81 @@
+"""One partition that this broker leads: its log, its leader epoch, and who waits for more of it.
+
+With one replica the high watermark is the log end offset: what is appended may be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import FileRegion, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import AppendInfo, Log
+
+OnAppend = Callable[[int], None]
+"""Called with the number of bytes that became readable, or with a huge one when the partition went away."""
+
+GONE_BYTES = 2**62
+"""Satisfies every waiting fetch, so that it looks again and finds the partition gone."""
+
+
+class Partition:
+    """A partition whose leader this broker is. Used from the event loop's thread only."""
+
+    __slots__ = ("_on_append", "is_deleted", "leader_epoch", "log", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, log: Log, leader_epoch: int) -> None:
+        self.topic_partition = topic_partition
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.is_deleted = False
+        self._on_append: set[OnAppend] = set()
+        log.high_watermark = log.log_end_offset
+
+    def append(self, records: bytes | bytearray | memoryview) -> AppendInfo:
+        """Append a produce request's batches and let those who wait know.
+
+        :raises KafkaError: the batches were refused, or the disk refused them.
+        """
+        info = self.log.append(records, self.leader_epoch)
+        self.log.high_watermark = self.log.log_end_offset
+        if self._on_append and not info.duplicate:
+            self._notify(len(records))
+        return info
+
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
+        """Return whole batches from the one that holds `offset`, below the high watermark.
+
+        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        return self.log.read(offset, max_bytes, self.log.high_watermark, min_one_batch=min_one_batch)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Check the leader epoch that a client believes in (KIP-320); -1 says that it does not know.
+
+        :raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        """
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        older = epoch < self.leader_epoch
+        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise KafkaError(code, f"{self.topic_partition} is at leader epoch {self.leader_epoch}, not {epoch}")
+
+    def watch(self, on_append: OnAppend) -> None:
+        """Call `on_append` after every append until `unwatch`."""
+        self._on_append.add(on_append)
+
+    def unwatch(self, on_append: OnAppend) -> None:
+        """Stop calling `on_append`."""
+        self._on_append.discard(on_append)
+
+    def mark_deleted(self) -> None:
+        """Called when the topic is deleted: those who wait are to look again."""
+        self.is_deleted = True
+        self._notify(GONE_BYTES)
+
+    def _notify(self, size: int) -> None:
+        for on_append in tuple(self._on_append):
+            on_append(size)

@@ -1,0 +1,161 @@
+"""The topics of this broker: what the tree says there is, joined with the logs that hold it.
+
+The tree is the truth about which topics exist; a log folder whose topic is not in the tree is left alone and
+named in the log. A topic exists once it is in the tree, and it can be used once its logs are open; clients see
+it from then on. A deleted topic leaves the tree first, then its folders are set aside and removed later.
+
+Used from the event loop's thread; what the tree has to write runs on the tree's own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.partition import Partition
+from barnabas.broker.topic_config import check_topic_name, topic_log_config
+from barnabas.coordination import offsets, registry
+from barnabas.coordination.tree import NodeExistsError, Tree
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+InTreeThread = Callable[..., "asyncio.Future[Any]"]
+"""Runs a function of the tree, with its arguments, on the tree's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its partitions, each at the position of its number."""
+
+    name: str
+    id: bytes
+    partitions: tuple[Partition, ...]
+
+
+class Topics:
+    """All topics, by name and by id."""
+
+    def __init__(self, config: BrokerConfig, tree: Tree, logs: LogManager, in_tree_thread: InTreeThread) -> None:
+        self._config = config
+        self._tree = tree
+        self._logs = logs
+        self._in_tree_thread = in_tree_thread
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._changing = asyncio.Lock()
+
+    def load(self) -> None:
+        """Open what the tree lists, and take the leadership of each partition with a new epoch."""
+        known: set[TopicPartition] = set()
+        for info in registry.read_topics(self._tree).values():
+            partitions = []
+            for number, each in enumerate(info.partitions):
+                where = TopicPartition(info.name, number)
+                state = replace(each.state, leader=self._config.broker_id, leader_epoch=each.state.leader_epoch + 1)
+                registry.write_partition_state(self._tree, where, state, each.version)
+                partitions.append((where, state.leader_epoch))
+            known.update(where for where, _ in partitions)
+            self._add(info.name, info.topic_id, partitions, info.config)
+        for stray in self._logs.all().keys() - known:
+            log.warning("the folder of %s belongs to no topic; it is left as it is", stray)
+
+    def get(self, name: str) -> Topic | None:
+        """Return the topic, or None."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """Return the topic with this id, or None."""
+        return self._by_id.get(topic_id)
+
+    def all(self) -> Iterable[Topic]:
+        """Return every topic."""
+        return self._by_name.values()
+
+    def has_partition(self, where: TopicPartition) -> bool:
+        """Whether there is such a partition."""
+        topic = self._by_name.get(where.topic)
+        return topic is not None and 0 <= where.partition < len(topic.partitions)
+
+    def partition(self, name: str, number: int) -> Partition:
+        """Return a partition.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        topic = self._by_name.get(name)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
+        return topic.partitions[number]
+
+    def check_new(self, name: str, partition_count: int, settings: Mapping[str, str | None]) -> None:
+        """Check that this topic could be made.
+
+        :raises KafkaError: why it could not.
+        """
+        check_topic_name(name)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
+        if partition_count < 1:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
+        topic_log_config(self._config, settings)
+
+    async def create(self, name: str, partition_count: int, settings: Mapping[str, str | None]) -> Topic:
+        """Make a topic.
+
+        :raises KafkaError: it exists, its name or a setting is wrong.
+        :raises StorageError: the disk refused its folders.
+        """
+        async with self._changing:
+            self.check_new(name, partition_count, settings)
+            topic_id = uuid.uuid4().bytes
+            kept = {key: value for key, value in settings.items() if value is not None}
+            replicas = [[self._config.broker_id]] * partition_count
+            try:
+                await self._in_tree_thread(registry.create_topic, self._tree, name, topic_id, replicas, kept)
+            except NodeExistsError:
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
+            log.info("created topic %s with %d partitions", name, partition_count)
+            partitions = [(TopicPartition(name, number), 0) for number in range(partition_count)]
+            return self._add(name, topic_id, partitions, kept)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic with all that is in it, and every group's offsets in it.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        async with self._changing:
+            topic = self._by_name.get(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            await self._in_tree_thread(registry.delete_topic, self._tree, name)
+            del self._by_name[name]
+            del self._by_id[topic.id]
+            for partition in topic.partitions:
+                partition.mark_deleted()
+                self._logs.delete(partition.topic_partition)
+            await self._in_tree_thread(offsets.delete_topic_offsets, self._tree, name)
+            log.info("deleted topic %s", name)
+
+    def _add(
+        self,
+        name: str,
+        topic_id: bytes,
+        partitions: Iterable[tuple[TopicPartition, int]],
+        settings: Mapping[str, str | None],
+    ) -> Topic:
+        config = topic_log_config(self._config, settings)
+        identity = uuid.UUID(bytes=topic_id)
+        opened = [
+            Partition(where, self._logs.open_or_create(where, config, identity), epoch) for where, epoch in partitions
+        ]
+        topic = Topic(name, topic_id, tuple(opened))
+        self._by_name[name] = topic
+        self._by_id[topic_id] = topic
+        return topic
