@@ -1,0 +1,237 @@
+"""A cluster in memory, behind the clients that the command imports: just what the command asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+import barnabas
+from barnabas.cli.main import main
+from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
+from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TimestampType, TopicPartition
+from barnabas.records import Record
+
+
+@dataclass
+class FakeCluster:
+    """Topics as lists of records per partition, committed offsets, and what clients were told."""
+
+    partitions: dict[TopicPartition, list[Record]] = field(default_factory=dict)
+    committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    bootstrap: Any = None
+    produce_error: BarnabasError | None = None
+    is_down: bool = False
+
+    def create(self, topic: str, partition_count: int = 1) -> None:
+        for partition in range(partition_count):
+            self.partitions[TopicPartition(topic, partition)] = []
+
+    def append(self, topic: str, value: bytes, key: bytes | None = None, partition: int = 0, headers: Any = ()) -> int:
+        log = self.partitions[TopicPartition(topic, partition)]
+        stamp = 1_000 + len(log)
+        log.append(
+            Record(topic, partition, len(log), stamp, TimestampType.CREATE_TIME, key, value, tuple(headers or ()))
+        )
+        return len(log) - 1
+
+    def topics(self) -> list[str]:
+        return sorted({tp.topic for tp in self.partitions})
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for tp in sorted(self.partitions) if tp.topic == topic for record in self.partitions[tp]]
+
+
+class FakeClient:
+    def __init__(self, cluster: FakeCluster, bootstrap: Any, **settings: Any) -> None:
+        self.cluster = cluster
+        self.settings = {**bootstrap, **settings} if isinstance(bootstrap, dict) else settings
+        cluster.bootstrap = bootstrap["bootstrap.servers"] if isinstance(bootstrap, dict) else bootstrap
+        if cluster.is_down:
+            raise DisconnectedError(f"no broker at {cluster.bootstrap}: connection refused")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class FakeAdmin(FakeClient):
+    def list_topics(self) -> list[str]:
+        return self.cluster.topics()
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        if name in self.cluster.topics():
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r}")
+        self.cluster.create(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        for tp in [tp for tp in self.cluster.partitions if tp.topic == name]:
+            del self.cluster.partitions[tp]
+
+    def describe_topics(self, names: Iterable[str]) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(
+                name=name,
+                id=f"id-of-{name}",
+                partitions=[
+                    SimpleNamespace(partition=tp.partition, leader=0, replicas=[0], isr=[0])
+                    for tp in sorted(self.cluster.partitions)
+                    if tp.topic == name
+                ],
+            )
+            for name in names
+        ]
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: len(self.cluster.partitions[tp]) for tp in partitions}
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return {
+            tp: next(
+                (
+                    OffsetAndTimestamp(record.offset, record.timestamp_ms)
+                    for record in self.cluster.partitions[tp]
+                    if record.timestamp_ms >= time
+                ),
+                None,
+            )
+            for tp, time in timestamps_ms.items()
+        }
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self.cluster.committed.get(group, {})
+
+
+class FakeConsumer(FakeClient):
+    def __init__(self, cluster: FakeCluster, bootstrap: Any, **settings: Any) -> None:
+        super().__init__(cluster, bootstrap, **settings)
+        self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        self.positions = dict.fromkeys(partitions, 0)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        offsets = self.cluster.committed.get(self.settings["group"], {})
+        self.positions = {
+            tp: offsets[tp].offset if tp in offsets else 0 for tp in self.cluster.partitions if tp.topic in topics
+        }
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self.positions)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.positions[partition] = offset
+
+    def position(self, partition: TopicPartition) -> int:
+        return self.positions[partition]
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused.update(partitions)
+
+    def poll(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
+        taken: list[Record] = []
+        for tp in sorted(self.positions.keys() - self.paused):
+            records = self.cluster.partitions[tp][self.positions[tp] :][: max_records - len(taken)]
+            self.positions[tp] += len(records)
+            taken += records
+        return taken
+
+    def commit(self) -> None:
+        self.cluster.committed[self.settings["group"]] = {
+            tp: OffsetAndMetadata(offset) for tp, offset in self.positions.items()
+        }
+
+
+@dataclass
+class FakeDelivery:
+    metadata: RecordMetadata
+    error: BarnabasError | None
+
+    def done(self) -> bool:
+        return True
+
+    def exception(self) -> BarnabasError | None:
+        return self.error
+
+
+class FakeDeliveries(list[FakeDelivery]):
+    def result(self) -> list[RecordMetadata]:
+        for delivery in self:
+            if delivery.error is not None:
+                raise delivery.error
+        return [delivery.metadata for delivery in self]
+
+
+class FakeProducer(FakeClient):
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        partition: int | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> FakeDeliveries:
+        error, cluster = self.cluster.produce_error, self.cluster
+        deliveries = FakeDeliveries()
+        for at, value in enumerate(values):
+            key, header = keys[at] if keys else None, headers[at] if headers else ()
+            offset = -1 if error else cluster.append(topic, value, key, partition or 0, header)
+            deliveries.append(FakeDelivery(RecordMetadata(topic, partition or 0, offset, 0), error))
+        return deliveries
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Everything is delivered at once."""
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """An empty cluster that the command's clients talk to."""
+    cluster = FakeCluster()
+
+    def client(kind: type[FakeClient]) -> Callable[..., FakeClient]:
+        return lambda bootstrap, **settings: kind(cluster, bootstrap, **settings)
+
+    monkeypatch.setattr(barnabas, "Admin", client(FakeAdmin), raising=False)
+    monkeypatch.setattr(barnabas, "Consumer", client(FakeConsumer), raising=False)
+    monkeypatch.setattr(barnabas, "Producer", client(FakeProducer), raising=False)
+    monkeypatch.delenv("BARNABAS_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("BARNABAS_DEBUG", raising=False)
+    return cluster
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Runs the command with its arguments."""
+
+    def run_command(*arguments: object) -> Outcome:
+        code = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run_command

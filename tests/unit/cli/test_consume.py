@@ -1,0 +1,73 @@
+"""`barnabas consume`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+
+@pytest.fixture
+def clicks(cluster):
+    """The topic `clicks`: a0, a1, a2 in partition 0 and b0, b1 in partition 1."""
+    cluster.create("clicks", 2)
+    for value in (b"a0", b"a1", b"a2"):
+        cluster.append("clicks", value, partition=0)
+    for value in (b"b0", b"b1"):
+        cluster.append("clicks", value, partition=1)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ["a0", "a1", "a2", "b0", "b1"]),
+        (["-p", 1], ["b0", "b1"]),
+        (["-o", "-1"], ["a2", "b1"]),
+        (["-o", "1", "-p", 0], ["a1", "a2"]),
+        (["-o", "s@1001"], ["a1", "a2", "b1"]),
+        (["-o", "s@1001", "-o", "e@1002"], ["a1", "b1"]),
+        (["-o", "end"], []),
+        (["-c", 2], ["a0", "a1"]),
+    ],
+)
+def test_from_here_to_the_end(clicks, run, arguments, expected) -> None:
+    outcome = run("consume", "clicks", "-e", *arguments)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.split() == expected
+
+
+def test_count_ends_without_exit_at_end(clicks, run) -> None:
+    assert run("consume", "-t", "clicks", "-p", "0", "-c", 3).out.split() == ["a0", "a1", "a2"]
+
+
+def test_format_and_json(clicks, run) -> None:
+    assert run("consume", "clicks", "-c", 1, "-f", r"%t/%p/%o %s\n").out == "clicks/0/0 a0\n"
+    assert json.loads(run("consume", "clicks", "-c", 1, "-J").out)["payload"] == "a0"
+
+
+def test_group_goes_on_where_it_stopped_and_commits_what_was_printed(clicks, run) -> None:
+    assert run("consume", "clicks", "-g", "ctr", "-c", 2).out.split() == ["a0", "a1"]
+    assert clicks.committed["ctr"][TopicPartition("clicks", 0)] == OffsetAndMetadata(2)
+    assert run("consume", "clicks", "-g", "ctr", "-e").out.split() == ["a2", "b0", "b1"]
+    assert run("consume", "clicks", "-g", "ctr", "-e").out == ""
+
+
+def test_settings_reach_the_client(clicks, run) -> None:
+    run("consume", "clicks", "-c", 1, "-b", "log:1", "-X", "fetch.max.bytes=9")
+    assert clicks.bootstrap == "log:1"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["clicks", "-o", "x"], ["clicks", "-f", "%q"], ["clicks", "-g", "g", "-p", "0"], ["clicks", "-X", "a"]],
+)
+def test_wrong_usage_is_code_2(clicks, run, arguments) -> None:
+    assert run("consume", *arguments).code == 2
+
+
+def test_missing_partition_and_topic_are_errors(clicks, run) -> None:
+    assert run("consume", "clicks", "-p", 7).err == "barnabas: topic 'clicks' has no partition 7\n"
+    assert run("consume", "klicks").err == "barnabas: no topic 'klicks'; did you mean 'clicks'?\n"
