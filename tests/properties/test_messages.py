@@ -18,28 +18,31 @@ MESSAGES = [cls for api in APIS.values() for cls in (api.request, api.response)]
 INTEGER_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 
-def values(kind: WireType | type, version: int, nullable: bool = False) -> st.SearchStrategy[Any]:
+def values(kind: WireType | type, version: int) -> st.SearchStrategy[Any]:
     """Make values of a wire type, or of a struct, as they may stand in `version`."""
-    if isinstance(kind, type):
-        return structs(kind, version)
-    if isinstance(kind, Nullable):
-        inner = values(kind.inner, version)
-        return st.none() | inner if version >= kind.since else inner
-    if isinstance(kind, Nested):
-        return structs(kind.struct, version)
-    if isinstance(kind, Array):
-        return st.lists(values(kind.element, version), max_size=3)
-    if isinstance(kind, Text):
-        return st.text(max_size=200)
-    if isinstance(kind, (Blob, RecordBytes)):
-        return st.binary(max_size=200)
-    assert isinstance(kind, Fixed)
-    if kind.code == "?":
-        return st.booleans()
-    if kind.code == "16s":
-        return st.binary(min_size=16, max_size=16)
-    bits = INTEGER_BITS[kind.code]
-    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    made: st.SearchStrategy[Any]
+    match kind:
+        case Nullable(inner=inner, since=since):
+            made = values(inner, version) if version < since else st.none() | values(inner, version)
+        case Nested(struct=struct):
+            made = structs(struct, version)
+        case Array(element=element):
+            made = st.lists(values(element, version), max_size=3)
+        case Text():
+            made = st.text(max_size=200)
+        case Blob() | RecordBytes():
+            made = st.binary(max_size=200)
+        case Fixed(code="?"):
+            made = st.booleans()
+        case Fixed(code="16s"):
+            made = st.binary(min_size=16, max_size=16)
+        case Fixed(code=code):
+            half = 2 ** (INTEGER_BITS[code] - 1)
+            made = st.integers(-half, half - 1)
+        case _:
+            assert isinstance(kind, type)
+            made = structs(kind, version)
+    return made
 
 
 def structs(cls: type, version: int) -> st.SearchStrategy[Any]:

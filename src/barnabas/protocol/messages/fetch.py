@@ -33,7 +33,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    topic: str = field(STRING, since=7, default="")
+    topic: str = field(STRING, since=7, default="", ignorable=True)
     partitions: list[int] = field(array(INT32), since=7, default_factory=list)
 
 

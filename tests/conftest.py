@@ -1,0 +1,99 @@
+"""Fixtures that every kind of test may use: real broker processes, each with its own folder and a free port."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+START_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 20
+
+
+class BrokerProcess:
+    """A broker in a process of its own. The port stays the same over restarts."""
+
+    def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
+        self.data = data
+        self.settings = settings or {}
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = data.with_suffix(".log")
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
+        environment.update({f"BARNABAS_{name.upper()}": value for name, value in self.settings.items()})
+        command = [sys.executable, "-m", "barnabas.cli.main", "up", "--port", str(self.port), "--data", str(self.data)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
+        assert self.process.stdout
+        line = self.process.stdout.readline().decode()
+        if not line.startswith("ready "):
+            self.process.wait(START_TIMEOUT_S)
+            raise AssertionError(f"the broker did not start: {line!r}\n{self.log.read_text()}")
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        """Kill it as `kill -9` does."""
+        assert self.process
+        self.process.kill()
+        self._reap()
+
+    def stop(self) -> int:
+        """Stop it cleanly and return its exit code."""
+        assert self.process
+        self.process.send_signal(signal.SIGTERM)
+        return self._reap()
+
+    def restart(self) -> None:
+        """Start it again on the same port and data, after `kill` or `stop`."""
+        self.start()
+
+    def close(self) -> None:
+        """End it, however it stands."""
+        if self.process and self.process.poll() is None:
+            self.kill()
+
+    def _reap(self) -> int:
+        assert self.process
+        assert self.process.stdout
+        code = self.process.wait(STOP_TIMEOUT_S)
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def make_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Start brokers with settings: `make_broker(num_partitions="3")`. All are ended after the test."""
+    made: list[BrokerProcess] = []
+
+    def make(**settings: str) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path / f"broker-{len(made)}", settings)
+        made.append(broker)
+        broker.start()
+        return broker
+
+    yield make
+    for broker in made:
+        broker.close()
+
+
+@pytest.fixture
+def broker(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    """A broker with the default settings."""
+    return make_broker()

@@ -1,0 +1,71 @@
+"""Frames come out the same, whatever the pieces in which their bytes go in."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.errors import MalformedMessageError
+from barnabas.net.framing import FrameReader
+
+
+def stream_of(frames: list[bytes]) -> bytes:
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+
+FRAMES = [b"first", b"", b"x" * 300, b"last"]
+
+
+def test_whole_stream_at_once() -> None:
+    assert FrameReader(1000).feed(stream_of(FRAMES)) == FRAMES
+
+
+def test_byte_by_byte() -> None:
+    reader = FrameReader(1000)
+    fed = [frame for byte in stream_of(FRAMES) for frame in reader.feed(bytes([byte]))]
+    assert fed == FRAMES
+    assert not reader.partial
+
+
+def test_trailing_bytes_wait_for_the_rest() -> None:
+    reader = FrameReader(1000)
+    stream = stream_of(FRAMES)
+    assert reader.feed(stream + stream[:7]) == FRAMES
+    assert reader.partial
+    assert reader.feed(stream[7:]) == FRAMES
+
+
+@given(st.lists(st.binary(max_size=50), max_size=8), st.lists(st.integers(1, 60), min_size=1, max_size=20))
+def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
+    reader = FrameReader(50)
+    stream = stream_of(frames)
+    got, position, turn = [], 0, 0
+    while position < len(stream):
+        size = cuts[turn % len(cuts)]
+        got += reader.feed(memoryview(stream)[position : position + size])
+        position, turn = position + size, turn + 1
+    assert got == frames
+    assert not reader.partial
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
+def test_an_impossible_size_is_refused(size: int) -> None:
+    with pytest.raises(MalformedMessageError, match=f"a frame of {size} bytes"):
+        FrameReader(100).feed(struct.pack(">i", size))
+
+
+def test_an_impossible_size_is_refused_byte_by_byte() -> None:
+    reader = FrameReader(100)
+    for byte in struct.pack(">i", 101)[:3]:
+        reader.feed(bytes([byte]))
+    with pytest.raises(MalformedMessageError):
+        reader.feed(b"\x65")
+
+
+def test_memory_grows_with_what_came_not_with_what_was_announced() -> None:
+    reader = FrameReader(2**31 - 1)
+    reader.feed(struct.pack(">i", 2**31 - 1) + b"only this")
+    assert len(reader._frame) == len(b"only this")
