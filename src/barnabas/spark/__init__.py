@@ -1,0 +1,76 @@
+"""The pipeline on Spark: the data source `barnabas`, and loads into Iceberg tables.
+
+Needs the extra: `pip install 'barnabas[spark]'`. This module imports none of it until something is used.
+
+    import barnabas.spark
+
+    barnabas.spark.register(spark)                      # then: spark.read.format("barnabas")
+    barnabas.spark.load("clicks", bootstrap="localhost:9092", warehouse="./warehouse")
+    barnabas.spark.read_table(spark, "./warehouse", "clicks").show()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from barnabas.spark.errors import (
+    CommitUnknownError,
+    DataLossError,
+    HistoryExpiredError,
+    JavaNotFoundError,
+    LoadConflictError,
+    LoadError,
+    MissingExtraError,
+    RecreatedTopicError,
+    WarehouseError,
+)
+from barnabas.spark.extras import require
+
+if TYPE_CHECKING:
+    from barnabas.spark.load import load
+    from barnabas.spark.load_types import LoadProgress, LoadResult, TableLoad
+    from barnabas.spark.session import local_session, stop_session
+    from barnabas.spark.source import BarnabasDataSource, register
+    from barnabas.spark.tables import open_table, read_table
+
+__all__ = [
+    "BarnabasDataSource",
+    "CommitUnknownError",
+    "DataLossError",
+    "HistoryExpiredError",
+    "JavaNotFoundError",
+    "LoadConflictError",
+    "LoadError",
+    "LoadProgress",
+    "LoadResult",
+    "MissingExtraError",
+    "RecreatedTopicError",
+    "TableLoad",
+    "WarehouseError",
+    "load",
+    "local_session",
+    "open_table",
+    "read_table",
+    "register",
+    "stop_session",
+]
+
+_HOMES = {
+    "BarnabasDataSource": "barnabas.spark.source",
+    "LoadProgress": "barnabas.spark.load_types",
+    "LoadResult": "barnabas.spark.load_types",
+    "TableLoad": "barnabas.spark.load_types",
+    "load": "barnabas.spark.load",
+    "local_session": "barnabas.spark.session",
+    "open_table": "barnabas.spark.tables",
+    "read_table": "barnabas.spark.tables",
+    "register": "barnabas.spark.source",
+    "stop_session": "barnabas.spark.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the extra when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(require(_HOMES[name]), name)

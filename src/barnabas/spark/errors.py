@@ -1,0 +1,45 @@
+"""What can go wrong between the log and the table, each error with what to do about it."""
+
+from __future__ import annotations
+
+from barnabas.errors import BarnabasError
+
+
+class MissingExtraError(BarnabasError):
+    """PySpark, pyiceberg or pyarrow is not installed: they come with the extra `spark`."""
+
+
+class JavaNotFoundError(BarnabasError):
+    """Spark runs on Java, and none of a version that it can use was found on this machine."""
+
+
+class LoadError(BarnabasError):
+    """A load stopped. The table is as it was before, unless the message says that this is not known."""
+
+
+class LoadConflictError(LoadError):
+    """Somebody else committed to the table while this load was running; nothing of this load was kept."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class DataLossError(LoadError):
+    """Records between the last commit and now are gone from the log, so the table would miss them."""
+
+
+class RecreatedTopicError(LoadError):
+    """The topic is not the one that the table was loaded from: offsets of the two do not compare."""
+
+
+class WarehouseError(LoadError):
+    """The warehouse cannot be used: not reachable, not writable, full, or a table of another kind."""
+
+
+class CommitUnknownError(LoadError):
+    """It could not be found out whether the commit was carried out. The next load finds out, and goes on."""
+
+
+class HistoryExpiredError(LoadError):
+    """The snapshot that says where the last load ended has expired."""

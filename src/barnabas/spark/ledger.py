@@ -1,0 +1,86 @@
+"""What a table says about where its records came from: the properties of its snapshots. Pure.
+
+Each load adds one snapshot, and with it in one commit these properties:
+
+    barnabas.load-id   which load wrote it
+    barnabas.ranges    {"clicks": {"0": [120, 250]}}: the offsets that it added, end not included
+    barnabas.records   how many records these were
+    barnabas.ledger    {"clicks": {"id": "...", "next": {"0": 250, "1": 99}}}: for all topics ever loaded into
+                       the table, the topic's id and the offset where the next load goes on
+
+The ledger belongs to a snapshot, so a table that is rolled back goes on from where it then is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from barnabas.spark.planning import OffsetRange
+
+LOAD_ID = "barnabas.load-id"
+RANGES = "barnabas.ranges"
+RECORDS = "barnabas.records"
+LEDGER = "barnabas.ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTopic:
+    """How far a topic has been loaded: its id ("" where brokers give none), the next offset per partition."""
+
+    topic_id: str
+    next_offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """How far each topic has been loaded into a table.
+
+    >>> ledger = Ledger().advanced({"clicks": "id-1"}, [OffsetRange("clicks", 0, 0, 250)])
+    >>> Ledger.parse(ledger.dump()).topics["clicks"].next_offsets
+    {0: 250}
+    """
+
+    topics: Mapping[str, LoadedTopic] = field(default_factory=dict)
+
+    def advanced(self, topic_ids: Mapping[str, str], ranges: Iterable[OffsetRange]) -> Ledger:
+        """Return the ledger after a load of `ranges`."""
+        topics = dict(self.topics)
+        for loaded in ranges:
+            before = topics.get(loaded.topic)
+            offsets = dict(before.next_offsets) if before else {}
+            offsets[loaded.partition] = loaded.end_offset
+            topics[loaded.topic] = LoadedTopic(topic_ids.get(loaded.topic, ""), offsets)
+        return Ledger(topics)
+
+    def dump(self) -> str:
+        """Return the text that a snapshot carries."""
+        return json.dumps(
+            {
+                topic: {"id": loaded.topic_id, "next": {str(p): o for p, o in sorted(loaded.next_offsets.items())}}
+                for topic, loaded in sorted(self.topics.items())
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Ledger:
+        """Read what `dump` wrote."""
+        return cls(
+            {
+                topic: LoadedTopic(entry["id"], {int(p): o for p, o in entry["next"].items()})
+                for topic, entry in json.loads(text).items()
+            }
+        )
+
+
+def snapshot_properties(load_id: str, ledger: Ledger, ranges: Iterable[OffsetRange], records: int) -> dict[str, str]:
+    """Return the properties of the snapshot of one load.
+
+    :param ledger: as it is after the load.
+    """
+    by_topic: dict[str, dict[str, list[int]]] = {}
+    for loaded in sorted(ranges):
+        if loaded.count:
+            by_topic.setdefault(loaded.topic, {})[str(loaded.partition)] = [loaded.start_offset, loaded.end_offset]
+    return {LOAD_ID: load_id, RANGES: json.dumps(by_topic), RECORDS: str(records), LEDGER: ledger.dump()}

@@ -1,0 +1,133 @@
+"""The folder of a load in a local warehouse: whose it is, and when it may be removed.
+
+While a load runs, it holds a lock on `loads/<load id>.lock` in the table's folder, and its tasks write into
+`data/<load id>/`. The kernel gives up the lock when the process ends, in whatever way. So a lock file that is
+there and not locked belongs to a load that is dead: if its data was not committed, the folder is removed by the
+next load. A load that is alive is never touched, and a folder without a lock file is never looked at.
+
+The lock file gets its name when it is already locked, so that nobody can take a new one for a dead one. Tasks
+make no folders: those of a dead load that still run fail as soon as their folder is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+SUFFIX = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFolder:
+    """The claimed folder of a running load. Give it up with `release` or `discard`."""
+
+    data: Path
+    lock_path: Path
+    lock: IO[str]
+
+    @classmethod
+    def claim(cls, table_folder: Path, load_id: str) -> LoadFolder:
+        """Lock and make the folder of a new load.
+
+        :raises OSError: the warehouse is full or not writable.
+        """
+        lock_path = table_folder / "loads" / f"{load_id}{SUFFIX}"
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
+        unnamed = lock_path.with_suffix(".new")
+        lock = unnamed.open("x")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"process {os.getpid()}\n")
+        lock.flush()
+        unnamed.rename(lock_path)
+        data = table_folder / "data" / load_id
+        data.mkdir(parents=True)
+        return cls(data, lock_path, lock)
+
+    def release(self) -> None:
+        """Give up the claim; the files stay: they are the table's now."""
+        self.lock_path.unlink(missing_ok=True)
+        self.lock.close()
+
+    def discard(self) -> None:
+        """Remove the files, which no snapshot names, and give up the claim."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        if self.data.exists():
+            # A task that still runs wrote while we removed; the next load finds the lock file and does the rest.
+            self.lock.close()
+        else:
+            self.release()
+
+    def abandon(self) -> None:
+        """Leave it to the next load to find out whether the files are the table's."""
+        self.lock.close()
+
+
+class RemoteFolder:
+    """The folder of a load where files are not this machine's: no locks there, so no clean-up of what a kill left.
+
+    Iceberg's own removal of orphan files does that, by age.
+    """
+
+    def release(self) -> None:
+        """Nothing to do."""
+
+    def discard(self) -> None:
+        """Nothing to do: the files stay until they are removed by age."""
+
+    def abandon(self) -> None:
+        """Nothing to do."""
+
+
+def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], Collection[str]]) -> list[str]:
+    """Remove what loads that died have left, and return their ids.
+
+    :param committed: given ids of dead loads, returns those whose files the table names. It is asked when the
+        locks are held, so no answer can become wrong: a dead load commits nothing any more.
+    """
+    with _dead_locks(table_folder / "loads") as dead:
+        if not dead:
+            return []
+        kept = committed([lock.stem for lock in dead])
+        removed = []
+        for lock in dead:
+            folder = table_folder / "data" / lock.stem
+            if lock.stem not in kept and folder.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                removed.append(lock.stem)
+            if lock.stem in kept or not folder.exists():
+                lock.unlink(missing_ok=True)
+        return removed
+
+
+@contextmanager
+def _dead_locks(folder: Path) -> Iterator[list[Path]]:
+    """Take the locks that nobody holds, for as long as the context lasts."""
+    taken: list[tuple[Path, IO[str]]] = []
+    lock: IO[str]
+    try:
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            with suppress(FileNotFoundError):  # another load that cleans up was faster
+                lock = path.open()
+                if _take(lock, path):
+                    taken.append((path, lock))
+                else:
+                    lock.close()
+        yield [path for path, _ in taken]
+    finally:
+        for _, lock in taken:
+            lock.close()
+
+
+def _take(lock: IO[str], path: Path) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # Whoever cleaned up before us may have removed it between our open and our lock.
+    return path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino

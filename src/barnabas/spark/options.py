@@ -1,0 +1,301 @@
+"""The options of the data source, checked and typed. Pure: no Spark, no broker.
+
+Names and meanings are those of Spark's Kafka source (its Structured Streaming + Kafka integration guide), for
+batch queries. Names compare without regard to case, as Spark's options do. What the guide allows and what has
+no effect here is accepted; a name that is unknown is an error, as it is most likely a typing mistake.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from barnabas.errors import ConfigurationError
+from barnabas.model import TopicPartition
+
+EARLIEST_OFFSET = -2
+LATEST_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Every partition of these topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """Every partition of the topics whose whole name matches a regular expression."""
+
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """These partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Selection = Subscribe | SubscribePattern | Assign
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The first record that the log still has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The end of the log when the query is planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An offset for each partition; -2 is the earliest, -1 the latest."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """The first record of each partition whose timestamp is at least this one."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamps:
+    """The same with a timestamp for each partition."""
+
+    timestamps_ms: Mapping[TopicPartition, int]
+
+
+Boundary = Earliest | Latest | AtOffsets | AtTimestamp | AtTimestamps
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a query on the data source asked for.
+
+    `client_options` are the options that began with `kafka.`, without that prefix.
+    """
+
+    bootstrap: str
+    selection: Selection
+    starting: Boundary = Earliest()
+    ending: Boundary = Latest()
+    start_at_latest_if_no_later_record: bool = False
+    fail_on_data_loss: bool = True
+    partitions_min: int | None = None
+    records_per_partition_max: int | None = None
+    include_headers: bool = False
+    client_options: Mapping[str, str] = field(default_factory=dict)
+
+
+_SELECTIONS = ("subscribe", "subscribePattern", "assign")
+_USED = (
+    *_SELECTIONS,
+    "startingOffsets",
+    "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+)
+# Allowed by Spark's guide, and without effect on a batch query or on this client. No group is joined to read,
+# so a prefix of its name changes nothing.
+_WITHOUT_EFFECT = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+_CLIENT_PREFIX = "kafka."
+_BOOTSTRAP = "kafka.bootstrap.servers"
+# Spark's source refuses these too: it sets them itself, and columns are bytes.
+_CLIENT_REFUSED = {
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.key.deserializer": "the column key is binary: decode it with DataFrame functions",
+    "kafka.value.deserializer": "the column value is binary: decode it with DataFrame functions",
+    "kafka.enable.auto.commit": "a query commits no offsets",
+    "kafka.interceptor.classes": "there are no interceptors",
+}
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check the options of a batch query.
+
+    :raises ConfigurationError: one is missing, unknown, contradictory or has a value that it cannot have.
+
+    >>> parse_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a, b"}).selection
+    Subscribe(topics=('a', 'b'))
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    _refuse_unknown(options)
+    if not given.get(_BOOTSTRAP, "").strip():
+        raise ConfigurationError(f"option {_BOOTSTRAP!r} is missing: give the brokers, as in 'localhost:9092'")
+    starting = _boundary(given, "starting", Earliest())
+    ending = _boundary(given, "ending", Latest())
+    _refuse_senseless(starting, ending)
+    return SourceOptions(
+        bootstrap=given[_BOOTSTRAP].strip(),
+        selection=_selection(given),
+        starting=starting,
+        ending=ending,
+        start_at_latest_if_no_later_record=_strategy(given) == "latest",
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        partitions_min=_positive(given, "minPartitions"),
+        records_per_partition_max=_positive(given, "maxRecordsPerPartition"),
+        include_headers=_boolean(given, "includeHeaders", False),
+        client_options=_client_options(given),
+    )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in (*_USED, *_WITHOUT_EFFECT)}
+    for name in options:
+        lowered = name.lower()
+        if lowered in _CLIENT_REFUSED:
+            raise ConfigurationError(f"option {name!r} cannot be set: {_CLIENT_REFUSED[lowered]}")
+        if lowered in known or lowered.startswith(_CLIENT_PREFIX):
+            continue
+        if lowered == "path":
+            raise ConfigurationError("load() takes no path: name the topics with option 'subscribe'")
+        near = get_close_matches(lowered, [*known, _BOOTSTRAP], n=1)
+        hint = f"did you mean {known.get(near[0], near[0])!r}?" if near else f"known are {', '.join(_USED)}"
+        raise ConfigurationError(f"unknown option {name!r}: {hint}")
+
+
+def _client_options(given: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(_CLIENT_PREFIX): value
+        for name, value in given.items()
+        if name.startswith(_CLIENT_PREFIX) and name not in (_BOOTSTRAP, "kafka.group.id")
+    }
+
+
+def _selection(given: Mapping[str, str]) -> Selection:
+    chosen = [name for name in _SELECTIONS if name.lower() in given]
+    if len(chosen) != 1:
+        listed = ", ".join(map(repr, _SELECTIONS))
+        raise ConfigurationError(f"give exactly one of the options {listed}; given: {len(chosen)}")
+    value = given[chosen[0].lower()].strip()
+    if not value:
+        raise ConfigurationError(f"option {chosen[0]!r} is empty")
+    if chosen[0] == "subscribe":
+        return Subscribe(tuple(topic.strip() for topic in value.split(",") if topic.strip()))
+    if chosen[0] == "assign":
+        return Assign(_assigned(value))
+    try:
+        return SubscribePattern(re.compile(value))
+    except re.error as error:
+        raise ConfigurationError(f"option 'subscribePattern': {value!r} is no regular expression: {error}") from error
+
+
+def _assigned(value: str) -> tuple[TopicPartition, ...]:
+    example = """as in '{"clicks": [0, 1]}'"""
+    topics = _json_object("assign", value, example)
+    partitions = []
+    for topic, numbers in topics.items():
+        if not isinstance(numbers, list) or not all(_is_int(number) and number >= 0 for number in numbers):
+            raise ConfigurationError(f"option 'assign': {topic!r} needs a list of partition numbers, {example}")
+        partitions += [TopicPartition(topic, number) for number in numbers]
+    if not partitions:
+        raise ConfigurationError(f"option 'assign' names no partition: {example}")
+    return tuple(sorted(set(partitions)))
+
+
+def _boundary(given: Mapping[str, str], side: str, default: Boundary) -> Boundary:
+    """Read the options of one side; a timestamp for all comes first, then by partition, then offsets."""
+    overall = given.get(f"{side}timestamp")
+    if overall is not None:
+        return AtTimestamp(_timestamp(f"{side}Timestamp", overall))
+    by_timestamp = given.get(f"{side}offsetsbytimestamp")
+    if by_timestamp is not None:
+        return AtTimestamps(_per_partition(f"{side}OffsetsByTimestamp", by_timestamp, least=0))
+    offsets = given.get(f"{side}offsets")
+    if offsets is None:
+        return default
+    word = offsets.strip().lower()
+    if word in ("earliest", "latest"):
+        return Earliest() if word == "earliest" else Latest()
+    return AtOffsets(_per_partition(f"{side}Offsets", offsets, least=EARLIEST_OFFSET))
+
+
+def _refuse_senseless(starting: Boundary, ending: Boundary) -> None:
+    if starting == Latest() or (isinstance(starting, AtOffsets) and LATEST_OFFSET in starting.offsets.values()):
+        raise ConfigurationError("startingOffsets: a batch query cannot start at latest (-1): it would read nothing")
+    if ending == Earliest() or (isinstance(ending, AtOffsets) and EARLIEST_OFFSET in ending.offsets.values()):
+        raise ConfigurationError("endingOffsets: a batch query cannot end at earliest (-2): it would read nothing")
+
+
+def _per_partition(name: str, value: str, least: int) -> dict[TopicPartition, int]:
+    example = """'{"clicks": {"0": 23, "1": -2}}'""" if least < 0 else """'{"clicks": {"0": 1700000000000}}'"""
+    hint = f"a number for each partition, as in {example}" + (", or earliest, latest" if least < 0 else "")
+    numbers: dict[TopicPartition, int] = {}
+    for topic, partitions in _json_object(name, value, hint).items():
+        if not isinstance(partitions, dict):
+            raise ConfigurationError(f"option {name!r}: {topic!r} needs {hint}")
+        for partition, number in partitions.items():
+            if not partition.isdecimal() or not _is_int(number) or number < least:
+                raise ConfigurationError(f"option {name!r}: {topic}-{partition}: {number!r} is not {hint}")
+            numbers[TopicPartition(topic, int(partition))] = number
+    return numbers
+
+
+def _json_object(name: str, value: str, hint: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ConfigurationError(f"option {name!r}: {value!r} is not a JSON object; give {hint}")
+    return parsed
+
+
+def _strategy(given: Mapping[str, str]) -> str:
+    value = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if value not in ("error", "latest"):
+        raise ConfigurationError(f"option 'startingOffsetsByTimestampStrategy': {value!r} is neither error nor latest")
+    return value
+
+
+def _timestamp(name: str, value: str) -> int:
+    if not value.strip().isdecimal():
+        raise ConfigurationError(f"option {name!r}: {value!r} is not a time in milliseconds since 1970 (UTC)")
+    return int(value)
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    if value.strip().lower() not in ("true", "false"):
+        raise ConfigurationError(f"option {name!r}: {value!r} is neither true nor false")
+    return value.strip().lower() == "true"
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    if value is None:
+        return None
+    if not value.strip().isdecimal() or int(value) == 0:
+        raise ConfigurationError(f"option {name!r}: {value!r} is not a number above 0")
+    return int(value)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,68 @@
+"""Offset ranges, and how they are split into Spark tasks. Pure.
+
+The meaning of `minPartitions` and `maxRecordsPerPartition` is that of Spark's Kafka source: the first is a
+hint that splits large ranges more than small ones, the second a limit. Ranges are never merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from barnabas.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The records of one partition from `start_offset` up to, not including, `end_offset`."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def count(self) -> int:
+        """How many offsets; compaction and transactions may leave fewer records."""
+        return self.end_offset - self.start_offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})"
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
+) -> list[OffsetRange]:
+    """Split ranges into tasks; empty ranges vanish, order and coverage stay.
+
+    Args:
+        partitions_min: at least about so many tasks, None for one per range.
+        records_max: no task has more offsets than this, None for no limit.
+
+    >>> split_ranges([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], partitions_min=4)[0]
+    OffsetRange(topic='t', partition=0, start_offset=0, end_offset=25)
+    """
+    pieces = [piece for piece in ranges if piece.count > 0]
+    if records_max is not None:
+        pieces = [part for piece in pieces for part in _cut(piece, -(-piece.count // records_max))]
+    if partitions_min is not None and partitions_min > len(pieces):
+        total = sum(piece.count for piece in pieces)
+        pieces = [part for piece in pieces for part in _cut(piece, _share(piece.count, total, partitions_min))]
+    return pieces
+
+
+def _share(count: int, total: int, partitions_min: int) -> int:
+    return max(1, round(count * partitions_min / total))
+
+
+def _cut(piece: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    """Cut a range into `parts` of nearly the same size, none of them empty."""
+    parts = min(parts, piece.count)
+    for index in range(parts):
+        start = piece.start_offset + piece.count * index // parts
+        end = piece.start_offset + piece.count * (index + 1) // parts
+        yield OffsetRange(piece.topic, piece.partition, start, end)

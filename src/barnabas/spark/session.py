@@ -1,0 +1,80 @@
+"""A local Spark session that starts without noise.
+
+The JVM's own output (its warnings, log4j's) goes to a file. Use of this session is optional: everything here
+takes any `SparkSession`, so on a cluster the session is the one that `spark-submit` set up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import gettempdir
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from barnabas.spark.java import find_java_home
+
+QUIET_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+}
+LOCAL_SETTINGS = {
+    # Without these, Spark looks for the machine's name on its networks, and may fail without any.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A table store of Spark's own is not used; without this it would appear in the working folder.
+    "spark.sql.warehouse.dir": f"{gettempdir()}/barnabas-spark",
+}
+
+
+def local_session(
+    name: str = "barnabas", *, master: str = "local[*]", log_file: Path | str | None = None
+) -> SparkSession:
+    """Return the running session, or start one.
+
+    Args:
+        name: shown in Spark's own pages and logs.
+        master: as for `spark-submit --master`.
+        log_file: appended to with what the JVM prints; None drops it.
+
+    :raises JavaNotFoundError: no Java runtime that Spark can use.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    _prepare_environment()
+    settings = QUIET_SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
+    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
+    with Path(log_file or os.devnull).open("ab") as output:
+        gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def stop_session(session: SparkSession, timeout_s: float = 10.0) -> None:
+    """Stop a session and its JVM, and wait until the JVM has ended.
+
+    Spark alone leaves the JVM running until this process ends.
+    """
+    gateway = session.sparkContext._gateway
+    session.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    process = gateway.proc
+    if process is not None:
+        process.stdin.close()
+        process.wait(timeout_s)
+
+
+def _prepare_environment() -> None:
+    """Say which Java and which Python: this one, as the workers need the packages that are here."""
+    os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,0 +1,48 @@
+"""Reads loaded tables: with pyiceberg, or as a Spark DataFrame without a jar to match.
+
+For Spark, the files of the table's current snapshot are planned by pyiceberg and read by Spark's own Parquet
+reader. That is the whole truth only where no rows have been deleted, which loads never do; a table with delete
+files is refused, and read with Iceberg's runtime for Spark or with `open_table(...).scan()`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from barnabas.spark.errors import WarehouseError
+from barnabas.spark.warehouse import Warehouse
+
+
+def open_table(warehouse: str | Path | None, name: str, *, catalog: str | None = None) -> Table:
+    """Return a table of pyiceberg's, as it is now.
+
+    :raises WarehouseError: there is none.
+    """
+    return Warehouse.open(warehouse, catalog=catalog).table(name)
+
+
+def read_table(
+    spark: SparkSession,
+    warehouse: str | Path | None,
+    name: str,
+    *,
+    catalog: str | None = None,
+    where: str | BooleanExpression | None = None,
+) -> DataFrame:
+    """Return a table as a DataFrame.
+
+    :param where: a filter in pyiceberg's language; it leaves out files (by day, say), not single rows.
+    :raises WarehouseError: there is no such table, or rows of it were deleted.
+    """
+    table = open_table(warehouse, name, catalog=catalog)
+    tasks = list(table.scan(row_filter=where or AlwaysTrue()).plan_files())
+    if any(task.delete_files for task in tasks):
+        raise WarehouseError(f"table {name!r} has deleted rows: read it with Iceberg's runtime for Spark")
+    schema = from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
+    return spark.read.schema(schema).parquet(*(task.file.file_path for task in tasks))

@@ -1,0 +1,106 @@
+"""What one task of a load does on an executor: read a range from the brokers, write Parquet files by event day.
+
+A task answers with a value whatever happens: Spark would wrap an exception in two pages of Java, and a full
+disk or a deleted range deserves one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.spark.columns import to_record_batches
+from barnabas.spark.day_files import DataFile, DayFiles, create_file
+from barnabas.spark.json_fields import ColumnType, Fields, decode, infer_fields, keep_unless_whole, merge_fields
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.reading import read_range
+from barnabas.spark.table_schema import KAFKA_COLUMNS, column_name, kafka_arrow_columns
+
+VALUE = KAFKA_COLUMNS.index("value")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How tasks reach the brokers."""
+
+    bootstrap: str
+    client_options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Where tasks write, and what: `fields` are the JSON fields to decode, None to keep values as they are."""
+
+    folder: str
+    io_properties: Mapping[str, str]
+    fields: Mapping[str, ColumnType] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A task that is done. `kept_values` counts values that the decoded columns do not hold whole."""
+
+    records: int
+    kept_values: int
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task that could not do its work."""
+
+    kind: Literal["data loss", "storage", "other"]
+    message: str
+
+
+def write_range(wanted: OffsetRange, reading: Reading, writing: Writing, attempt_id: int) -> Written | Failed:
+    """Write the records of a range into new files.
+
+    :param attempt_id: unique to this attempt of this task: what an earlier attempt wrote is not touched.
+    """
+    prefix = f"{writing.folder}/{wanted.topic}-{wanted.partition}-{wanted.start_offset}-{attempt_id}"
+    files = DayFiles(prefix, partial(create_file, writing.io_properties))
+    records = kept_values = 0
+    try:
+        for columns in read_range(wanted, reading.bootstrap, reading.client_options):
+            for batch in to_record_batches(wanted.topic, wanted.partition, columns, include_headers=True):
+                row_group, kept = _table_batch(batch, writing.fields)
+                files.add(row_group)
+                records += batch.num_rows
+                kept_values += kept
+        return Written(records, kept_values, tuple(files.finish()))
+    except (BarnabasError, OSError) as error:
+        return _failed(wanted, error)
+
+
+def infer_range(wanted: OffsetRange, reading: Reading) -> Fields | Failed:
+    """Return the JSON fields of the records of a range."""
+    try:
+        columns = read_range(wanted, reading.bootstrap, reading.client_options)
+        return merge_fields(infer_fields(part.values) for part in columns)
+    except (BarnabasError, OSError) as error:
+        return _failed(wanted, error)
+
+
+def _table_batch(batch: pa.RecordBatch, fields: Mapping[str, ColumnType] | None) -> tuple[pa.RecordBatch, int]:
+    """Return a batch with the table's columns, and how many of its values are kept beside decoded columns."""
+    arrays = kafka_arrow_columns(batch)
+    if fields is None:
+        return pa.RecordBatch.from_arrays(arrays, names=list(KAFKA_COLUMNS)), 0
+    decoded, whole = decode(arrays[VALUE].to_pylist(), fields)
+    arrays[VALUE] = keep_unless_whole(arrays[VALUE], whole)
+    names = [*KAFKA_COLUMNS, *map(column_name, fields)]
+    return pa.RecordBatch.from_arrays([*arrays, *decoded], names=names), len(whole) - whole.true_count
+
+
+def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> Failed:
+    if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Failed("data loss", f"{wanted}: deleted from the log while it was read: {error}")
+    if isinstance(error, OSError) and not isinstance(error, BarnabasError):
+        return Failed("storage", f"{wanted}: cannot write: {error}")
+    return Failed("other", f"{wanted}: {error}")

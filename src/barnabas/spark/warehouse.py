@@ -1,0 +1,258 @@
+"""Iceberg tables through pyiceberg: where they are, what their last load was, and one commit per load.
+
+The embedded default is a SQLite catalog and a local folder; any other catalog comes from pyiceberg's own
+configuration (its file `.pyiceberg.yaml`, or PYICEBERG_CATALOG__... in the environment) by its name.
+
+A commit is bound to the snapshot that was current when the load began. pyiceberg by itself would answer a
+conflict by putting the same files on top of the other's snapshot (property `commit.retry.num-retries`), and two
+loads at once would then both append the same records; so the property is 0 for every table that is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from sqlalchemy.exc import SQLAlchemyError
+
+from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
+from barnabas.spark.json_fields import ColumnType
+from barnabas.spark.ledger import LEDGER, LOAD_ID, Ledger
+from barnabas.spark.table_schema import decoded_fields, partition_spec, table_schema
+
+RETRIES = "commit.retry.num-retries"
+FORMAT = "barnabas.format"
+DEFAULT_NAMESPACE = "default"
+# What a commit may end with that does not say by itself whether it was done.
+_UNCLEAR = (OSError, SQLAlchemyError, RESTError)
+
+
+def parse_table_name(name: str) -> tuple[str, str]:
+    """Return namespace and table of `"table"` or `"namespace.table"`.
+
+    :raises WarehouseError: it has more parts, or an empty one.
+
+    >>> parse_table_name("clicks"), parse_table_name("web.clicks")
+    (('default', 'clicks'), ('web', 'clicks'))
+    """
+    parts = name.split(".")
+    if len(parts) > 2 or not all(parts):
+        raise WarehouseError(f"{name!r} is no table: give 'table' or 'namespace.table'")
+    return (parts[0], parts[1]) if len(parts) == 2 else (DEFAULT_NAMESPACE, parts[0])
+
+
+def table_name_of_topic(topic: str) -> str:
+    """Return the name of the table for a topic, where nobody chose another.
+
+    >>> table_name_of_topic("web.clicks-v2")
+    'web_clicks_v2'
+    """
+    return "".join(letter if letter.isalnum() else "_" for letter in topic)
+
+
+class Warehouse:
+    """A catalog of tables. Not thread-safe."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    @classmethod
+    def open(cls, folder: str | Path | None = None, *, catalog: str | None = None) -> Warehouse:
+        """Open the embedded warehouse in `folder`, or the catalog that pyiceberg's configuration names `catalog`.
+
+        :raises WarehouseError: neither or both are given, or it cannot be opened.
+        """
+        if (folder is None) == (catalog is None):
+            raise WarehouseError("give either a warehouse folder or the name of a catalog")
+        try:
+            return cls(load_catalog(catalog) if catalog else _embedded_catalog(Path(str(folder)).absolute()))
+        except (OSError, ValueError, SQLAlchemyError) as error:
+            raise WarehouseError(f"cannot open the warehouse {folder or catalog}: {error}") from error
+
+    def find_table(self, name: str) -> Table | None:
+        """Return a table as it is now, None where there is none."""
+        try:
+            return self._catalog.load_table(parse_table_name(name))
+        except NoSuchTableError:
+            return None
+
+    def table(self, name: str) -> Table:
+        """Return a table as it is now.
+
+        :raises WarehouseError: there is none.
+        """
+        table = self.find_table(name)
+        if table is None:
+            raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
+        return table
+
+    def begin(self, name: str) -> TableBase:
+        """Return the state of a table that a load starts from.
+
+        :raises WarehouseError: it lacks the columns that every loaded table has.
+        """
+        table = self.find_table(name)
+        missing = set(KAFKA_COLUMNS) - {column.name for column in table.schema().fields} if table else set()
+        if missing:
+            raise WarehouseError(f"table {name} is not one for topics: it lacks {', '.join(sorted(missing))}")
+        if table is not None and table.properties.get(RETRIES) != "0":
+            with table.transaction() as transaction:
+                transaction.set_properties({RETRIES: "0"})
+        return TableBase(self._catalog, parse_table_name(name), table)
+
+    def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
+        """Return those of the loads whose files the table names, in any snapshot that it still has."""
+        table = self.find_table(name)
+        if table is None:
+            return set()
+        wanted = set(load_ids)
+        found = {_summary(snapshot).get(LOAD_ID, "") for snapshot in table.metadata.snapshots} & wanted
+        if wanted - found:
+            # Expired snapshots take their properties with them, while their files may live on.
+            paths = table.inspect.all_files().column("file_path").to_pylist()
+            found |= {load_id for load_id in wanted - found if any(f"/{load_id}/" in path for path in paths)}
+        return found
+
+
+def _embedded_catalog(folder: Path) -> Catalog:
+    folder.mkdir(parents=True, exist_ok=True)
+    return load_catalog(
+        "barnabas", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/tables"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a table's files are, and how pyiceberg reaches them."""
+
+    uri: str
+    properties: Mapping[str, str]
+
+    @property
+    def local_folder(self) -> Path | None:
+        """The folder, where it is one of this machine's file system."""
+        parsed = urlparse(self.uri)
+        return Path(parsed.path) if parsed.scheme in ("", "file") else None
+
+
+class TableBase:
+    """A table as it was when a load began; `commit` succeeds only while it still is like that."""
+
+    def __init__(self, catalog: Catalog, name: tuple[str, str], table: Table | None) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._table = table
+
+    @property
+    def name(self) -> str:
+        return ".".join(self._name)
+
+    @property
+    def exists(self) -> bool:
+        return self._table is not None
+
+    @property
+    def format(self) -> str | None:
+        """How values were decoded in earlier loads; None for a table that no load has made."""
+        return None if self._table is None else self._table.properties.get(FORMAT)
+
+    @property
+    def fields(self) -> dict[str, ColumnType]:
+        """The decoded columns."""
+        return {} if self._table is None else decoded_fields(self._table.schema())
+
+    def ledger(self) -> Ledger:
+        """Return how far the table is loaded.
+
+        A snapshot that others have written (compaction) leaves the ledger to those before it. A table that has
+        snapshots and no ledger is not taken for empty: to start again would load everything twice.
+
+        :raises HistoryExpiredError: the table has snapshots, but none of those left says how far it is loaded.
+        """
+        snapshot = None if self._table is None else self._table.current_snapshot()
+        if self._table is None or snapshot is None:
+            return Ledger()
+        for ancestor in ancestors_of(snapshot, self._table.metadata):
+            properties = _summary(ancestor)
+            if LEDGER in properties:
+                return Ledger.parse(properties[LEDGER])
+        raise HistoryExpiredError(
+            f"table {self.name}: no snapshot that is left says where the last load ended (they expire); name the "
+            "offsets to go on from (starting_offsets)"
+        )
+
+    def location(self) -> Location:
+        """Return where the table's files are, or will be."""
+        if self._table is not None:
+            return Location(self._table.location(), self._table.io.properties)
+        staged = self._create_transaction({}, "raw")
+        return Location(staged.table_metadata.location, staged._table.io.properties)
+
+    def commit(
+        self, files: list[str], properties: dict[str, str], fields: Mapping[str, ColumnType], value_format: str
+    ) -> int:
+        """Add the files and the properties in one snapshot, and return its id.
+
+        :param fields: the decoded columns, for a table that does not exist yet.
+        :raises LoadConflictError: the table is no longer as it was when the load began.
+        :raises WarehouseError: it could not be done, and the table is as before.
+        """
+        try:
+            transaction = self._table.transaction() if self._table else self._create_transaction(fields, value_format)
+            if self._table is not None and self.format is None:
+                transaction.set_properties({FORMAT: value_format})
+            transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
+            table = transaction.commit_transaction()
+        except (CommitFailedException, TableAlreadyExistsError) as error:
+            raise LoadConflictError(
+                f"table {self.name}: {self._what_happened()} while this load was running, so nothing of this load "
+                "was kept; run it again to load what is left"
+            ) from error
+        except _UNCLEAR as error:
+            return self._find_out(properties[LOAD_ID], error)
+        snapshot = table.current_snapshot()
+        assert snapshot is not None, "a commit makes a snapshot"
+        return snapshot.snapshot_id
+
+    def _create_transaction(self, fields: Mapping[str, ColumnType], value_format: str) -> Transaction:
+        self._catalog.create_namespace_if_not_exists(self._name[0])
+        return self._catalog.create_table_transaction(
+            self._name,
+            table_schema(fields),
+            partition_spec=partition_spec(),
+            properties={RETRIES: "0", FORMAT: value_format},
+        )
+
+    def _find_out(self, load_id: str, error: Exception) -> int:
+        """Look whether a commit that failed in an unclear way is in the table after all."""
+        try:
+            snapshots = self._catalog.load_table(self._name).metadata.snapshots if self._is_there() else []
+        except _UNCLEAR as second:
+            raise CommitUnknownError(
+                f"table {self.name}: cannot tell whether the commit was done ({error}); run the load again"
+            ) from second
+        for snapshot in snapshots:
+            if _summary(snapshot).get(LOAD_ID) == load_id:
+                return snapshot.snapshot_id
+        kind = CommitUnknownError if isinstance(error, RESTError) else WarehouseError
+        raise kind(f"table {self.name}: cannot commit, the table is as before: {error}") from error
+
+    def _is_there(self) -> bool:
+        return self._catalog.table_exists(self._name)
+
+    def _what_happened(self) -> str:
+        if not self._is_there():
+            return "it was dropped"
+        snapshot = self._catalog.load_table(self._name).current_snapshot()
+        load_id = _summary(snapshot).get(LOAD_ID) if snapshot else None
+        return f"another load ({load_id}) was committed" if load_id else "it was changed by somebody else"
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -1,0 +1,70 @@
+"""Parquet files by event day: one a day for a task of usual size, rows in order, nothing left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from barnabas.records import BatchBuilder, read_columns
+from barnabas.spark.columns import to_record_batches
+from barnabas.spark.day_files import DayFiles
+
+DAY_MS = 86_400_000
+
+
+def batches(timestamps_ms: list[int]) -> list[pa.RecordBatch]:
+    builder = BatchBuilder()
+    for number, timestamp_ms in enumerate(timestamps_ms):
+        builder.append(timestamp_ms, b"key", b"%d" % number, [("id", b"1"), ("none", None)] if number % 2 else ())
+    columns = read_columns(builder.build() if timestamps_ms else b"")
+    return list(to_record_batches("t", 3, columns, include_headers=True, records_max=4))
+
+
+def create(path: str) -> IO[bytes]:
+    return Path(path).open("xb")
+
+
+def write(folder: Path, timestamps_ms: list[int], buffered_bytes_max: int = 1 << 30) -> dict[str, pa.Table]:
+    files = DayFiles(f"{folder}/t-3", create, buffered_bytes_max=buffered_bytes_max)
+    for batch in batches(timestamps_ms):
+        files.add(batch)
+    written = files.finish()
+    assert sum(file.records for file in written) == len(timestamps_ms)
+    return {Path(file.path).name: pq.read_table(file.path) for file in written}
+
+
+def test_a_task_writes_one_file_a_day_with_the_rows_in_order(tmp_path: Path) -> None:
+    tables = write(tmp_path, [0, DAY_MS, 1, DAY_MS + 1, DAY_MS - 1, 5 * DAY_MS, 2])
+    assert list(tables) == [
+        "t-3-1970-01-01-00000.parquet",
+        "t-3-1970-01-02-00001.parquet",
+        "t-3-1970-01-06-00002.parquet",
+    ]
+    offsets = [table.column("offset").to_pylist() for table in tables.values()]
+    assert offsets == [[0, 2, 4, 6], [1, 3], [5]]
+
+
+def test_times_before_1970_fall_on_the_day_they_are_of(tmp_path: Path) -> None:
+    assert list(write(tmp_path, [-1, -DAY_MS, -DAY_MS - 1])) == [
+        "t-3-1969-12-30-00000.parquet",
+        "t-3-1969-12-31-00001.parquet",
+    ]
+
+
+def test_a_task_above_the_limit_writes_more_files_and_loses_nothing(tmp_path: Path) -> None:
+    tables = write(tmp_path, list(range(20)), buffered_bytes_max=1)
+    assert len(tables) == 5
+    assert [value for table in tables.values() for value in table.column("offset").to_pylist()] == list(range(20))
+
+
+def test_a_task_without_records_writes_nothing(tmp_path: Path) -> None:
+    assert write(tmp_path, []) == {}
+
+
+def test_headers_keep_order_repeats_and_nulls() -> None:
+    table = pa.Table.from_batches(batches([1, 2]))
+    assert table.column("headers").to_pylist() == [None, [{"key": "id", "value": b"1"}, {"key": "none", "value": None}]]
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [1000, 2000]

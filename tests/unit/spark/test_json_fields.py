@@ -1,0 +1,96 @@
+"""JSON values as typed columns: what is inferred, what is decoded, and what is kept because it does not fit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.spark.json_fields import ColumnType, decode, infer_fields, merge_fields
+
+FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
+
+
+def decoded(values: list[bytes | None], fields: dict[str, ColumnType]) -> tuple[list[list[Any]], list[bool]]:
+    columns, whole = decode(values, fields)
+    return [column.to_pylist() for column in columns], whole.to_pylist()
+
+
+def test_types_meet_in_the_least_that_holds_them_all() -> None:
+    values = [b'{"a": 1, "b": true, "c": 1, "d": null, "e": {"x": 1}}', b'{"a": 2.5, "b": false, "c": "x"}']
+    assert infer_fields(values) == {"a": "double", "b": "boolean", "c": "string", "d": None, "e": "string"}
+
+
+def test_strings_that_look_like_times_stay_strings() -> None:
+    assert infer_fields([b'{"t": "2013-01-01T10:00:00Z"}']) == {"t": "string"}
+
+
+def test_parts_are_merged() -> None:
+    assert merge_fields([{"a": "long", "b": None}, {"b": "long", "a": "double"}]) == {"a": "double", "b": "long"}
+
+
+def test_values_that_fit_are_decoded_whole() -> None:
+    columns, whole = decoded([b'{"i": 1, "d": 2, "s": "x", "b": true}', b"{}"], FIELDS)
+    assert columns == [[1, None], [2.0, None], ["x", None], [True, None]]
+    assert whole == [True, True]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"not json",
+        b"[1, 2]",
+        b'{"unknown": 1}',
+        b'{"i": "text"}',
+        b'{"i": 1.5}',
+        b'{"i": 99999999999999999999}',
+        b'{"b": 1}',
+        b'{"s": "\xff"}',
+        b'{"s": "\\ud800"}',
+        b"",
+    ],
+)
+def test_a_value_that_does_not_fit_is_marked_and_disturbs_no_other(odd: bytes) -> None:
+    columns, whole = decoded([b'{"i": 1}', odd, b'{"i": 3}'], FIELDS)
+    assert columns[0] == [1, None, 3]
+    assert whole == [True, False, True]
+
+
+def test_values_with_line_breaks_and_two_objects_in_one_value_do_not_shift_rows() -> None:
+    columns, whole = decoded([b'{"i": 1}{"i": 2}', b'{\n"i": 3}', b" ", b'{"i": 4}'], FIELDS)
+    assert columns[0] == [None, 3, None, 4]
+    assert whole == [False, True, False, True]
+
+
+def test_a_tombstone_is_all_null_and_whole() -> None:
+    columns, whole = decoded([None, b'{"i": 1}'], FIELDS)
+    assert columns[0] == [None, 1]
+    assert whole == [True, True]
+
+
+def test_what_is_not_a_string_is_json_text_in_a_string_column() -> None:
+    columns, whole = decoded([b'{"s": {"x": [1, "\xc3\xa4"]}}', b'{"s": 5}'], FIELDS)
+    assert columns[2] == ['{"x": [1, "ä"]}', "5"]
+    assert whole == [True, True]
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), SCALARS, max_size=3), max_size=8))
+def test_what_is_inferred_from_values_decodes_them(objects: list[dict[str, Any]]) -> None:
+    values: list[bytes | None] = [json.dumps(each, ensure_ascii=False).encode("utf-8") for each in objects]
+    fields = {name: column_type or "string" for name, column_type in infer_fields(values).items()}
+    columns, whole = decoded(values, fields)
+    assert all(len(column) == len(values) for column in columns)
+    for row, each in enumerate(objects):
+        for name, column in zip(fields, columns, strict=True):
+            if each.get(name) is None or not whole[row]:
+                continue
+            expected = each[name]
+            if fields[name] == "string" and not isinstance(expected, str):
+                expected = json.dumps(expected)
+            assert column[row] == (pytest.approx(expected) if isinstance(expected, float) else expected)

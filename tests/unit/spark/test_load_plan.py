@@ -1,0 +1,71 @@
+"""What a load reads, given what the table says and what the log has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from barnabas.model import TopicPartition
+from barnabas.spark.errors import DataLossError, RecreatedTopicError
+from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
+from barnabas.spark.load_plan import TopicNow, check_nothing_missing, plan_topic
+from barnabas.spark.planning import OffsetRange
+
+
+def topic(first: int = 0, end: int = 10, topic_id: str = "one") -> TopicNow:
+    return TopicNow("t", topic_id, {0: first, 1: 0}, {0: end, 1: 4})
+
+
+def test_a_first_load_reads_the_whole_log() -> None:
+    plan = plan_topic(topic(first=3), None, {})
+    assert plan.ranges == (OffsetRange("t", 0, 3, 10), OffsetRange("t", 1, 0, 4))
+    assert plan.missing == ()
+
+
+def test_a_first_load_may_start_elsewhere() -> None:
+    plan = plan_topic(topic(), None, {TopicPartition("t", 0): 7})
+    assert plan.ranges[0] == OffsetRange("t", 0, 7, 10)
+
+
+def test_a_later_load_goes_on_where_the_last_one_ended() -> None:
+    plan = plan_topic(topic(), LoadedTopic("one", {0: 6, 1: 4}), {TopicPartition("t", 0): 0})
+    assert plan.ranges == (OffsetRange("t", 0, 6, 10), OffsetRange("t", 1, 4, 4))
+
+
+def test_a_partition_that_was_added_is_read_from_its_start() -> None:
+    assert plan_topic(topic(), LoadedTopic("one", {0: 6}), {}).ranges[1] == OffsetRange("t", 1, 0, 4)
+
+
+def test_records_deleted_before_they_were_loaded_are_named() -> None:
+    plan = plan_topic(topic(first=8), LoadedTopic("one", {0: 6, 1: 4}), {})
+    assert plan.ranges[0] == OffsetRange("t", 0, 8, 10)
+    with pytest.raises(DataLossError, match=re.escape("t-0 [6, 8) (2 records)")):
+        check_nothing_missing(plan.missing)
+
+
+def test_a_topic_with_another_id_is_another_topic() -> None:
+    with pytest.raises(RecreatedTopicError, match="deleted and created again"):
+        plan_topic(topic(topic_id="two"), LoadedTopic("one", {0: 6, 1: 4}), {})
+
+
+def test_a_log_that_ends_before_the_table_is_another_log() -> None:
+    with pytest.raises(RecreatedTopicError, match="the table has offsets up to 99, but the log ends at 9"):
+        plan_topic(topic(topic_id=""), LoadedTopic("", {0: 100}), {})
+
+
+def test_a_topic_with_fewer_partitions_is_another_topic() -> None:
+    with pytest.raises(RecreatedTopicError, match="no partition 7 any more"):
+        plan_topic(topic(), LoadedTopic("one", {7: 1}), {})
+
+
+def test_the_ledger_keeps_what_other_loads_have_reached() -> None:
+    before = Ledger({"a": LoadedTopic("x", {0: 5, 1: 7})})
+    after = before.advanced({"a": "x", "b": "y"}, [OffsetRange("a", 1, 7, 9), OffsetRange("b", 0, 0, 2)])
+    assert Ledger.parse(after.dump()) == Ledger({"a": LoadedTopic("x", {0: 5, 1: 9}), "b": LoadedTopic("y", {0: 2})})
+
+
+def test_a_snapshot_says_which_offsets_it_added() -> None:
+    properties = snapshot_properties("id", Ledger(), [OffsetRange("t", 1, 4, 4), OffsetRange("t", 0, 6, 10)], records=4)
+    assert properties["barnabas.ranges"] == '{"t": {"0": [6, 10]}}'
+    assert properties["barnabas.records"] == "4"

@@ -1,0 +1,43 @@
+"""Splitting offset ranges into tasks: nothing left out, nothing twice, limits kept."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.spark.planning import OffsetRange, split_ranges
+
+RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=6).map(
+    lambda pairs: [OffsetRange("t", number, start, start + count) for number, (start, count) in enumerate(pairs)]
+)
+
+
+@given(RANGES, st.none() | st.integers(1, 20), st.none() | st.integers(1, 300))
+def test_pieces_cover_the_ranges_exactly(
+    ranges: list[OffsetRange], partitions_min: int | None, records_max: int | None
+) -> None:
+    pieces = split_ranges(ranges, partitions_min=partitions_min, records_max=records_max)
+    offsets = [(piece.partition, offset) for piece in pieces for offset in range(piece.start_offset, piece.end_offset)]
+    wanted = [(each.partition, offset) for each in ranges for offset in range(each.start_offset, each.end_offset)]
+    assert offsets == wanted
+    assert all(piece.count > 0 for piece in pieces)
+    assert records_max is None or all(piece.count <= records_max for piece in pieces)
+
+
+def test_without_limits_each_range_is_one_piece() -> None:
+    ranges = [OffsetRange("t", 0, 0, 5), OffsetRange("t", 1, 7, 7), OffsetRange("t", 2, 1, 3)]
+    assert split_ranges(ranges) == [ranges[0], ranges[2]]
+
+
+def test_min_partitions_splits_large_ranges_more_than_small_ones() -> None:
+    pieces = split_ranges([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], partitions_min=10)
+    assert [piece.partition for piece in pieces] == [0] * 9 + [1]
+
+
+def test_min_partitions_below_the_number_of_ranges_merges_nothing() -> None:
+    ranges = [OffsetRange("t", number, 0, 10) for number in range(4)]
+    assert split_ranges(ranges, partitions_min=2) == ranges
+
+
+def test_a_record_is_never_split() -> None:
+    assert len(split_ranges([OffsetRange("t", 0, 5, 7)], partitions_min=100)) == 2
