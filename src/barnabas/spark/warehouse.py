@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.json_fields import ColumnType
 from barnabas.spark.ledger import LEDGER, LOAD_ID, Ledger
-from barnabas.spark.table_schema import decoded_fields, partition_spec, table_schema
+from barnabas.spark.table_schema import KAFKA_COLUMNS, decoded_fields, partition_spec, table_schema
 
 RETRIES = "commit.retry.num-retries"
 FORMAT = "barnabas.format"
