@@ -140,7 +140,8 @@ class _Read:
         """Return where the reader's log and this one part, if the epoch that it read last says so (KIP-595)."""
         if wanted.last_fetched_epoch < 0:
             return None
-        epoch, end_offset = partition.log.epoch_end_offset(wanted.last_fetched_epoch)
+        log = partition.log
+        epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
             return None
         self._must_answer = True
