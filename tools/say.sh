@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Sourced by the other scripts: messages, and packages of the system.
 
 say() {

@@ -1,0 +1,182 @@
+"""The command as a user runs it: real processes against the real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
+TIMEOUT_S = 30
+FEW_SECONDS = 15
+
+
+@pytest.fixture
+def environment(broker, tmp_path: Path) -> dict[str, str]:
+    state = {"BARNABAS_BOOTSTRAP": broker.bootstrap, "XDG_STATE_HOME": str(tmp_path / "state")}
+    return {**os.environ, **state}
+
+
+@pytest.fixture
+def run(environment) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command to its end; expects the exit code 0 unless told another."""
+
+    def run_command(*arguments: object, given: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [*COMMAND, *map(str, arguments)]
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, check=False
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run_command
+
+
+@pytest.fixture
+def start(environment) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the command in the background; what still runs at the end is killed."""
+    processes = []
+
+    def start_command(*arguments: object) -> subprocess.Popen[str]:
+        command = [*COMMAND, *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        processes.append(process)
+        return process
+
+    yield start_command
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_line(stream, text: str) -> str:
+    """Return the first line of a process's output that holds `text`."""
+    watchdog = threading.Timer(FEW_SECONDS, stream.close)
+    watchdog.start()
+    try:
+        return next(line for line in stream if text in line)
+    finally:
+        watchdog.cancel()
+
+
+def test_lines_come_out_as_they_went_in(run) -> None:
+    lines = [f"line {number}" for number in range(5_000)]
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given="\n".join(lines))
+    assert run("consume", "clicks", "-e").stdout.splitlines() == lines
+    assert run("consume", "clicks", "-o", "-2", "-e").stdout.splitlines() == lines[-2:]
+    assert run("consume", "clicks", "-o", "100", "-c", "2").stdout.splitlines() == lines[100:102]
+
+
+def test_all_of_a_topic_with_several_partitions_is_consumed(run) -> None:
+    run("topic", "create", "clicks", "--partitions", 4)
+    run("produce", "clicks", "-K", ":", given="".join(f"k{number}:{number}\n" for number in range(1_000)))
+    values = run("consume", "clicks", "-e").stdout.split()
+    assert sorted(map(int, values)) == list(range(1_000))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_key_headers_and_compression_survive(run, codec: str) -> None:
+    run("produce", f"with-{codec}", "-K", "\\t", "-H", "from=test", "-z", codec, given="k\tvalue ż\n")
+    record = json.loads(run("consume", f"with-{codec}", "-e", "-J").stdout)
+    assert (record["key"], record["payload"], record["headers"]) == ("k", "value ż", ["from", "test"])
+    assert (record["partition"], record["offset"], record["tstype"]) == (0, 0, "create")
+
+
+def test_topic_is_created_listed_described_and_deleted(run) -> None:
+    run("topic", "create", "clicks", "--partitions", 3)
+    assert json.loads(run("topic", "list", "--json").stdout) == [{"topic": "clicks", "partitions": 3, "records": 0}]
+    described = json.loads(run("topic", "describe", "clicks", "--json").stdout)
+    assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2]
+    again = run("topic", "create", "clicks", code=1)
+    assert "already exists" in again.stderr
+    run("topic", "delete", "clicks")
+    assert json.loads(run("topic", "list", "--json").stdout) == []
+
+
+def test_group_goes_on_where_it_stopped_and_its_lag_is_shown(run) -> None:
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given="1\n2\n3\n4\n5\n")
+    assert run("consume", "clicks", "-g", "ctr", "-c", 2).stdout.split() == ["1", "2"]
+    assert json.loads(run("group", "describe", "ctr", "--json").stdout)["lag"] == 3
+    assert run("consume", "clicks", "-g", "ctr", "-e").stdout.split() == ["3", "4", "5"]
+    assert json.loads(run("group", "describe", "ctr", "--json").stdout)["lag"] == 0
+
+
+def test_consume_follows_until_it_is_interrupted(run, start) -> None:
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given="old\n")
+    consumer = start("consume", "clicks")
+    assert wait_for_line(consumer.stdout, "") == "old\n"
+    run("produce", "clicks", given="new\n")
+    assert wait_for_line(consumer.stdout, "") == "new\n"
+    consumer.send_signal(signal.SIGINT)
+    assert consumer.wait(FEW_SECONDS) == 130
+
+
+def test_closed_pipe_is_no_failure(run, environment) -> None:
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given="a line that is long enough to fill a pipe\n" * 20_000)
+    consumer = subprocess.Popen(
+        [*COMMAND, "consume", "clicks", "-e"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert consumer.stdout is not None
+    assert consumer.stderr is not None
+    consumer.stdout.readline()
+    consumer.stdout.close()
+    assert consumer.stderr.read() == b""
+    assert consumer.wait(FEW_SECONDS) == 0
+
+
+def test_ship_follows_through_rotation_and_goes_on_in_the_next_run(run, start, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("1\n2\n")
+    shipper = start("ship", "--follow", log, "--topic", "app")
+    wait_for_line(shipper.stderr, "following")
+    follower = start("consume", "app")
+    wait_for_line(follower.stdout, "2")
+    with log.open("a") as file:
+        file.write("3\n")
+    log.rename(tmp_path / "app.log.1")
+    log.write_text("4\n")
+    wait_for_line(follower.stdout, "4")
+    shipper.send_signal(signal.SIGTERM)
+    assert shipper.wait(FEW_SECONDS) == 143
+    with log.open("a") as file:
+        file.write("5\n")
+    run("ship", log, "--topic", "app")
+    assert run("consume", "app", "-e").stdout.split() == ["1", "2", "3", "4", "5"]
+
+
+def test_ship_that_is_killed_loses_no_line(run, start, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    lines = [f"{number} {'x' * 100}" for number in range(50_000)]
+    log.write_text("\n".join(lines) + "\n")
+    run("topic", "create", "app")
+    consumer = start("consume", "app", "-c", 1)
+    shipper = start("ship", log, "--topic", "app", "-X", "linger.ms=0")
+    wait_for_line(consumer.stdout, "0 x")
+    shipper.kill()
+    shipper.wait(FEW_SECONDS)
+    run("ship", log, "--topic", "app")
+    shipped = run("consume", "app", "-e").stdout.splitlines()
+    assert set(shipped) == set(lines)
+
+
+def test_error_is_one_line_that_says_what_to_do(run) -> None:
+    run("topic", "create", "clicks")
+    unknown = run("consume", "clikcs", "-e", code=1)
+    assert unknown.stderr == "barnabas: no topic 'clikcs'; did you mean 'clicks'?\n"
+    down = run("topic", "list", "--bootstrap", "127.0.0.1:1", code=1)
+    assert down.stderr.startswith("barnabas: ")
+    assert "127.0.0.1:1" in down.stderr
+    assert "barnabas up" in down.stderr
+    assert down.stderr.count("\n") == 1
