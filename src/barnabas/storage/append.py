@@ -1,0 +1,125 @@
+"""What is checked and stamped between a produce request and the write. Pure: buffers in, buffers out.
+
+The cost is per batch, never per record: no batch is decompressed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, check_batch, iter_headers, set_log_append_time, stamp
+from barnabas.records.header import MAGIC
+from barnabas.storage.batch_scan import PlacedBatch
+from barnabas.storage.config import LogConfig
+from barnabas.storage.filesystem import Chunk
+from barnabas.storage.producer_state import ProducerBatch, ProducerStates
+
+_MAGIC_POSITION = 16
+"""Where the magic is in this batch format and in the two before it."""
+
+_IOVECS_MAX = 1024
+"""As many buffers as Linux takes in one writev."""
+
+
+def checked_batches(view: memoryview, config: LogConfig) -> list[PlacedBatch]:
+    """Return the batches that a producer sent, after every check that needs no knowledge of the log.
+
+    :raises CorruptBatchError: a batch is damaged.
+    :raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
+    """
+    if len(view) > _MAGIC_POSITION and view[_MAGIC_POSITION] < MAGIC:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"message format {view[_MAGIC_POSITION]}; only record batches (format {MAGIC}) are taken",
+        )
+    if len(view) > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{len(view)} bytes of batches at once, segment.bytes is {config.segment_bytes}",
+        )
+    batches = [PlacedBatch(position, header) for position, header in iter_headers(view)]
+    if not batches:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
+    for position, header in batches:
+        if header.size > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
+            )
+        check_batch(view, position, header)
+        _check_header(header)
+    return batches
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"batch of {header.record_count} records with {header.last_offset_delta + 1} offsets",
+        )
+    if header.is_control:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "control batches are written by brokers only")
+    if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"batch of producer {header.producer_id} with epoch {header.producer_epoch}"
+            f" and sequence {header.base_sequence}",
+        )
+
+
+def find_duplicate(batches: Sequence[PlacedBatch], producers: ProducerStates) -> ProducerBatch | None:
+    """Check the sequences of batches that are to be appended.
+
+    :returns: where the batch is in the log already, if it is a retry.
+    :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; DUPLICATE_SEQUENCE_NUMBER if a retry
+        came together with other batches, which no producer does.
+    """
+    if len(batches) == 1:
+        header = batches[0].header
+        return producers.check(header) if header.producer_id != NO_PRODUCER_ID else None
+    expected = ProducerStates(producers.entries())
+    for _, header in batches:
+        if header.producer_id == NO_PRODUCER_ID:
+            continue
+        if expected.check(header) is not None:
+            raise KafkaError(
+                ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence} again, with other batches",
+            )
+        expected.update(header, 0, 0)
+    return None
+
+
+def stamped_chunks(
+    view: memoryview,
+    batches: Sequence[PlacedBatch],
+    base_offset: int,
+    leader_epoch: int,
+    append_time_ms: int,
+) -> list[Chunk]:
+    """Give the batches their offsets and leader epoch; return what is to be written.
+
+    In place, if `view` is writable. Else the headers are copied, and the records are not, unless their timestamp
+    is to be replaced.
+
+    :param append_time_ms: the new timestamp, or -1 to leave the producer's.
+    """
+    if not view.readonly:
+        for position, header in batches:
+            stamp(view, position, base_offset, leader_epoch)
+            if append_time_ms != NO_TIMESTAMP:
+                set_log_append_time(view, position, append_time_ms)
+            base_offset += header.last_offset_delta + 1
+        return [view]
+    chunks: list[Chunk] = []
+    for batch in batches:
+        head_end = batch.end if append_time_ms != NO_TIMESTAMP else batch.position + BATCH_HEADER_SIZE
+        head = bytearray(view[batch.position : head_end])
+        stamp(head, 0, base_offset, leader_epoch)
+        if append_time_ms != NO_TIMESTAMP:
+            set_log_append_time(head, 0, append_time_ms)
+        chunks += (head, view[head_end : batch.end])
+        base_offset += batch.header.last_offset_delta + 1
+    return chunks if len(chunks) <= _IOVECS_MAX else [b"".join(chunks)]

@@ -1,0 +1,72 @@
+"""Goes along the batches of a segment file: by their headers only, or checking each byte of them.
+
+Files are read with pread into memory of bounded size and never mapped: an I/O error on a map would kill the
+process, where here it is an OSError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from barnabas.errors import CorruptBatchError
+from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, check_batch, read_header
+from barnabas.records.header import check_structure
+from barnabas.storage.filesystem import DataFile, FileSystem
+
+_HEADERS_BYTES = 8 * 1024
+"""Two index intervals: a lookup usually needs one read."""
+
+_CHECK_BYTES = 1024 * 1024
+
+
+class PlacedBatch(NamedTuple):
+    """A batch's header and where in the file the batch begins."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """The position after the batch."""
+        return self.position + self.header.size
+
+
+def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
+    """Yield the batches from `position`, where one must begin, to `end`.
+
+    :raises CorruptBatchError: what is there is not a batch, or is one that goes on beyond `end`.
+    """
+    chunk = b""
+    chunk_position = position
+    while position < end:
+        if position + BATCH_HEADER_SIZE > chunk_position + len(chunk):
+            chunk = filesystem.pread(file, min(_HEADERS_BYTES, end - position), position)
+            chunk_position = position
+        batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
+        check_structure(batch.header, position)
+        if batch.end > end:
+            raise CorruptBatchError(f"{file.path}: batch at position {position} goes on beyond {end}")
+        yield batch
+        position = batch.end
+
+
+def scan_checked(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
+    """Do as `scan_headers` does, and check the CRC of each batch before it is yielded."""
+    chunk = b""
+    chunk_position = position
+    while position < end:
+        if position + BATCH_HEADER_SIZE > chunk_position + len(chunk):
+            chunk = filesystem.pread(file, min(_CHECK_BYTES, end - position), position)
+            chunk_position = position
+        batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
+        check_structure(batch.header, position)
+        if batch.end > end:
+            raise CorruptBatchError(f"{file.path}: batch at position {position} goes on beyond {end}")
+        if batch.end > chunk_position + len(chunk):
+            size = max(_CHECK_BYTES, batch.header.size)
+            chunk = filesystem.pread(file, min(size, end - position), position)
+            chunk_position = position
+        check_batch(chunk, position - chunk_position, batch.header)
+        yield batch
+        position = batch.end

@@ -1,0 +1,128 @@
+"""The small text files beside the segments, in Kafka's formats.
+
+Each is replaced as a whole and atomically. Parsing is strict: a file that is not exactly what was written is
+treated as damaged by the caller, who has another source for what it says, except for `meta.properties`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.model import TopicPartition
+
+_VERSION = "0"
+_METADATA_VERSION = "version: 0"
+_TOPIC_ID = "topic_id: "
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+def _encode_lines(rows: list[str]) -> bytes:
+    return "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode()
+
+
+def _decode_lines(data: bytes) -> list[str]:
+    lines = data.decode("ascii").split("\n")
+    if lines[0] != _VERSION or len(lines) < 2 or str(len(lines) - 3) != lines[1] or lines[-1]:
+        raise ValueError("version, count and rows do not fit together")
+    return lines[2:-1]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is not an offset, epoch or partition")
+    return int(text)
+
+
+def encode_recovery_points(points: Mapping[TopicPartition, int]) -> bytes:
+    """Return the content of `recovery-point-offset-checkpoint`.
+
+    >>> encode_recovery_points({TopicPartition("clicks", 0): 42})
+    b'0\\n1\\nclicks 0 42\\n'
+    """
+    return _encode_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(points.items())])
+
+
+def decode_recovery_points(data: bytes) -> dict[TopicPartition, int]:
+    """:raises ValueError: the content is damaged."""
+    points = {}
+    for row in _decode_lines(data):
+        topic, partition, offset = row.split(" ")
+        points[TopicPartition(topic, _number(partition))] = _number(offset)
+    return points
+
+
+def encode_leader_epochs(entries: Iterable[EpochStart]) -> bytes:
+    """Return the content of `leader-epoch-checkpoint`."""
+    return _encode_lines([f"{entry.epoch} {entry.start_offset}" for entry in entries])
+
+
+def decode_leader_epochs(data: bytes) -> list[EpochStart]:
+    """:raises ValueError: the content is damaged, or epochs or offsets do not ascend."""
+    entries: list[EpochStart] = []
+    for row in _decode_lines(data):
+        epoch, start_offset = map(_number, row.split(" "))
+        if entries and (epoch <= entries[-1].epoch or start_offset < entries[-1].start_offset):
+            raise ValueError(f"epoch {epoch} at {start_offset} comes after {entries[-1]}")
+        entries.append(EpochStart(epoch, start_offset))
+    return entries
+
+
+def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    """Return the content of `partition.metadata` (KIP-516)."""
+    return f"{_METADATA_VERSION}\n{_TOPIC_ID}{encode_uuid(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> uuid.UUID:
+    """:raises ValueError: the content is damaged."""
+    version, topic_id = data.decode("ascii").strip().split("\n")
+    if version != _METADATA_VERSION or not topic_id.startswith(_TOPIC_ID):
+        raise ValueError(f"{version!r}, {topic_id!r}; must be {_METADATA_VERSION!r} and {_TOPIC_ID!r} with an id")
+    return decode_uuid(topic_id.removeprefix(_TOPIC_ID))
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """Return an id as Kafka writes it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> uuid.UUID:
+    """:raises ValueError: `text` is not an id."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def encode_clean_shutdown() -> bytes:
+    """Return the content of `.kafka_cleanshutdown`; there are no broker epochs here (KIP-966)."""
+    return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
+
+
+class MetaProperties(NamedTuple):
+    """Whose data folder it is."""
+
+    broker_id: int
+    cluster_id: str
+
+
+def encode_meta_properties(meta: MetaProperties) -> bytes:
+    """Return the content of `meta.properties`."""
+    return f"version=0\nbroker.id={meta.broker_id}\ncluster.id={meta.cluster_id}\n".encode()
+
+
+def decode_meta_properties(data: bytes) -> MetaProperties:
+    """:raises ValueError: the content is damaged or of a version that is not known."""
+    rows = [row.strip() for row in data.decode().splitlines()]
+    properties = dict(row.split("=", 1) for row in rows if row and not row.startswith("#"))
+    if properties.get("version") != "0":
+        raise ValueError(f"version is {properties.get('version')!r}; must be '0'")
+    if missing := {"broker.id", "cluster.id"} - properties.keys():
+        raise ValueError(f"there is no {' and no '.join(sorted(missing))}")
+    return MetaProperties(int(properties["broker.id"]), properties["cluster.id"])

@@ -1,0 +1,200 @@
+"""All that storage asks of the operating system's files, behind an interface that tests fill with faults.
+
+Every write, fsync, truncation, rename and unlink of `barnabas.storage` goes through a `FileSystem`. Only maps of
+index files, which are read and never trusted, do not.
+
+Errors are OSErrors here; `Log` and `LogManager` turn them into StorageError and take the log offline.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Chunk = bytes | bytearray | memoryview
+
+
+class DataFile:
+    """An open file that closes itself when nobody refers to it any more.
+
+    A segment and all `FileRegion`s read from it share one. Dropping the segment's reference closes the file at
+    once, unless a region is still being sent: then with the last region. That is why nothing here calls close
+    on a file that may have been handed out.
+    """
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = descriptor
+        self.path = path
+
+    def fileno(self) -> int:
+        """:raises ValueError: the file is closed."""
+        if self._descriptor < 0:
+            raise ValueError(f"{self.path} is closed")
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the file now; for owners who know that nobody else has it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"DataFile({self.path})"
+
+
+class FileSystem(Protocol):
+    """The operations on files. Each raises OSError when the operating system refuses."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> DataFile:
+        """Open a file to read at any position and, if `writable`, to write at its end."""
+        ...
+
+    def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
+        """Write the chunks to the end of the file in one system call; return how many bytes were taken."""
+        ...
+
+    def pread(self, file: DataFile, size: int, position: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def fsync(self, file: DataFile) -> None: ...
+
+    def truncate(self, file: DataFile, size: int) -> None: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename a file or folder; a file that has the new name is replaced, atomically."""
+        ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def make_folder(self, path: Path) -> None: ...
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove a folder and all that is in it."""
+        ...
+
+    def list_folder(self, path: Path) -> list[str]: ...
+
+    def fsync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable: files created, renamed and unlinked there."""
+        ...
+
+    def try_lock(self, file: DataFile) -> bool:
+        """Lock the file for as long as it is open; False if somebody else has it locked."""
+        ...
+
+
+class OsFileSystem:
+    """The real files."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> DataFile:
+        flags = os.O_CLOEXEC | (os.O_RDWR | os.O_APPEND if writable else os.O_RDONLY)
+        return DataFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644), path)
+
+    def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
+        return os.writev(file.fileno(), chunks)
+
+    def pread(self, file: DataFile, size: int, position: int) -> bytes:
+        data = os.pread(file.fileno(), size, position)
+        if not data or len(data) == size:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing and (data := os.pread(file.fileno(), missing, position + size - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def fsync(self, file: DataFile) -> None:
+        os.fsync(file.fileno())
+
+    def truncate(self, file: DataFile, size: int) -> None:
+        os.ftruncate(file.fileno(), size)
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        shutil.rmtree(path)
+
+    def list_folder(self, path: Path) -> list[str]:
+        return [entry.name for entry in path.iterdir()]
+
+    def fsync_folder(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def try_lock(self, file: DataFile) -> bool:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk]) -> None:
+    """Write all chunks to the end of the file: one system call, and more only if the first was cut short.
+
+    :raises OSError: the file may then end with a part of the chunks.
+    """
+    size = sum(len(chunk) for chunk in chunks)
+    written = filesystem.writev(file, chunks)
+    while written < size:
+        rest = memoryview(b"".join(chunks))[written:]
+        count = filesystem.writev(file, [rest])
+        if count <= 0:
+            raise OSError(f"{file.path}: {written} of {size} bytes were written, and then no more")
+        written += count
+
+
+def replace_file(filesystem: FileSystem, path: Path, content: Chunk, *, durable: bool) -> None:
+    """Give a file new content so that a reader, and a crash, sees the old one or the new one, never a part.
+
+    :param durable: fsync the content and the name before returning.
+    :raises OSError: the file is as it was, or has the new content.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    file = filesystem.open(temporary, create=True)
+    try:
+        filesystem.truncate(file, 0)
+        if content:
+            write_fully(filesystem, file, [content])
+        if durable:
+            filesystem.fsync(file)
+    finally:
+        file.close()
+    filesystem.replace(temporary, path)
+    if durable:
+        filesystem.fsync_folder(path.parent)
+
+
+def read_file(filesystem: FileSystem, path: Path) -> bytes:
+    """Return a file's content. :raises OSError: it is missing or cannot be read."""
+    file = filesystem.open(path, writable=False)
+    try:
+        return filesystem.pread(file, filesystem.size(path), 0)
+    finally:
+        file.close()

@@ -1,0 +1,73 @@
+"""Which leader epoch wrote which offsets of a log (KIP-101), so that replicas can tell where they part.
+
+In memory, with Kafka's `leader-epoch-checkpoint` as its copy on disk. Pure: `Log` reads and writes the file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET
+from barnabas.storage.checkpoints import EpochStart
+
+
+class LeaderEpochs:
+    """Epochs with their start offsets; both ascend.
+
+    >>> epochs = LeaderEpochs([EpochStart(0, 0), EpochStart(3, 100)])
+    >>> epochs.end_offset_for(1, log_end_offset=250)
+    EpochStart(epoch=0, start_offset=100)
+    """
+
+    def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
+        self._entries = list(entries)
+
+    @property
+    def entries(self) -> list[EpochStart]:
+        """A copy of all entries."""
+        return list(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """The latest epoch, or -1."""
+        return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` begins at `start_offset`; return whether that was news.
+
+        An epoch that wrote nothing gives way to the one that begins at the same offset.
+        """
+        if epoch <= self.latest:
+            return False
+        while self._entries and self._entries[-1].start_offset >= start_offset:
+            self._entries.pop()
+        self._entries.append(EpochStart(epoch, start_offset))
+        return True
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the epoch that wrote `offset`, or -1 if that is not known."""
+        index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
+        return self._entries[index].epoch if index >= 0 else NO_LEADER_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
+        """Answer OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and the offset where it ends.
+
+        :returns: (-1, -1) if nothing is known of the epoch or of any before it.
+        """
+        if epoch < 0 or not self._entries or epoch > self.latest:
+            return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
+        if epoch == self.latest:
+            return EpochStart(epoch, log_end_offset)
+        index = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch) - 1
+        if index < 0:
+            # Kafka answers an epoch before all that it knows with the start of the first one it knows.
+            return EpochStart(epoch, self._entries[0].start_offset)
+        return EpochStart(self._entries[index].epoch, self._entries[index + 1].start_offset)
+
+    def truncate_from(self, offset: int) -> bool:
+        """Forget epochs that begin at or after `offset`; return whether there were any."""
+        count = len(self._entries)
+        while self._entries and self._entries[-1].start_offset >= offset:
+            self._entries.pop()
+        return len(self._entries) != count

@@ -1,0 +1,604 @@
+"""One partition's log: batches appended, found, read, flushed, truncated.
+
+    log_start_offset <= high_watermark <= log_end_offset
+
+Appending gives batches their offsets and writes them with one writev; reading gives a `FileRegion` that the
+socket layer hands to sendfile. Neither looks at a single record.
+
+Threads: all calls come from one thread, except `flush`, which may run on another at any time. What both touch is
+guarded by `_state_lock`, which is never held while the disk works. Flushes, truncation and closing exclude each
+other by `_flush_lock`. `_files_lock` is held while indexes and snapshots are replaced.
+
+Errors: when the disk refuses, the log goes offline: this call and all later ones raise StorageError. A flush
+that failed is never tried again, since the kernel may have dropped the pages and would then report success
+(shared wisdom since "fsyncgate"). The next start recovers what is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.clock import Clock
+from barnabas.errors import ClosedError, ErrorCode, KafkaError, StorageError
+from barnabas.model import (
+    NO_OFFSET,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    FileRegion,
+    OffsetAndTimestamp,
+    TimestampType,
+    TopicPartition,
+)
+from barnabas.records.header import Buffer
+from barnabas.storage.append import checked_batches, find_duplicate, stamped_chunks
+from barnabas.storage.batch_scan import PlacedBatch
+from barnabas.storage.checkpoints import encode_leader_epochs
+from barnabas.storage.config import LogConfig
+from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
+from barnabas.storage.filesystem import FileSystem, replace_file
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.producer_state import ProducerEntry, encode_snapshot
+from barnabas.storage.recovery import (
+    TRUST_ALL,
+    EpochCheck,
+    LoadedLog,
+    delete_segment_files,
+    load_log,
+    load_producers,
+    load_segment,
+    snapshot_offsets,
+)
+from barnabas.storage.segment import RELATIVE_OFFSET_MAX, ActiveSegment, SealedSegment, Segment
+from barnabas.storage.time_search import first_record_at, latest_record
+
+__all__ = ["AppendInfo", "Log", "LogConfig"]
+
+logger = logging.getLogger(__name__)
+
+_CHECKPOINT_BYTES = 16 * 1024 * 1024
+"""After this many bytes a flush stores the active segment's indexes and the producers as well. It bounds how much
+of the flushed part of a segment is read again at start."""
+
+_SEALED_OPEN_MAX = 8
+"""Sealed segments whose files a log keeps open after they were read."""
+
+
+class AppendInfo(NamedTuple):
+    """Where appended batches are."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """The time that the broker gave the batches, or -1 if the producer's timestamps count."""
+    log_start_offset: int
+    duplicate: bool
+    """The batch was in the log already; the offsets are those that it has had since."""
+
+
+class _FlushPlan(NamedTuple):
+    """What a flush has to make durable, as of one moment."""
+
+    end_offset: int
+    sealed: list[SealedSegment]
+    active: ActiveSegment
+    indexes: tuple[bytes, bytes] | None
+    producers: dict[int, ProducerEntry] | None
+    new_names: bool
+    epochs_unflushed: bool
+
+
+class Log:
+    """A log. Made with `Log.open`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        clock: Clock,
+        filesystem: FileSystem,
+        loaded: LoadedLog,
+        recovery_point: int,
+    ) -> None:
+        self.folder = folder
+        self.partition = partition
+        self.config = config
+        """May be replaced at any time."""
+        self.leader_epochs = loaded.epochs
+        self.high_watermark_follows_end = True
+        """Whether an append moves the high watermark; replication switches it off and sets it itself."""
+        self._clock = clock
+        self._filesystem = filesystem
+        self._sealed = loaded.sealed
+        self._active = loaded.active
+        self._active_since_ms = clock.time_ms()
+        self._log_end_offset = loaded.active.next_offset
+        self._high_watermark = self._log_end_offset
+        self._recovery_point = min(recovery_point, self._log_end_offset)
+        self._producers = load_producers(filesystem, folder, loaded.segments, self._log_end_offset, clock.time_ms())
+        self._epochs_unflushed = True
+        self._new_names = True
+        self._bytes_since_checkpoint = loaded.active.size
+        self._last_snapshot = max(snapshot_offsets(filesystem, folder), default=None)
+        self._sealed_open: dict[SealedSegment, None] = {}
+        self._offline: str | None = None
+        self._closed = False
+        self._state_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self._files_lock = threading.Lock()
+        self.on_recovery_point_lowered: Callable[[], None] = lambda: None
+        """Called after a truncation; the manager stores the recovery points then."""
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        clock: Clock,
+        filesystem: FileSystem,
+        clean: bool = False,
+        recovery_point: int = 0,
+    ) -> Log:
+        """Open the log in a folder, or begin one there; recover it if needed.
+
+        :param clean: it was closed cleanly, so that all of it is durable.
+        :param recovery_point: the offset up to which it was flushed.
+        :raises StorageError: the disk refuses.
+        """
+        try:
+            filesystem.make_folder(directory)
+            recovery_point = TRUST_ALL if clean else recovery_point
+            loaded = load_log(filesystem, directory, config, recovery_point)
+            log = cls(directory, topic_partition, config, clock, filesystem, loaded, recovery_point)
+            if loaded.epochs_changed:
+                log._write_epochs()
+        except OSError as error:
+            raise StorageError(f"{directory}: cannot open the log: {error}") from error
+        return log
+
+    # --- offsets ---
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._first_segment.base_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will have."""
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Records below it may be shown to consumers."""
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        self._high_watermark = max(self.log_start_offset, min(offset, self._log_end_offset))
+
+    @property
+    def recovery_point(self) -> int:
+        """All records below it are durable."""
+        return self._recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return sum(segment.size for segment in self._sealed) + self._active.size
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._sealed) + 1
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk refused; such a log must be opened anew, which recovers it."""
+        return self._offline is not None
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether a segment was sealed and not flushed since; a flush off the event loop is then due."""
+        return any(segment.unflushed_file is not None for segment in self._sealed)
+
+    # --- append ---
+
+    def append(self, records: Buffer, leader_epoch: int) -> AppendInfo:
+        """Append the batches of one produce request.
+
+        Base offset and leader epoch are stamped into `records` in place if it is writable. The batches are in
+        the page cache when this returns; `flush` makes them durable.
+
+        :raises CorruptBatchError: a batch is damaged; nothing was appended.
+        :raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_PRODUCER_EPOCH,
+            OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
+        :raises StorageError: the disk refused; nothing may be acknowledged.
+        """
+        self._check_usable()
+        view = memoryview(records)
+        batches = checked_batches(view, self.config)
+        if leader_epoch < self.leader_epochs.latest:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.partition}: leader epoch {leader_epoch}, {self.leader_epochs.latest} is known",
+            )
+        now_ms = self._clock.time_ms()
+        by_broker = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        append_time_ms = now_ms if by_broker else NO_TIMESTAMP
+        duplicate = find_duplicate(batches, self._producers)
+        if duplicate is not None:
+            return AppendInfo(duplicate.base_offset, duplicate.last_offset, append_time_ms, self.log_start_offset, True)
+        base_offset = self._log_end_offset
+        with self._offline_on_error("append"):
+            self._begin_epoch(leader_epoch, base_offset)
+            self._maybe_roll(len(view), batches, now_ms)
+            self._active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
+        with self._state_lock:
+            self._note(batches, append_time_ms, now_ms)
+        if self.high_watermark_follows_end:
+            self._high_watermark = self._log_end_offset
+        return AppendInfo(base_offset, self._log_end_offset - 1, append_time_ms, self.log_start_offset, False)
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty.
+
+        :raises StorageError: the disk refused.
+        """
+        self._check_usable()
+        if self._active.size:
+            with self._offline_on_error("roll"):
+                self._roll(self._clock.time_ms())
+
+    # --- read ---
+
+    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> FileRegion | None:
+        """Return whole batches, the first of them the one that holds `offset`, all from one segment.
+
+        :param max_bytes: of the result; the first batch may be larger if `min_one_batch`.
+        :param max_offset: nothing from this offset on is returned; the high watermark, for consumers.
+        :returns: None if there is nothing to return.
+        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises CorruptBatchError: the batches are damaged.
+        :raises StorageError: the disk refused.
+        """
+        self._check_usable()
+        if not self.log_start_offset <= offset <= self._log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.partition}: offset {offset}, the log has {self.log_start_offset} to {self._log_end_offset}",
+            )
+        if offset >= min(max_offset, self._log_end_offset):
+            if offset == self._log_end_offset:
+                self._active.hint(offset, self._active.size)
+            return None
+        with self._offline_on_error("read"):
+            return self._segment_with(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """Return the first record with this timestamp or a later one; None if there is none.
+
+        :raises CorruptBatchError: the batches are damaged.
+        :raises StorageError: the disk refused.
+        """
+        self._check_usable()
+        with self._offline_on_error("search"):
+            for segment in self._segments:
+                if segment.max_timestamp_ms >= timestamp_ms:
+                    found = first_record_at(segment, timestamp_ms)
+                    if found is not None:
+                        return found
+        return None
+
+    def max_timestamp(self) -> OffsetAndTimestamp:
+        """Return the first record with the greatest timestamp of all; (-1, -1) if there are no records."""
+        self._check_usable()
+        with self._offline_on_error("search"):
+            segment = max(self._segments, key=lambda each: each.max_timestamp_ms)
+            found = latest_record(segment)
+        return found or OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
+
+    # --- durability ---
+
+    def flush(self) -> None:
+        """Make all that was appended before this call durable. May be called from any thread.
+
+        :raises StorageError: the disk refused, now or before; nothing that was not durable can be counted on.
+        """
+        with self._flush_lock:
+            self._check_usable()
+            self._flush(closing=False)
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove all records from `offset` on, and with them the batch that holds it.
+
+        An offset below the start of the log empties it; the log then begins with `offset`.
+
+        :raises StorageError: the disk refused.
+        """
+        self._check_usable()
+        if offset >= self._log_end_offset:
+            return
+        with self._flush_lock, self._offline_on_error("truncate"):
+            if offset < self.log_start_offset:
+                self._start_over(offset)
+            else:
+                self._truncate(offset)
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files. Does nothing the second time.
+
+        :raises StorageError: the disk refused, now or before; the log is closed, but not cleanly.
+        """
+        if self._closed:
+            return
+        try:
+            with self._flush_lock:
+                self._check_usable()
+                self._flush(closing=True)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files without flushing, as a crash would. Regions that were handed out stay readable."""
+        with self._flush_lock:
+            self._closed = True
+            self._sealed_open.clear()
+            for segment in self._sealed:
+                segment.close()
+            self._active.close()
+
+    def delete(self) -> None:
+        """Close the log and remove its folder.
+
+        :raises StorageError: the disk refused; some of the files may be left.
+        """
+        self.abandon()
+        try:
+            self._filesystem.remove_folder(self.folder)
+        except OSError as error:
+            raise StorageError(f"{self.folder}: cannot be removed: {error}") from error
+
+    # --- segments ---
+
+    @property
+    def _segments(self) -> list[Segment]:
+        return [*self._sealed, self._active]
+
+    @property
+    def _first_segment(self) -> Segment:
+        return self._sealed[0] if self._sealed else self._active
+
+    def _segment_with(self, offset: int) -> Segment:
+        if offset >= self._active.base_offset:
+            return self._active
+        number = bisect_right(self._sealed, offset, key=lambda segment: segment.base_offset) - 1
+        segment = self._sealed[number]
+        self._sealed_open.pop(segment, None)
+        self._sealed_open[segment] = None
+        if len(self._sealed_open) > _SEALED_OPEN_MAX:
+            oldest = next(iter(self._sealed_open))
+            del self._sealed_open[oldest]
+            oldest.release()
+        return segment
+
+    def _maybe_roll(self, size: int, batches: Sequence[PlacedBatch], now_ms: int) -> None:
+        active, config = self._active, self.config
+        if not active.size:
+            return
+        offsets = sum(batch.header.last_offset_delta + 1 for batch in batches)
+        if (
+            active.size + size > config.segment_bytes
+            or active.index_bytes >= config.segment_index_bytes
+            or active.next_offset + offsets - active.base_offset > RELATIVE_OFFSET_MAX
+            or self._segment_age_ms(batches, now_ms) > config.segment_ms
+        ):
+            self._roll(now_ms)
+
+    def _segment_age_ms(self, batches: Sequence[PlacedBatch], now_ms: int) -> int:
+        """Return the time that the active segment would span in records, or has existed if they have none."""
+        first_ms = self._active.first_timestamp_ms
+        if first_ms is None or first_ms == NO_TIMESTAMP:
+            return now_ms - self._active_since_ms
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return now_ms - first_ms
+        return max(batch.header.max_timestamp_ms for batch in batches) - first_ms
+
+    def _roll(self, now_ms: int) -> None:
+        sealed, base_offset = self._active, self._log_end_offset
+        with self._state_lock:
+            self._producers.expire(now_ms)
+            indexes = sealed.encode_indexes(closing=True)
+        with self._files_lock:
+            sealed.write_indexes(*indexes)
+            self._write_snapshot(base_offset, self._producers.entries(), durable=False)
+        active = ActiveSegment.create(self._filesystem, self.folder, base_offset, self.config.index_interval_bytes)
+        with self._state_lock:
+            self._sealed.append(sealed.seal())
+            self._active = active
+            self._new_names = True
+            self._bytes_since_checkpoint = 0
+        self._active_since_ms = now_ms
+
+    def _note(self, batches: Sequence[PlacedBatch], append_time_ms: int, now_ms: int) -> None:
+        """Account for batches that were written to the end of the active segment."""
+        active, producers = self._active, self._producers
+        start, offset = active.size, self._log_end_offset
+        for position, header in batches:
+            timestamp_ms = header.max_timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
+            last_offset = offset + header.last_offset_delta
+            active.note(start + position, header.size, last_offset, timestamp_ms)
+            if header.producer_id != NO_PRODUCER_ID:
+                producers.update(header, offset, now_ms)
+            offset = last_offset + 1
+        self._bytes_since_checkpoint += active.size - start
+        self._log_end_offset = offset
+
+    # --- flush, one at a time ---
+
+    def _flush(self, *, closing: bool) -> None:
+        with self._state_lock:
+            plan = self._plan_flush(closing=closing)
+        if plan is None:
+            return
+        with self._offline_on_error("flush"):
+            self._carry_out(plan)
+        self._recovery_point = max(self._recovery_point, plan.end_offset)
+
+    def _plan_flush(self, *, closing: bool) -> _FlushPlan | None:
+        sealed = [
+            segment
+            for segment in self._sealed
+            if segment.unflushed_file is not None or segment.next_offset > self._recovery_point
+        ]
+        if self._log_end_offset <= self._recovery_point and not sealed and not closing:
+            return None
+        with_derived = closing or self._bytes_since_checkpoint >= _CHECKPOINT_BYTES
+        plan = _FlushPlan(
+            end_offset=self._log_end_offset,
+            sealed=sealed,
+            active=self._active,
+            indexes=self._active.encode_indexes(closing=closing) if with_derived else None,
+            producers=self._producers.entries() if with_derived else None,
+            new_names=self._new_names,
+            epochs_unflushed=self._epochs_unflushed,
+        )
+        self._new_names = self._epochs_unflushed = False
+        if with_derived:
+            self._bytes_since_checkpoint = 0
+        return plan
+
+    def _carry_out(self, plan: _FlushPlan) -> None:
+        filesystem = self._filesystem
+        for segment in plan.sealed:
+            if segment.unflushed_file is not None:
+                filesystem.fsync(segment.unflushed_file)
+            else:
+                self._fsync_path(segment.paths.log)
+            self._fsync_path(segment.paths.index)
+            self._fsync_path(segment.paths.time_index)
+            snapshot = self.folder / offset_name(segment.next_offset, SNAPSHOT_SUFFIX)
+            if snapshot.name in filesystem.list_folder(self.folder):
+                self._fsync_path(snapshot)
+        filesystem.fsync(plan.active.file)
+        if plan.epochs_unflushed:
+            self._fsync_path(self.folder / LEADER_EPOCH_CHECKPOINT)
+        if plan.indexes is not None and plan.producers is not None:
+            with self._files_lock:
+                # If it was sealed meanwhile, its last indexes are stored already, and the next flush's business.
+                if plan.active is self._active:
+                    plan.active.write_indexes(*plan.indexes, durable=True)
+                self._write_snapshot(plan.end_offset, plan.producers, durable=True)
+        if plan.new_names:
+            filesystem.fsync_folder(self.folder)
+            filesystem.fsync_folder(self.folder.parent)
+        for segment in plan.sealed:
+            segment.unflushed_file = None
+
+    def _fsync_path(self, path: Path) -> None:
+        file = self._filesystem.open(path, writable=False)
+        try:
+            self._filesystem.fsync(file)
+        finally:
+            file.close()
+
+    # --- the files beside the segments ---
+
+    def _write_snapshot(self, offset: int, entries: dict[int, ProducerEntry], *, durable: bool) -> None:
+        """Store the producers as of `offset`; delete the snapshot before, unless it is at a segment's start."""
+        path = self.folder / offset_name(offset, SNAPSHOT_SUFFIX)
+        replace_file(self._filesystem, path, encode_snapshot(entries), durable=durable)
+        before, self._last_snapshot = self._last_snapshot, offset
+        starts = {segment.base_offset for segment in self._segments}
+        if before is not None and before != offset and before not in starts:
+            self._filesystem.unlink(self.folder / offset_name(before, SNAPSHOT_SUFFIX))
+
+    def _begin_epoch(self, epoch: int, offset: int) -> None:
+        if self.leader_epochs.assign(epoch, offset):
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        # Not durable yet: recovery learns epochs from the batches that are not flushed.
+        content = encode_leader_epochs(self.leader_epochs.entries)
+        replace_file(self._filesystem, self.folder / LEADER_EPOCH_CHECKPOINT, content, durable=False)
+        self._epochs_unflushed = True
+
+    # --- truncation ---
+
+    def _start_over(self, offset: int) -> None:
+        self._delete_segments(self._segments)
+        active = ActiveSegment.create(self._filesystem, self.folder, offset, self.config.index_interval_bytes)
+        self._end_at([], active)
+
+    def _truncate(self, offset: int) -> None:
+        self._delete_segments([segment for segment in self._segments if segment.base_offset > offset])
+        kept = [segment for segment in self._sealed if segment.base_offset <= offset]
+        active = self._active
+        if active.base_offset > offset:
+            last = kept.pop()
+            active, damage = load_segment(
+                self._filesystem,
+                self.folder,
+                last.base_offset,
+                self.config.index_interval_bytes,
+                TRUST_ALL,
+                EpochCheck(LeaderEpochs()),
+            )
+            last.close()
+            if damage is not None:
+                raise OSError(f"{last.paths.log} is damaged: {damage}")
+        if offset < active.next_offset:
+            active.truncate(active.locate(offset))
+        active.write_indexes(*active.encode_indexes(closing=False), durable=True)
+        self._end_at(kept, active)
+
+    def _delete_segments(self, segments: list[Segment]) -> None:
+        """Delete from the end, so that a crash in between leaves a log without a gap."""
+        for segment in reversed(segments):
+            delete_segment_files(self._filesystem, self.folder, segment.base_offset)
+            segment.close()
+
+    def _end_at(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
+        """Make everything else agree with segments that were cut."""
+        end_offset = active.next_offset
+        with self._state_lock:
+            self._sealed, self._active = sealed, active
+            self._sealed_open.clear()
+            self._log_end_offset = end_offset
+            self._new_names = True
+            self._bytes_since_checkpoint = active.size
+        self.high_watermark = min(self._high_watermark, end_offset)
+        if self.leader_epochs.truncate_from(end_offset):
+            self._write_epochs()
+        now_ms = self._clock.time_ms()
+        self._producers = load_producers(self._filesystem, self.folder, self._segments, end_offset, now_ms)
+        self._last_snapshot = max(snapshot_offsets(self._filesystem, self.folder), default=None)
+        self._recovery_point = min(self._recovery_point, end_offset)
+        self.on_recovery_point_lowered()
+
+    # --- state ---
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the log {self.partition} is closed")
+        if self._offline is not None:
+            raise StorageError(f"the log {self.partition} is offline: {self._offline}")
+
+    @contextmanager
+    def _offline_on_error(self, action: str) -> Iterator[None]:
+        """Take the log offline if the disk refuses what is done inside.
+
+        :raises StorageError: it did.
+        """
+        try:
+            yield
+        except OSError as error:
+            self._offline = f"{action} failed: {error}"
+            logger.critical("%s: %s; the log is offline", self.folder, self._offline)
+            raise StorageError(f"the log {self.partition} is offline: {self._offline}") from error

@@ -1,0 +1,149 @@
+"""The sparse index of a segment by offset: where in the file the batch that ends with an offset begins.
+
+File format (Kafka's): entries of 8 bytes, big-endian, in ascending order: last offset of a batch, relative to
+the segment's base offset, u32; position of that batch in the segment, u32. There is an entry for about every
+`index.interval.bytes` (paper, 3.1: the sorted list of offsets that the broker keeps in memory).
+
+The active segment's index grows in memory (`OffsetIndex`); that of another segment is a map of its file
+(`MappedOffsetIndex`). Both answer the same questions. A wrong entry is found where it is used: the batch at the
+position must end with the offset.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from typing import NamedTuple, Protocol
+
+ENTRY_SIZE = 8
+
+_ENTRY = struct.Struct(">II")
+_UINT32 = "I"
+
+_SWAP = sys.byteorder == "little"
+
+assert array(_UINT32).itemsize == 4
+
+
+class OffsetPosition(NamedTuple):
+    """One entry: the batch at `position` ends with the offset that is `relative_offset` above the base."""
+
+    relative_offset: int
+    position: int
+
+
+class OffsetLookup(Protocol):
+    """What a reader asks an index."""
+
+    def __len__(self) -> int: ...
+
+    def floor(self, relative_offset: int) -> OffsetPosition | None:
+        """Return the last entry whose offset is not above the one given."""
+        ...
+
+    def floor_position(self, position: int) -> OffsetPosition | None:
+        """Return the last entry whose position is not above the one given."""
+        ...
+
+
+class OffsetIndex:
+    """The index of an active segment, in memory, eight bytes per entry."""
+
+    __slots__ = ("_offsets", "_positions")
+
+    def __init__(self) -> None:
+        self._offsets: array[int] = array(_UINT32)
+        self._positions: array[int] = array(_UINT32)
+
+    @classmethod
+    def decode(cls, data: bytes) -> OffsetIndex:
+        """Read a file's content.
+
+        :raises ValueError: it is not a list of ascending entries.
+        """
+        if len(data) % ENTRY_SIZE:
+            raise ValueError(f"offset index of {len(data)} bytes; must be a multiple of {ENTRY_SIZE}")
+        numbers = array(_UINT32, data)
+        if _SWAP:
+            numbers.byteswap()
+        index = cls()
+        index._offsets, index._positions = numbers[0::2], numbers[1::2]
+        if not (_ascends(index._offsets) and _ascends(index._positions)):
+            raise ValueError("the entries of the offset index do not ascend")
+        return index
+
+    def encode(self) -> bytes:
+        """Return the content of the index file."""
+        numbers = array(_UINT32, bytes(ENTRY_SIZE * len(self)))
+        numbers[0::2], numbers[1::2] = self._offsets, self._positions
+        if _SWAP:
+            numbers.byteswap()
+        return numbers.tobytes()
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def append(self, relative_offset: int, position: int) -> None:
+        assert not self._offsets or (relative_offset > self._offsets[-1] and position > self._positions[-1])
+        self._offsets.append(relative_offset)
+        self._positions.append(position)
+
+    def floor(self, relative_offset: int) -> OffsetPosition | None:
+        return self._entry(bisect_right(self._offsets, relative_offset) - 1)
+
+    def floor_position(self, position: int) -> OffsetPosition | None:
+        return self._entry(bisect_right(self._positions, position) - 1)
+
+    def last(self) -> OffsetPosition | None:
+        return self._entry(len(self) - 1)
+
+    def truncate(self, relative_offset: int) -> None:
+        """Drop the entries at and above an offset."""
+        count = bisect_right(self._offsets, relative_offset - 1)
+        del self._offsets[count:]
+        del self._positions[count:]
+
+    def truncate_positions(self, position: int) -> None:
+        """Drop the entries at and above a position."""
+        count = bisect_right(self._positions, position - 1)
+        del self._offsets[count:]
+        del self._positions[count:]
+
+    def _entry(self, index: int) -> OffsetPosition | None:
+        return OffsetPosition(self._offsets[index], self._positions[index]) if index >= 0 else None
+
+
+class MappedOffsetIndex:
+    """The index of a segment that is not written any more, read from a map of its file."""
+
+    __slots__ = ("_length", "_map")
+
+    def __init__(self, content: mmap.mmap | bytes) -> None:
+        self._map = content
+        self._length = len(content) // ENTRY_SIZE
+
+    def __len__(self) -> int:
+        return self._length
+
+    def floor(self, relative_offset: int) -> OffsetPosition | None:
+        return self._floor(relative_offset, 0)
+
+    def floor_position(self, position: int) -> OffsetPosition | None:
+        return self._floor(position, 1)
+
+    def _floor(self, target: int, column: int) -> OffsetPosition | None:
+        content = self._map
+
+        def key(entry: int) -> int:
+            value: int = _ENTRY.unpack_from(content, entry * ENTRY_SIZE)[column]
+            return value
+
+        entry = bisect_right(range(self._length), target, key=key) - 1
+        return OffsetPosition(*_ENTRY.unpack_from(content, entry * ENTRY_SIZE)) if entry >= 0 else None
+
+
+def _ascends(numbers: array[int]) -> bool:
+    return all(map(int.__lt__, numbers, numbers[1:]))

@@ -1,0 +1,175 @@
+"""What a log remembers of idempotent producers, to store each batch once and in order (KIP-98).
+
+Per producer id: its epoch and its last five batches, as many as a producer has in flight. Pure: a snapshot is
+encoded and decoded here, and read and written by `Log`.
+
+Snapshot file (Kafka's `<offset>.snapshot`): version i16, CRC-32C u32 of what follows, entry count i32, then per
+entry producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
+coordinator epoch i32, first offset of the open transaction i64. Kafka keeps one batch per producer there; here
+each of the five has an entry, oldest first, so that a retry across a restart is still recognised. Kafka's reader
+takes the last one of a producer.
+
+Entries are timed by when the broker took the batch, not by the records' own time: events of last year must not
+make their producer look idle.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.records.header import SEQUENCE_MAX, BatchHeader
+
+BATCHES_KEPT = 5
+"""Batches per producer: what `max.in.flight.requests.per.connection` may be with idempotence."""
+
+PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
+"""A producer that wrote nothing for this long is forgotten (Kafka's producer.id.expiration.ms)."""
+
+_VERSION = 1
+_SNAPSHOT_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_NO_COORDINATOR_EPOCH = -1
+_NO_TRANSACTION = -1
+
+
+class ProducerBatch(NamedTuple):
+    """A batch that a producer wrote."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """A producer's epoch and last batches, oldest first; replaced as a whole, so that a copy is a snapshot."""
+
+    epoch: int
+    batches: tuple[ProducerBatch, ...]
+
+
+class ProducerStates:
+    """The producers of one log."""
+
+    def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
+        self._entries = entries if entries is not None else {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entries(self) -> dict[int, ProducerEntry]:
+        """A copy of all entries by producer id."""
+        return dict(self._entries)
+
+    def check(self, header: BatchHeader) -> ProducerBatch | None:
+        """Check the sequence of a batch that a producer sent.
+
+        :returns: the batch as it stands in the log already, if this one is a retry; else None.
+        :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            # A producer that was forgotten goes on where it is (KIP-360).
+            return None
+        if header.producer_epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {header.producer_epoch}, epoch {entry.epoch} is known",
+            )
+        if header.producer_epoch > entry.epoch:
+            expected = 0
+        else:
+            for batch in reversed(entry.batches):
+                if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
+                    return batch
+            expected = _following(entry.batches[-1].last_sequence)
+        if header.base_sequence != expected:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} is next",
+            )
+        return None
+
+    def update(self, header: BatchHeader, base_offset: int, append_time_ms: int) -> None:
+        """Remember a batch that is in the log.
+
+        :param header: of the batch; its own base offset is not looked at.
+        """
+        batch = ProducerBatch(
+            header.base_sequence,
+            header.last_sequence,
+            base_offset,
+            base_offset + header.last_offset_delta,
+            append_time_ms,
+        )
+        entry = self._entries.get(header.producer_id)
+        if entry is not None and entry.epoch == header.producer_epoch:
+            batches = (*entry.batches[1 - BATCHES_KEPT :], batch)
+        else:
+            batches = (batch,)
+        self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, batches)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the producers that wrote nothing for a day."""
+        for producer_id, entry in self.entries().items():
+            if now_ms - entry.batches[-1].append_time_ms >= PRODUCER_EXPIRATION_MS:
+                del self._entries[producer_id]
+
+
+def _following(sequence: int) -> int:
+    return 0 if sequence == SEQUENCE_MAX else sequence + 1
+
+
+def encode_snapshot(entries: dict[int, ProducerEntry]) -> bytes:
+    """Return the content of a snapshot file."""
+    rows = [
+        _ENTRY.pack(
+            producer_id,
+            entry.epoch,
+            batch.last_sequence,
+            batch.last_offset,
+            batch.last_offset - batch.base_offset,
+            batch.append_time_ms,
+            _NO_COORDINATOR_EPOCH,
+            _NO_TRANSACTION,
+        )
+        for producer_id, entry in entries.items()
+        for batch in entry.batches
+    ]
+    content = _COUNT.pack(len(rows)) + b"".join(rows)
+    return _SNAPSHOT_HEAD.pack(_VERSION, crc32c(content)) + content
+
+
+def decode_snapshot(data: bytes) -> ProducerStates:
+    """Read the content of a snapshot file.
+
+    :raises ValueError: it is damaged.
+    """
+    head_size = _SNAPSHOT_HEAD.size + _COUNT.size
+    if len(data) < head_size:
+        raise ValueError(f"producer snapshot of {len(data)} bytes")
+    version, crc = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _VERSION or crc != crc32c(memoryview(data)[_SNAPSHOT_HEAD.size :]):
+        raise ValueError("the producer snapshot's version or CRC is wrong")
+    (count,) = _COUNT.unpack_from(data, _SNAPSHOT_HEAD.size)
+    if len(data) != head_size + count * _ENTRY.size:
+        raise ValueError(f"producer snapshot of {len(data)} bytes with {count} entries")
+    entries: dict[int, ProducerEntry] = {}
+    for row in _ENTRY.iter_unpack(memoryview(data)[head_size:]):
+        producer_id, epoch, last_sequence, last_offset, offset_delta, append_time_ms, _, _ = row
+        first_sequence = last_sequence - offset_delta
+        if first_sequence < 0:
+            first_sequence += SEQUENCE_MAX + 1
+        batch = ProducerBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, append_time_ms)
+        known = entries.get(producer_id)
+        earlier = known.batches if known is not None and known.epoch == epoch else ()
+        entries[producer_id] = ProducerEntry(epoch, (*earlier, batch)[-BATCHES_KEPT:])
+    return ProducerStates(entries)

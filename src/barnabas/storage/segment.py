@@ -1,0 +1,437 @@
+"""One segment of a log: a file of batches, and two sparse indexes into it.
+
+`ActiveSegment` is the last one of a log, the one that is appended to; its indexes are in memory. When it is full
+it becomes a `SealedSegment`, which opens its files when it is read and can be asked to let them go.
+
+Invariants: batches lie one after the other from position 0; the first one's base offset is the segment's; each
+begins with the offset after the one before; `next_offset` is the one after the last.
+
+Not safe to use from several threads; `Log` says which calls it makes from where.
+"""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from barnabas.errors import CorruptBatchError
+from barnabas.model import NO_OFFSET, NO_TIMESTAMP, FileRegion
+from barnabas.storage.batch_scan import PlacedBatch, scan_headers
+from barnabas.storage.file_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    offset_name,
+)
+from barnabas.storage.filesystem import Chunk, DataFile, FileSystem, replace_file, write_fully
+from barnabas.storage.offset_index import MappedOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
+from barnabas.storage.time_index import MappedTimeIndex, TimeIndex, TimeLookup
+
+_HINTS_MAX = 256
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Kafka's indexes hold offsets as signed 32-bit numbers above the base offset."""
+
+
+class SegmentPaths:
+    """Where the files of a segment are."""
+
+    __slots__ = ("index", "log", "time_index")
+
+    def __init__(self, folder: Path, base_offset: int) -> None:
+        self.log = folder / offset_name(base_offset, LOG_SUFFIX)
+        self.index = folder / offset_name(base_offset, INDEX_SUFFIX)
+        self.time_index = folder / offset_name(base_offset, TIME_INDEX_SUFFIX)
+
+
+class Segment(ABC):
+    """What can be read from any segment."""
+
+    def __init__(self, filesystem: FileSystem, folder: Path, base_offset: int, *, size: int, next_offset: int) -> None:
+        self.filesystem = filesystem
+        self.folder = folder
+        self.paths = SegmentPaths(folder, base_offset)
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.size = size
+        # Where the batch that begins with an offset lies. Readers go on where they stopped, so the end of one
+        # read is the beginning of the next one, which then needs neither index nor scan.
+        self._hints: dict[int, int] = {}
+
+    @property
+    @abstractmethod
+    def file(self) -> DataFile:
+        """The open file of batches. :raises OSError: it cannot be opened."""
+
+    @property
+    @abstractmethod
+    def offset_index(self) -> OffsetLookup: ...
+
+    @property
+    @abstractmethod
+    def time_index(self) -> TimeLookup: ...
+
+    @property
+    @abstractmethod
+    def max_timestamp_ms(self) -> int:
+        """The greatest timestamp in the segment, or -1."""
+
+    def read(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> FileRegion | None:
+        """Return whole batches, beginning with the one that holds `offset`; it must be in this segment.
+
+        :param max_bytes: of the result.
+        :param max_offset: batches that reach this offset are left out.
+        :param min_one_batch: return the first batch even if it is larger than `max_bytes`.
+        :raises CorruptBatchError: there are no batches where they should be.
+        """
+        try:
+            return self._read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+        except CorruptBatchError:
+            if not self._rebuild_indexes():
+                raise
+            return self._read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+
+    def hint(self, offset: int, position: int) -> None:
+        """Remember that the batch that begins with `offset` lies, or will lie, at `position`."""
+        if len(self._hints) >= _HINTS_MAX:
+            del self._hints[next(iter(self._hints))]
+        self._hints[offset] = position
+
+    def locate(self, offset: int) -> PlacedBatch:
+        """Return the batch that holds `offset`.
+
+        :raises CorruptBatchError: there is none; or the index is wrong, and is so after it was rebuilt.
+        """
+        try:
+            return self._locate(offset)
+        except CorruptBatchError:
+            if not self._rebuild_indexes():
+                raise
+            return self._locate(offset)
+
+    def headers(self, offset: int) -> Iterator[PlacedBatch]:
+        """Yield the batches from the one that holds `offset` to the last."""
+        offset = max(offset, self.base_offset)
+        if offset < self.next_offset:
+            start = self.locate(offset).position
+            yield from scan_headers(self.filesystem, self.file, start, self.size)
+
+    def find_timestamp(self, timestamp_ms: int) -> Iterator[PlacedBatch]:
+        """Yield, in order, the batches whose greatest timestamp is `timestamp_ms` or later."""
+        if not self.size:
+            return
+        entry = self.time_index.floor(timestamp_ms)
+        start = self.base_offset + entry.relative_offset if entry else self.base_offset
+        for batch in self.headers(min(start, self.next_offset - 1)):
+            if batch.header.max_timestamp_ms >= timestamp_ms:
+                yield batch
+
+    def read_batch(self, batch: PlacedBatch) -> bytes:
+        """Return the bytes of one batch."""
+        return self.filesystem.pread(self.file, batch.header.size, batch.position)
+
+    def _read(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> FileRegion | None:
+        start = self._position_of(offset)
+        limit = self.size if max_offset >= self.next_offset else self._position_of(max_offset)
+        end = limit
+        if limit - start > max_bytes:
+            end = self._end_within(start, limit, max_bytes, min_one_batch=min_one_batch)
+        elif limit == self.size:
+            self.hint(self.next_offset, limit)
+        return FileRegion(self.file, start, end - start) if end > start else None
+
+    def _position_of(self, offset: int) -> int:
+        position = self._hints.get(offset)
+        return self._locate(offset).position if position is None else position
+
+    def _locate(self, offset: int) -> PlacedBatch:
+        entry = self.offset_index.floor(offset - self.base_offset)
+        for batch in self._scan_from(entry, self.size):
+            if batch.header.last_offset >= offset:
+                if batch.header.base_offset > offset:
+                    break
+                return batch
+        raise CorruptBatchError(f"{self.paths.log}: there is no batch with offset {offset}")
+
+    def _end_within(self, start: int, limit: int, max_bytes: int, *, min_one_batch: bool) -> int:
+        """Return where the last whole batch ends that lies within `max_bytes` after `start`."""
+        entry = self.offset_index.floor_position(start + max_bytes)
+        if entry and entry.position > start:
+            batches = self._scan_from(entry, limit)
+        else:
+            batches = scan_headers(self.filesystem, self.file, start, limit)
+        for batch in batches:
+            if batch.end > start + max_bytes:
+                if batch.position == start and min_one_batch:
+                    self.hint(batch.header.next_offset, batch.end)
+                    return batch.end
+                self.hint(batch.header.base_offset, batch.position)
+                return batch.position
+        raise CorruptBatchError(f"{self.paths.log}: no batch ends after {start + max_bytes}")
+
+    def _scan_from(self, entry: OffsetPosition | None, end: int) -> Iterator[PlacedBatch]:
+        """Yield the batches from an index entry on, or all.
+
+        :raises CorruptBatchError: the entry does not tell the truth.
+        """
+        for batch in scan_headers(self.filesystem, self.file, entry.position if entry else 0, end):
+            if entry and batch.header.last_offset != self.base_offset + entry.relative_offset:
+                raise CorruptBatchError(f"{self.paths.index}: {entry} is not where {batch.header} is")
+            entry = None
+            yield batch
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all files; regions in use keep theirs."""
+
+    @abstractmethod
+    def _rebuild_indexes(self) -> bool:
+        """Make the indexes anew from the batches; return False if they are no better afterwards."""
+
+
+class SealedSegment(Segment):
+    """A segment that is not appended to. Opens its files when needed."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folder: Path,
+        base_offset: int,
+        *,
+        size: int,
+        next_offset: int,
+        unflushed_file: DataFile | None = None,
+    ) -> None:
+        super().__init__(filesystem, folder, base_offset, size=size, next_offset=next_offset)
+        # Kept until it is flushed: an fsync through another descriptor might not report an earlier error.
+        self.unflushed_file = unflushed_file
+        self._file: DataFile | None = None
+        self._offset_index: OffsetLookup | None = None
+        self._time_index: TimeLookup | None = None
+        self._max_timestamp_ms: int | None = None
+        self._rebuilt = False
+
+    @property
+    def file(self) -> DataFile:
+        if self._file is None:
+            self._file = self.unflushed_file or self.filesystem.open(self.paths.log, writable=False)
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetLookup:
+        if self._offset_index is None:
+            self._offset_index = MappedOffsetIndex(self._map(self.paths.index))
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeLookup:
+        if self._time_index is None:
+            self._time_index = MappedTimeIndex(self._map(self.paths.time_index))
+        return self._time_index
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        if self._max_timestamp_ms is None:
+            last = self.time_index.last()
+            self._max_timestamp_ms = last.timestamp_ms if last else NO_TIMESTAMP
+            self.release()
+        return self._max_timestamp_ms
+
+    def release(self) -> None:
+        """Let go of the files; the next read opens them again, and regions in use keep theirs."""
+        self._file = self._offset_index = self._time_index = None
+
+    def close(self) -> None:
+        """Let go of all files, flushed or not."""
+        self.release()
+        self.unflushed_file = None
+
+    def _map(self, path: Path) -> mmap.mmap | bytes:
+        file = self._open_index(path)
+        try:
+            if not self.filesystem.size(path):
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        finally:
+            file.close()
+
+    def _open_index(self, path: Path) -> DataFile:
+        try:
+            return self.filesystem.open(path, writable=False)
+        except FileNotFoundError:
+            self._rebuild_indexes()
+            return self.filesystem.open(path, writable=False)
+
+    def _rebuild_indexes(self) -> bool:
+        if self._rebuilt:
+            return False
+        self._rebuilt = True
+        rebuilt = ActiveSegment(self.filesystem, self.folder, self.base_offset, self.file, size=self.size)
+        for batch in scan_headers(self.filesystem, self.file, 0, self.size):
+            rebuilt.note(batch.position, batch.header.size, batch.header.last_offset, batch.header.max_timestamp_ms)
+        rebuilt.write_indexes(*rebuilt.encode_indexes(closing=True))
+        self._offset_index = self._time_index = self._max_timestamp_ms = None
+        return True
+
+
+class ActiveSegment(Segment):
+    """The segment that is appended to: `write` puts bytes into the file, `note` then accounts for each batch."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folder: Path,
+        base_offset: int,
+        file: DataFile,
+        *,
+        size: int = 0,
+        index_interval_bytes: int = 4096,
+    ) -> None:
+        super().__init__(filesystem, folder, base_offset, size=size, next_offset=base_offset)
+        self._file: DataFile | None = file
+        self._index_interval_bytes = index_interval_bytes
+        self._offset_index = OffsetIndex()
+        self._time_index = TimeIndex()
+        self._bytes_since_entry = 0
+        self._max_timestamp_ms = NO_TIMESTAMP
+        self._max_timestamp_offset = NO_OFFSET
+        self.first_timestamp_ms: int | None = None
+
+    @classmethod
+    def create(cls, filesystem: FileSystem, folder: Path, base_offset: int, index_interval_bytes: int) -> ActiveSegment:
+        """Make the files of a new, empty segment.
+
+        :raises OSError: there may then be some of the files.
+        """
+        paths = SegmentPaths(folder, base_offset)
+        for path in (paths.index, paths.time_index):
+            index_file = filesystem.open(path, create=True)
+            try:
+                filesystem.truncate(index_file, 0)
+            finally:
+                index_file.close()
+        file = filesystem.open(paths.log, create=True)
+        return cls(filesystem, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
+
+    @property
+    def file(self) -> DataFile:
+        assert self._file is not None, "the segment is closed"
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self._time_index
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self._max_timestamp_ms
+
+    @property
+    def index_bytes(self) -> int:
+        """The size that the offset index has as a file."""
+        return len(self._offset_index) * 8
+
+    def write(self, chunks: Sequence[Chunk]) -> None:
+        """Write batches to the end of the file.
+
+        :raises OSError: the file may then end with a part of them.
+        """
+        write_fully(self.filesystem, self.file, chunks)
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Account for a batch that is in the file, the one after all those noted before."""
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = max_timestamp_ms
+        if max_timestamp_ms > self._max_timestamp_ms:
+            self._max_timestamp_ms = max_timestamp_ms
+            self._max_timestamp_offset = last_offset
+        if self._bytes_since_entry > self._index_interval_bytes:
+            self._offset_index.append(last_offset - self.base_offset, position)
+            self._note_time()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        self.size = position + size
+        self.next_offset = last_offset + 1
+
+    def load_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex, trust_below: int) -> OffsetPosition | None:
+        """Take over the entries below an offset from indexes that were stored.
+
+        :returns: the last entry; the batch it is for and all after it must be noted again, or all if there is none.
+        """
+        offset_index.truncate(max(0, trust_below - self.base_offset))
+        offset_index.truncate_positions(self.size)
+        last = offset_index.last()
+        if last is None:
+            time_index.truncate(0)
+        else:
+            # Time entries are made with offset entries, after the batch was looked at, or when a segment ends.
+            time_index.truncate(last.relative_offset + 1)
+            offset_index.truncate(last.relative_offset)
+            # So that the batch is given its entry again when it is noted.
+            self._bytes_since_entry = self._index_interval_bytes + 1
+        self._offset_index, self._time_index = offset_index, time_index
+        if (last_time := time_index.last()) is not None:
+            self._max_timestamp_ms = last_time.timestamp_ms
+            self._max_timestamp_offset = self.base_offset + last_time.relative_offset
+        return last
+
+    def truncate(self, batch: PlacedBatch) -> None:
+        """Cut the segment before a batch of its own.
+
+        :raises OSError: the file may have been cut.
+        """
+        self.filesystem.truncate(self.file, batch.position)
+        self.size = batch.position
+        self.next_offset = batch.header.base_offset
+        self._hints.clear()
+        self._bytes_since_entry = 0
+        self._max_timestamp_ms, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
+        entry = self.load_indexes(self._offset_index, self._time_index, batch.header.base_offset)
+        start = entry.position if entry else 0
+        for kept in scan_headers(self.filesystem, self.file, start, batch.position):
+            self.note(kept.position, kept.header.size, kept.header.last_offset, kept.header.max_timestamp_ms)
+
+    def encode_indexes(self, *, closing: bool) -> tuple[bytes, bytes]:
+        """Return the content of the two index files.
+
+        :param closing: nothing more will be noted, so that the greatest timestamp gets its entry.
+        """
+        if closing:
+            self._note_time()
+        return self._offset_index.encode(), self._time_index.encode()
+
+    def write_indexes(self, offset_index: bytes, time_index: bytes, *, durable: bool = False) -> None:
+        """Store the indexes. :raises OSError: each is as it was, or new."""
+        # In this order, so that a crash between the two leaves no offset entry without its time entry.
+        replace_file(self.filesystem, self.paths.time_index, time_index, durable=durable)
+        replace_file(self.filesystem, self.paths.index, offset_index, durable=durable)
+
+    def seal(self) -> SealedSegment:
+        """Return the segment as one that will not be appended to; the indexes must have been written."""
+        sealed = SealedSegment(
+            self.filesystem,
+            self.folder,
+            self.base_offset,
+            size=self.size,
+            next_offset=self.next_offset,
+            unflushed_file=self._file,
+        )
+        sealed._max_timestamp_ms = self._max_timestamp_ms
+        sealed._hints = self._hints
+        return sealed
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file = None
+
+    def _note_time(self) -> None:
+        if self._max_timestamp_offset != NO_OFFSET:
+            self._time_index.maybe_append(self._max_timestamp_ms, self._max_timestamp_offset - self.base_offset)
+
+    def _rebuild_indexes(self) -> bool:
+        return False
