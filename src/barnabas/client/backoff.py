@@ -1,0 +1,27 @@
+"""How long to wait before the next try: exponential, with jitter, so that clients do not return in step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waits of `initial_ms * 2 ** attempt` up to `max_ms`, each varied by a fifth either way (KIP-580)."""
+
+    initial_ms: float
+    max_ms: float
+    random: Callable[[], float]
+    """Returns a number in [0, 1); `random.random` in production."""
+
+    def delay_s(self, attempt: int) -> float:
+        """Return the seconds to wait after failed attempt number `attempt`, which counts from 0.
+
+        >>> Backoff(initial_ms=100, max_ms=1000, random=lambda: 0.5).delay_s(2)
+        0.4
+        """
+        delay_ms = min(self.initial_ms * 2.0 ** min(attempt, 32), self.max_ms)
+        return delay_ms * (1 - JITTER + 2 * JITTER * self.random()) / 1000

@@ -1,0 +1,366 @@
+"""A client's way to the brokers: connections, metadata, who leads and who coordinates, tries and waits between them.
+
+Runs on one event loop. Connections are kept by address and purpose: a fetch that waits at the broker would hold
+up every other answer on its connection, so it has one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from barnabas.client.backoff import Backoff
+from barnabas.client.config import Address, ClientConfig
+from barnabas.client.metadata import ClusterView, TopicView
+from barnabas.clock import Clock
+from barnabas.errors import (
+    BarnabasError,
+    ClosedError,
+    DisconnectedError,
+    ErrorCode,
+    KafkaError,
+    TimedOutError,
+)
+from barnabas.model import Node
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FIND_COORDINATOR_VERSION_MAX = 3
+"""Later versions ask for several groups at once, which a client of one group has no use for."""
+
+STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_CONTROLLER,
+    }
+)
+"""Errors after which the leaders should be looked up again."""
+
+STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class Channel(Protocol):
+    """A connection to one broker, as `barnabas.net.dialer.Connection` is one."""
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def unsent_bytes(self) -> int: ...
+    def version_for(self, request: type[Any]) -> int: ...
+    async def send(self, request: object, *, version: int | None = None, timeout_s: float = 30.0) -> Any: ...
+    def send_soon(
+        self, request: object, *, version: int | None = None, timeout_s: float = 30.0
+    ) -> asyncio.Future[Any]: ...
+    def post(self, request: object, *, version: int | None = None) -> None: ...
+    def close(self) -> None: ...
+
+
+Dial = Callable[[str, int], Awaitable[Channel]]
+
+
+class Cluster:
+    """Sends requests to the right broker. All methods run on the event loop that `dial` connects on.
+
+    :param dial: makes a connection to (host, port).
+    :param random: returns a number in [0, 1).
+    """
+
+    def __init__(self, config: ClientConfig, *, dial: Dial, clock: Clock, random: Callable[[], float]) -> None:
+        self.view = ClusterView()
+        self.clock = clock
+        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self.updated: list[Callable[[ClusterView], None]] = []
+        """Called on the loop after each change of `view`."""
+        self._config = config
+        self._dial = dial
+        self._random = random
+        self._channels: dict[tuple[str, int, str], Channel] = {}
+        self._dialing: dict[tuple[str, int, str], asyncio.Lock] = {}
+        self._coordinators: dict[str, Node] = {}
+        self._topics: set[str] = set()
+        self._all_topics = False
+        self._auto_creates = False
+        self._refresh_wanted = asyncio.Event()
+        self._closed = False
+        self.unreachable: tuple[float, BarnabasError] | None = None
+        """Since when (monotonic seconds) no broker can be reached, and why."""
+
+    # --- connections ------------------------------------------------------------------------------------
+
+    async def connect(self, address: Address, purpose: str = "") -> Channel:
+        """Return an open connection to `address`, an old one if there is one.
+
+        :param purpose: connections for different purposes are kept apart.
+        :raises DisconnectedError: nobody listens there.
+        :raises TimedOutError: no answer in time.
+        """
+        key = (*address, purpose)
+        async with self._dialing.setdefault(key, asyncio.Lock()):
+            if self._closed:
+                raise ClosedError("this client is closed; make a new one")
+            channel = self._channels.get(key)
+            if channel is None or not channel.is_open:
+                channel = self._channels[key] = await self._dial(*address)
+            return channel
+
+    async def channel_to(self, node_id: int, purpose: str = "") -> Channel:
+        """Return a connection to a broker by its id.
+
+        :raises KafkaError: BROKER_NOT_AVAILABLE: the metadata has no such broker (any more).
+        """
+        node = self.view.brokers.get(node_id)
+        if node is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not among the live ones")
+        return await self.connect((node.host, node.port), purpose)
+
+    async def ask(
+        self, channel: Channel, request: object, *, version_max: int | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """Send a request over a connection in the newest version that both have, and `version_max` allows."""
+        version = channel.version_for(type(request))
+        if version_max is not None:
+            version = min(version, version_max)
+        if timeout_s is None:
+            timeout_s = self._config.request_timeout_ms / 1000
+        return await channel.send(request, version=version, timeout_s=timeout_s)
+
+    async def send(
+        self,
+        node_id: int,
+        request: object,
+        *,
+        purpose: str = "",
+        version_max: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send a request to a broker by its id and return the answer; one try."""
+        channel = await self.channel_to(node_id, purpose)
+        return await self.ask(channel, request, version_max=version_max, timeout_s=timeout_s)
+
+    async def any_channel(self) -> Channel:
+        """Return a connection to some broker: an open one, else to a known broker, else to a bootstrap address.
+
+        :raises DisconnectedError: none can be reached.
+        """
+        for (*_, purpose), channel in self._channels.items():
+            if channel.is_open and not purpose:
+                self.unreachable = None
+                return channel
+        known = [(node.host, node.port) for node in self.view.brokers.values()]
+        known.sort(key=lambda _: self._random())
+        failure: BarnabasError | None = None
+        for address in dict.fromkeys((*known, *self._config.bootstrap_servers)):
+            try:
+                channel = await self.connect(address)
+            except (DisconnectedError, TimedOutError) as error:
+                failure = error
+            else:
+                self.unreachable = None
+                return channel
+        names = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        nobody = DisconnectedError(f"no broker at {names}: {failure}; is it running? (barnabas up)")
+        if self.unreachable is None:
+            self.unreachable = (self.clock.monotonic(), nobody)
+            log.warning("%s; trying again", nobody)
+        raise nobody from failure
+
+    def close(self) -> None:
+        """End all connections."""
+        self._closed = True
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    # --- metadata ---------------------------------------------------------------------------------------
+
+    def watch_topics(self, topics: Iterable[str], *, auto_creates: bool) -> None:
+        """Keep these topics in `view` from now on; with `auto_creates` asking for one may create it."""
+        self._topics.update(topics)
+        self._auto_creates = auto_creates
+
+    def watch_all_topics(self) -> None:
+        """Keep every topic in `view` from now on."""
+        self._all_topics = True
+
+    async def refresh(self) -> ClusterView:
+        """Ask some broker for the topics that are watched; one try.
+
+        :raises DisconnectedError: no broker can be reached.
+        """
+        # With all topics wanted, watched ones that do not exist yet are still asked for by name, to create them.
+        topics = None if self._all_topics and not self._missing() else sorted(self._topics)
+        return await self._fetch_metadata(topics, auto_creates=self._auto_creates)
+
+    def _missing(self) -> set[str]:
+        return (
+            {topic for topic in self._topics if self.view.partition_count(topic) is None}
+            if self._auto_creates
+            else set()
+        )
+
+    async def describe(self, topics: Iterable[str] | None) -> list[TopicView]:
+        """Return how the brokers describe `topics`, or all topics, at this moment; creates none; one try."""
+        names = None if topics is None else sorted(set(topics))
+        view = await self._fetch_metadata(names, auto_creates=False)
+        wanted = sorted(view.topics) if names is None else names
+        return [view.topics.get(name, TopicView(name, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) for name in wanted]
+
+    async def _fetch_metadata(self, topics: list[str] | None, *, auto_creates: bool) -> ClusterView:
+        request = MetadataRequest(
+            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=auto_creates,
+        )
+        response: MetadataResponse = await self.ask(await self.any_channel(), request)
+        self.view = self.view.merged(response, all_topics=topics is None)
+        for listener in self.updated:
+            listener(self.view)
+        return self.view
+
+    def want_refresh(self) -> None:
+        """Let `keep_fresh` look the metadata up again soon."""
+        self._refresh_wanted.set()
+
+    async def keep_fresh(self) -> None:
+        """Refresh the metadata when it is wanted and when it is old, for ever."""
+        attempt = 0
+        max_age_s = self._config.metadata_max_age_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(max_age_s):
+                    await self._refresh_wanted.wait()
+            except TimeoutError:
+                pass
+            self._refresh_wanted.clear()
+            try:
+                await self.refresh()
+            except ClosedError:
+                return
+            except BarnabasError as error:
+                log.debug("metadata: %s", error)
+                self._refresh_wanted.set()
+                attempt += 1
+            else:
+                attempt = 0
+            await asyncio.sleep(self.backoff.delay_s(attempt))
+
+    async def topic(self, name: str, *, timeout_s: float) -> TopicView:
+        """Return a watched topic with its partitions, waiting for its creation if need be.
+
+        :raises KafkaError: the topic cannot be had.
+        :raises TimedOutError: it was not there in time.
+        """
+
+        async def attempt() -> TopicView:
+            view = self.view.topics.get(name)
+            if view is None or not view.partitions:
+                view = (await self.refresh()).topics.get(name)
+            if view is None or view.error is not ErrorCode.NONE or not view.partitions:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if view is None else view.error
+                code = code if code is not ErrorCode.NONE else ErrorCode.LEADER_NOT_AVAILABLE
+                raise KafkaError(code, f"topic {name!r}{self._advice(code)}")
+            return view
+
+        return await self.retrying(attempt, timeout_s=timeout_s, what=f"topic {name!r} is not there")
+
+    def _advice(self, code: ErrorCode) -> str:
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return " does not exist; create it: barnabas topic create"
+        if code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+            return " is not a name for a topic: letters, digits, '.', '_' and '-', at most 249"
+        return ""
+
+    # --- coordinators -----------------------------------------------------------------------------------
+
+    async def coordinator(self, group: str) -> Node:
+        """Return the broker that coordinates `group`; one try.
+
+        :raises KafkaError: COORDINATOR_NOT_AVAILABLE and others.
+        """
+        node = self._coordinators.get(group)
+        if node is not None:
+            return node
+        response: FindCoordinatorResponse = await self.ask(
+            await self.any_channel(), FindCoordinatorRequest(key=group), version_max=FIND_COORDINATOR_VERSION_MAX
+        )
+        if response.error_code:
+            raise KafkaError(response.error_code, response.error_message or f"coordinator of group {group!r}")
+        node = self._coordinators[group] = Node(response.node_id, response.host, response.port)
+        return node
+
+    def forget_coordinator(self, group: str) -> None:
+        """Look the coordinator of `group` up again the next time."""
+        self._coordinators.pop(group, None)
+
+    async def ask_coordinator(
+        self,
+        group: str,
+        request: object,
+        *,
+        purpose: str = "coordinator",
+        version_max: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send a request to the coordinator of `group`; one try. A lost connection forgets the coordinator."""
+        try:
+            node = await self.coordinator(group)
+            channel = await self.connect((node.host, node.port), purpose)
+            return await self.ask(channel, request, version_max=version_max, timeout_s=timeout_s)
+        except (DisconnectedError, TimedOutError):
+            self.forget_coordinator(group)
+            raise
+
+    # --- patience ---------------------------------------------------------------------------------------
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, what: str, timeout_s: float | None = None, group: str = ""
+    ) -> T:
+        """Run `attempt` until it succeeds, its error will not pass, or the time is over.
+
+        :param what: said first in the message when the time is over.
+        :param timeout_s: None takes `default_api_timeout_ms`.
+        :param group: its coordinator is looked up again after an error that says so.
+        :raises TimedOutError: the time is over; names the last error.
+        """
+        timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+        deadline_s = self.clock.monotonic() + timeout_s
+        tries = 0
+        while True:
+            remaining_s = deadline_s - self.clock.monotonic()
+            try:
+                async with asyncio.timeout(max(remaining_s, 0.001)):
+                    return await attempt()
+            except TimeoutError as error:
+                if not isinstance(error, TimedOutError):
+                    raise TimedOutError(f"{what}: no answer within {timeout_s:g} s") from None
+                failure: BarnabasError = error
+            except BarnabasError as error:
+                failure = error
+            if not failure.retriable:
+                raise failure
+            await self._recover(failure, group)
+            delay_s = self.backoff.delay_s(tries)
+            tries += 1
+            if self.clock.monotonic() + delay_s >= deadline_s:
+                raise TimedOutError(f"{what} (tried for {timeout_s:g} s): {failure}") from failure
+            await asyncio.sleep(delay_s)
+
+    async def _recover(self, failure: BarnabasError, group: str) -> None:
+        if isinstance(failure, KafkaError) and failure.code in STALE_COORDINATOR and group:
+            self.forget_coordinator(group)
+        stale = isinstance(failure, DisconnectedError) or (
+            isinstance(failure, KafkaError) and failure.code in STALE_METADATA
+        )
+        if stale and self._topics:
+            self.want_refresh()

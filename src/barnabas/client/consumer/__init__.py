@@ -1,0 +1,1 @@
+"""The consumer: prefetch, positions, groups."""

@@ -1,0 +1,341 @@
+"""The consumer's shell: fetches ahead, finds positions, commits, keeps the membership. Runs on the event loop.
+
+The application's thread and the event loop share the core (subscription, fetcher, membership) under one lock,
+which is never held over an await. The application waits on the lock's condition, which is notified whenever
+there may be something new for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.fetcher import Fetcher
+from barnabas.client.consumer.group_session import GroupSession
+from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState, Subscription
+from barnabas.client.metadata import ClusterView
+from barnabas.client.offset_queries import commit_offsets, committed_offsets, list_offsets
+from barnabas.errors import BarnabasError, ClosedError, ErrorCode, KafkaError
+from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.protocol.messages.fetch import FetchResponse
+
+log = logging.getLogger(__name__)
+
+MISSING_TOPIC_PAUSE_S = 0.5
+"""How often topics that do not exist yet are looked for."""
+
+GROUP_HAS_MOVED_ON = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+
+
+class ConsumerEngine:
+    """All that a consumer does beside the application.
+
+    :param condition: guards what is shared, and is notified when there is something new.
+    :param alive: returns whether the application has polled recently enough.
+    :param done_offsets: returns, under the lock, what auto-commit should commit.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        condition: threading.Condition,
+        *,
+        alive: Callable[[], bool],
+        done_offsets: Callable[[], dict[PartitionState, int]],
+    ) -> None:
+        self.subscription = Subscription()
+        self.fetcher = Fetcher(
+            self.subscription,
+            reset_policy=config.auto_offset_reset,
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            max_bytes=config.fetch_max_bytes,
+            partition_max_bytes=config.max_partition_fetch_bytes,
+            buffer_bytes_max=config.fetch_buffer_bytes,
+        )
+        self.membership: Membership | None = None
+        self.view_changed = False
+        """Whether partitions of subscribed topics may have come or gone since somebody looked."""
+        self._config = config
+        self._cluster = cluster
+        self._condition = condition
+        self._done_offsets = done_offsets
+        self._session: GroupSession | None = None
+        self._assigned_counts: dict[str, int | None] = {}
+        self._work = asyncio.Event()
+        self._positions_wanted = asyncio.Event()
+        self._idle_nodes: dict[int, asyncio.Event] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        if config.group is not None:
+            self.membership = Membership(
+                config.group,
+                instance_id=config.group_instance_id,
+                session_timeout_ms=config.session_timeout_ms,
+                rebalance_timeout_ms=config.max_poll_interval_ms,
+                strategies=config.partition_assignment_strategy,
+            )
+            self._session = GroupSession(
+                config,
+                cluster,
+                self.membership,
+                topics=lambda: self.subscription.topics,
+                alive=alive,
+                report=self._report,
+                changed=self._notify,
+            )
+
+    def start(self) -> None:
+        """Begin; on the event loop."""
+        self._cluster.updated.append(self._on_metadata)
+        self._spawn(self._cluster.keep_fresh())
+        self._spawn(self._find_positions())
+        if self._session is not None:
+            self._spawn(self._session.heartbeats())
+            if self._config.enable_auto_commit:
+                self._spawn(self._auto_commit())
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        task.add_done_callback(self._on_task_done)
+        self._tasks.append(task)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Tasks end by cancellation alone; if one fails, the application is told instead of waiting for ever."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a background task of the consumer stopped", exc_info=error)
+            self._report(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
+
+    def _report(self, error: BarnabasError) -> None:
+        with self._condition:
+            self.fetcher.errors.append(error)
+            self._condition.notify_all()
+
+    def _notify(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    # --- metadata ---------------------------------------------------------------------------------------
+
+    def want_topics(self) -> None:
+        """Take up a new subscription; on the event loop."""
+        if self.subscription.pattern is not None:
+            self._cluster.watch_all_topics()
+        elif self.subscription.topics:
+            self._cluster.watch_topics(self.subscription.topics, auto_creates=self._config.allow_auto_create_topics)
+        else:
+            topics = {tp.topic for tp in self.subscription.partitions}
+            self._cluster.watch_topics(topics, auto_creates=self._config.allow_auto_create_topics)
+        self._cluster.want_refresh()
+        self.kick()
+
+    def _on_metadata(self, view: ClusterView) -> None:
+        with self._condition:
+            if self.subscription.pattern is not None:
+                names = [name for name, topic in view.topics.items() if not topic.is_internal and topic.partitions]
+                if self.subscription.match(names) and self.membership is not None:
+                    self.membership.rejoin("the topics that match the pattern have changed")
+            counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
+            if counts != self._assigned_counts:
+                self.view_changed = True
+                if self.membership is not None and self.membership.is_leader and self._assigned_counts:
+                    self.membership.rejoin("the partitions of the topics have changed")
+                self._assigned_counts = counts
+            self._condition.notify_all()
+        if None in counts.values():
+            asyncio.get_running_loop().call_later(MISSING_TOPIC_PAUSE_S, self._cluster.want_refresh)
+        self.kick()
+
+    # --- fetching ---------------------------------------------------------------------------------------
+
+    def kick(self) -> None:
+        """Look for work: positions to find, partitions to fetch. On the event loop."""
+        with self._condition:
+            leaders = self.fetcher.leaders(self._cluster.view)
+            if self.subscription.without_position():
+                self._positions_wanted.set()
+        for node_id in leaders:
+            event = self._idle_nodes.get(node_id)
+            if event is None:
+                event = self._idle_nodes[node_id] = asyncio.Event()
+                self._spawn(self._fetch_from(node_id, event))
+            event.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether some broker is not asked for anything now, so that a kick may help. From any thread."""
+        return any(not event.is_set() for event in list(self._idle_nodes.values()))
+
+    async def _fetch_from(self, node_id: int, wake: asyncio.Event) -> None:
+        """Keep one fetch under way to a broker, as long as there is something to fetch and room for it."""
+        failures = 0
+        while True:
+            with self._condition:
+                fetch = self.fetcher.next_fetch(node_id, self._cluster.view)
+                if fetch is None:
+                    wake.clear()
+            if fetch is None:
+                await wake.wait()
+                continue
+            timeout_s = (self._config.request_timeout_ms + self._config.fetch_max_wait_ms) / 1000
+            try:
+                response: FetchResponse = await self._cluster.send(
+                    node_id, fetch.request, purpose="fetch", timeout_s=timeout_s
+                )
+                with self._condition:
+                    stale = self.fetcher.on_response(fetch, response)
+                    self._condition.notify_all()
+            except BarnabasError as error:
+                log.debug("fetch from broker %d: %s", node_id, error)
+                with self._condition:
+                    self.fetcher.on_failure(fetch)
+                if not error.retriable:
+                    self._report(error)
+                stale = True
+            except asyncio.CancelledError:
+                raise
+            if self.subscription.without_position():
+                self._positions_wanted.set()
+            failures = failures + 1 if stale else 0
+            if stale:
+                self._cluster.want_refresh()
+                await asyncio.sleep(self._cluster.backoff.delay_s(failures))
+
+    # --- positions --------------------------------------------------------------------------------------
+
+    async def _find_positions(self) -> None:
+        """Give every assigned partition a position: the committed one, else by the reset policy. For ever."""
+        failures = 0
+        while True:
+            await self._positions_wanted.wait()
+            self._positions_wanted.clear()
+            with self._condition:
+                missing = {state: state.version for state in self.subscription.without_position()}
+            if not missing:
+                continue
+            try:
+                await self._find(missing)
+                failures = 0
+            except BarnabasError as error:
+                log.debug("positions: %s", error)
+                if not error.retriable:
+                    self._report(error)
+                failures += 1
+                await asyncio.sleep(self._cluster.backoff.delay_s(failures))
+            self.kick()
+
+    async def _find(self, missing: Mapping[PartitionState, int]) -> None:
+        unset = [state for state in missing if state.reset is None]
+        if unset and self._config.group is not None:
+            committed = await committed_offsets(self._cluster, self._config.group, [state.tp for state in unset])
+            found = {state: committed[state.tp].offset for state in unset if state.tp in committed}
+            self._place(missing, found)
+            for state, offset in found.items():
+                state.committed = offset
+            unset = [state for state in unset if state not in found]
+        policy = self._config.auto_offset_reset
+        if policy == NOWHERE:
+            with self._condition:
+                for state in unset:
+                    if self._still_missing(state, missing[state]):
+                        state.forget_position(NOWHERE)
+                self._condition.notify_all()
+            unset = []
+        resets = {state: state.reset for state in missing if state.reset in RESET_TIMESTAMPS}
+        resets.update(dict.fromkeys(unset, policy))
+        if resets:
+            wanted = {state.tp: RESET_TIMESTAMPS[reset or policy] for state, reset in resets.items()}
+            offsets = await list_offsets(self._cluster, wanted)
+            self._place(missing, {state: at.offset for state in resets if (at := offsets[state.tp]) is not None})
+
+    def _place(self, missing: Mapping[PartitionState, int], offsets: Mapping[PartitionState, int]) -> None:
+        with self._condition:
+            for state, offset in offsets.items():
+                if self._still_missing(state, missing[state]):
+                    state.move_to(offset)
+            self._condition.notify_all()
+
+    def _still_missing(self, state: PartitionState, version: int) -> bool:
+        return state.version == version and self.subscription.owns(state)
+
+    # --- the group --------------------------------------------------------------------------------------
+
+    async def join(self) -> list[TopicPartition]:
+        """Join the group's next generation; see `GroupSession.join`."""
+        assert self._session is not None
+        if self.subscription.pattern is not None and not self._cluster.view.topics:
+            await self._cluster.retrying(self._cluster.refresh, what="topics are not known")
+        self._assigned_counts = {}
+        partitions = await self._session.join()
+        view = self._cluster.view
+        self._assigned_counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
+        return partitions
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
+        """Commit offsets as a member of the group, or, where partitions were assigned by hand, as nobody.
+
+        :raises KafkaError: the group has moved on, and others.
+        """
+        membership = self.membership
+        assert membership is not None
+        as_member = self.subscription.by_topics
+        try:
+            await commit_offsets(
+                self._cluster,
+                membership.group,
+                offsets,
+                generation=membership.generation if as_member else -1,
+                member_id=membership.member_id if as_member else "",
+                group_instance_id=membership.instance_id if as_member else None,
+                timeout_s=timeout_s,
+            )
+        except KafkaError as error:
+            if error.code in GROUP_HAS_MOVED_ON:
+                membership.on_commit_refused(error.code)
+                raise KafkaError(
+                    error.code,
+                    f"group {membership.group!r} has moved on, the partitions may be others' now; the next poll "
+                    "joins again (are records handled too slowly for max_poll_interval_ms?)",
+                ) from error
+            raise
+
+    async def commit_done(self, timeout_s: float | None = None) -> None:
+        """Commit what the application has dealt with, where that is more than was committed before."""
+        with self._condition:
+            done = {state: offset for state, offset in self._done_offsets().items() if offset != state.committed}
+        if not done:
+            return
+        await self.commit({state.tp: OffsetAndMetadata(offset) for state, offset in done.items()}, timeout_s)
+        for state, offset in done.items():
+            state.committed = offset
+
+    async def _auto_commit(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
+            assert self.membership is not None
+            if self.subscription.by_topics and (self.membership.rejoin_needed or self.membership.joining):
+                continue  # the rebalance commits first
+            try:
+                await self.commit_done()
+            except BarnabasError as error:
+                log.warning("auto-commit: %s", error)
+
+    async def leave(self, reason: str) -> None:
+        """Leave the group, if this consumer is in one."""
+        if self._session is not None:
+            await self._session.leave(reason)
+
+    async def close(self) -> None:
+        """End the background tasks and connections."""
+        for task in self._tasks:
+            task.cancel()
+        self._cluster.close()

@@ -1,0 +1,242 @@
+"""Which fetch to send next, and what an answer brings. No I/O.
+
+Prefetch: there is one fetch under way per broker as long as there is room, so records are at hand when the
+application comes for them. What is buffered and what may still come together stay below `buffer_bytes_max`; only
+a single batch that is larger than its limit, which brokers send so that nobody gets stuck, can exceed it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from barnabas.client.consumer.subscription import PartitionState, Subscription
+from barnabas.client.metadata import ClusterView
+from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from barnabas.records import iter_headers
+
+Buffer = bytes | bytearray | memoryview
+
+TRY_ELSEWHERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Whole batches of one partition, as a fetch brought them, still encoded."""
+
+    state: PartitionState
+    version: int
+    data: Buffer
+    next_offset: int
+    """The offset after the last record in `data`."""
+
+
+@dataclass(slots=True)
+class Fetch:
+    """A request, and what each partition's state was when it was made."""
+
+    request: FetchRequest
+    asked: dict[TopicPartition, tuple[PartitionState, int, int]] = field(default_factory=dict)
+    """State, version and offset."""
+    reserved_bytes: int = 0
+
+
+class Fetcher:
+    """Plans fetches and keeps what they bring. Not thread-safe: the consumer guards it.
+
+    :param reset_policy: `earliest`, `latest`, or `none`, which makes an offset out of range an error.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        reset_policy: str,
+        min_bytes: int,
+        max_wait_ms: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+        buffer_bytes_max: int,
+    ) -> None:
+        self._subscription = subscription
+        self._reset_policy = reset_policy
+        self._min_bytes = min_bytes
+        self._max_wait_ms = max_wait_ms
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._buffer_bytes_max = buffer_bytes_max
+        self._chunks: deque[Chunk] = deque()
+        self._buffered_bytes = 0
+        self._reserved_bytes = 0
+        self.errors: deque[BarnabasError] = deque()
+        """What the application must be told, in its next poll."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of batches that wait for the application."""
+        return self._buffered_bytes
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    def next_fetch(self, node_id: int, view: ClusterView) -> Fetch | None:
+        """Return what to ask broker `node_id` for now, or None if there is nothing or no room."""
+        room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes
+        if room < min(self._partition_max_bytes, self._buffer_bytes_max):
+            return None
+        states = [state for state in self._subscription.partitions.values() if self._wants(state, node_id, view)]
+        if not states:
+            return None
+        # The emptiest first: brokers fill a response in the order of the request.
+        states.sort(key=lambda state: state.buffered_bytes)
+        max_bytes = min(self._max_bytes, room, self._partition_max_bytes * len(states))
+        topics: dict[str, list[FetchPartition]] = {}
+        asked = {}
+        for state in states:
+            assert state.fetch_offset is not None
+            asked[state.tp] = (state, state.version, state.fetch_offset)
+            part = FetchPartition(
+                partition=state.tp.partition,
+                fetch_offset=state.fetch_offset,
+                partition_max_bytes=self._partition_max_bytes,
+            )
+            topics.setdefault(state.tp.topic, []).append(part)
+        self._reserved_bytes += max_bytes
+        request = FetchRequest(
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=max_bytes,
+            topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+        )
+        return Fetch(request, asked, max_bytes)
+
+    def _wants(self, state: PartitionState, node_id: int, view: ClusterView) -> bool:
+        return (
+            state.fetch_offset is not None
+            and not state.paused
+            and state.buffered_bytes < 2 * self._partition_max_bytes
+            and view.leader(state.tp) == node_id
+        )
+
+    def leaders(self, view: ClusterView) -> set[int]:
+        """Return the brokers that lead assigned partitions."""
+        leaders = (view.leader(tp) for tp in self._subscription.partitions)
+        return {leader for leader in leaders if leader is not None}
+
+    # --- answers ----------------------------------------------------------------------------------------
+
+    def on_failure(self, fetch: Fetch) -> None:
+        """No answer came; the same will be asked again."""
+        self._reserved_bytes -= fetch.reserved_bytes
+
+    def on_response(self, fetch: Fetch, response: FetchResponse) -> bool:
+        """Keep what came; return whether some partition's leader has to be looked up again."""
+        self._reserved_bytes -= fetch.reserved_bytes
+        if response.error_code:
+            raise KafkaError(response.error_code, "fetch")
+        stale = False
+        for topic in response.responses:
+            for part in topic.partitions:
+                asked = fetch.asked.get(TopicPartition(topic.topic, part.partition_index))
+                if asked is not None and asked[0].version == asked[1] and self._subscription.owns(asked[0]):
+                    stale = self._on_partition(asked[0], asked[2], part) or stale
+        return stale
+
+    def _on_partition(self, state: PartitionState, offset: int, part: PartitionData) -> bool:
+        code = ErrorCode.of(part.error_code)
+        if code is ErrorCode.NONE:
+            state.high_watermark = part.high_watermark
+            state.log_start_offset = part.log_start_offset
+            self._keep(state, offset, part.records)
+            return False
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._on_out_of_range(state, offset)
+        elif code not in TRY_ELSEWHERE:
+            self.errors.append(KafkaError(code, f"fetch of {state.tp} at offset {offset}"))
+        return code in TRY_ELSEWHERE
+
+    def _on_out_of_range(self, state: PartitionState, offset: int) -> None:
+        if state.position is not None and state.position < offset:
+            return  # buffered records come first; the broker is asked again when they are used up
+        state.forget_position(self._reset_policy)
+
+    def _keep(self, state: PartitionState, offset: int, records: Buffer | None) -> None:
+        if records is None or not len(records):
+            return
+        next_offset = offset
+        try:
+            for _, header in iter_headers(records, partial_ok=True):
+                next_offset = max(next_offset, header.next_offset)
+        except CorruptBatchError as error:
+            self.errors.append(CorruptBatchError(f"{state.tp} near offset {next_offset}: {error}"))
+            return
+        if next_offset == offset:
+            self.errors.append(
+                CorruptBatchError(f"{state.tp} at offset {offset}: {len(records)} bytes without a whole batch")
+            )
+            return
+        state.fetch_offset = next_offset
+        state.buffered_bytes += len(records)
+        self._buffered_bytes += len(records)
+        self._chunks.append(Chunk(state, state.version, records, next_offset))
+
+    # --- the application's side -------------------------------------------------------------------------
+
+    def take(self, accepts: Callable[[TopicPartition], bool]) -> Chunk | None:
+        """Remove and return the oldest chunk of a partition that `accepts`, is assigned and is not paused."""
+        place = 0
+        while place < len(self._chunks):
+            chunk = self._chunks[place]
+            if not self._valid(chunk):
+                del self._chunks[place]
+                self._release(chunk)
+            elif chunk.state.paused or not accepts(chunk.state.tp):
+                place += 1
+            else:
+                del self._chunks[place]
+                self._release(chunk)
+                return chunk
+        return None
+
+    def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:
+        """Return whether `take` would find something."""
+        return any(self._valid(chunk) and not chunk.state.paused and accepts(chunk.state.tp) for chunk in self._chunks)
+
+    def refetch_from(self, state: PartitionState, offset: int) -> None:
+        """Forget what was fetched of one partition, and what is under way for it; fetch again from `offset`."""
+        state.fetch_offset = offset
+        state.version += 1
+        self.drop_stale()
+
+    def _valid(self, chunk: Chunk) -> bool:
+        return chunk.version == chunk.state.version and self._subscription.owns(chunk.state)
+
+    def _release(self, chunk: Chunk) -> None:
+        self._buffered_bytes -= len(chunk.data)
+        chunk.state.buffered_bytes -= len(chunk.data)
+
+    def drop_stale(self) -> None:
+        """Free what was fetched for positions or partitions that are given up."""
+        stale = [chunk for chunk in self._chunks if not self._valid(chunk)]
+        for chunk in stale:
+            self._release(chunk)
+        self._chunks = deque(chunk for chunk in self._chunks if self._valid(chunk))

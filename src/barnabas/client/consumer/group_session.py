@@ -1,0 +1,154 @@
+"""Carries a membership's requests to the group's coordinator: joins, heartbeats, leaving. Runs on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from barnabas.client.cluster import STALE_COORDINATOR, Cluster
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.membership import LEAVE_GROUP_VERSION_MAX, Joined, Membership
+from barnabas.errors import BarnabasError, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.heartbeat import HeartbeatResponse
+
+log = logging.getLogger(__name__)
+
+PURPOSE = "group"
+"""A join waits at the coordinator for the other members; commits must not wait behind it."""
+
+JOIN_GRACE_S = 5.0
+"""The coordinator answers a join within the rebalance timeout, and then some for the way."""
+
+LEAVE_TIMEOUT_S = 3.0
+
+
+class GroupSession:
+    """One consumer's dealings with its coordinator.
+
+    :param topics: returns the topics that are subscribed to.
+    :param alive: returns whether the application has polled recently enough.
+    :param report: takes an error that the application must be told.
+    :param changed: called when the membership's state has changed.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        membership: Membership,
+        *,
+        topics: Callable[[], Collection[str]],
+        alive: Callable[[], bool],
+        report: Callable[[BarnabasError], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._membership = membership
+        self._topics = topics
+        self._alive = alive
+        self._report = report
+        self._changed = changed
+
+    async def join(self) -> list[TopicPartition]:
+        """Join the group's next generation and return the partitions that fall to this member.
+
+        Tries until it succeeds; waits as long as the other members need.
+
+        :raises KafkaError: the group does not want this member.
+        :raises FencedError: another member has taken its instance id.
+        """
+        tries = 0
+        try:
+            while True:
+                try:
+                    partitions = await self._join_once()
+                except BarnabasError as error:
+                    if not error.retriable:
+                        raise
+                    self._note(error)
+                    await asyncio.sleep(self._cluster.backoff.delay_s(tries))
+                    tries += 1
+                else:
+                    if partitions is not None:
+                        return partitions
+        finally:
+            self._membership.on_join_failed()
+
+    async def _join_once(self) -> list[TopicPartition] | None:
+        membership = self._membership
+        timeout_s = self._config.max_poll_interval_ms / 1000 + JOIN_GRACE_S
+        request: object = membership.join_request(self._topics())
+        response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
+        joined = membership.on_join(response)
+        if joined is Joined.AGAIN:
+            return None
+        request = membership.sync_request(await self._partition_counts() if joined is Joined.AS_LEADER else None)
+        response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
+        return membership.on_sync(response)
+
+    async def _partition_counts(self) -> dict[str, int]:
+        """Return the partition counts of what the members want; topics that do not exist are left out."""
+        topics = self._membership.topics_of_members()
+        self._cluster.watch_topics(topics, auto_creates=self._config.allow_auto_create_topics)
+        view = await self._cluster.refresh()
+        counts = {topic: view.partition_count(topic) for topic in topics}
+        return {topic: count for topic, count in counts.items() if count is not None}
+
+    def _note(self, error: BarnabasError) -> None:
+        log.debug("group %s: %s", self._membership.group, error)
+        if isinstance(error, KafkaError) and error.code in STALE_COORDINATOR:
+            self._cluster.forget_coordinator(self._membership.group)
+
+    async def heartbeats(self) -> None:
+        """Tell the coordinator now and then that this member lives, for ever."""
+        while True:
+            await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
+            if not self._membership.is_member:
+                continue
+            if self._alive():
+                await self._heartbeat()
+            else:
+                log.warning(
+                    "group %s: no poll for max_poll_interval_ms=%d; leaving, so that others get the partitions",
+                    self._membership.group,
+                    self._config.max_poll_interval_ms,
+                )
+                await self.leave("poll was not called in time")
+            self._changed()
+
+    async def _heartbeat(self) -> None:
+        membership = self._membership
+        generation = membership.generation
+        try:
+            response: HeartbeatResponse = await self._cluster.ask_coordinator(
+                membership.group,
+                membership.heartbeat_request(),
+                purpose=PURPOSE,
+                timeout_s=self._config.session_timeout_ms / 1000,
+            )
+            membership.on_heartbeat(response.error_code, generation)
+        except BarnabasError as error:
+            self._note(error)
+            if not error.retriable:
+                membership.on_left(str(error))
+                self._report(error)
+
+    async def leave(self, reason: str) -> None:
+        """Leave the group, so that the others need not wait for the session to end. Failure does no harm."""
+        request = self._membership.leave_request()
+        self._membership.on_left(reason)
+        if request is None:
+            return
+        try:
+            await self._cluster.ask_coordinator(
+                self._membership.group,
+                request,
+                purpose=PURPOSE,
+                version_max=LEAVE_GROUP_VERSION_MAX,
+                timeout_s=LEAVE_TIMEOUT_S,
+            )
+        except BarnabasError as error:
+            log.debug("group %s: leaving: %s", self._membership.group, error)

@@ -1,0 +1,110 @@
+"""What a client knows of the cluster: its brokers, its topics, who leads what. A value: replaced, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from barnabas.errors import ErrorCode
+from barnabas.model import NO_LEADER_EPOCH, Node, TopicPartition
+from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from barnabas.protocol.types import ZERO_UUID
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition as the brokers last described it."""
+
+    partition: int
+    leader: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic as the brokers last described it; with an error it has no partitions."""
+
+    name: str
+    topic_id: bytes = ZERO_UUID
+    error: ErrorCode = ErrorCode.NONE
+    partitions: tuple[PartitionView, ...] = ()
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster at one moment.
+
+    >>> ClusterView().leader(TopicPartition("clicks", 0)) is None
+    True
+    """
+
+    brokers: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    cluster_id: str | None = None
+    controller_id: int = -1
+
+    def leader(self, tp: TopicPartition) -> int | None:
+        """Return the id of the broker that leads `tp`, or None if there is none, or it is not known."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        leader = topic.partitions[tp.partition].leader
+        return leader if leader in self.brokers else None
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return how many partitions a topic has, or None if the topic is not known."""
+        view = self.topics.get(topic)
+        return len(view.partitions) if view is not None and view.partitions else None
+
+    def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Return all known partitions of `topics`."""
+        return [
+            TopicPartition(topic, partition)
+            for topic in topics
+            for partition in range(self.partition_count(topic) or 0)
+        ]
+
+    def merged(self, response: MetadataResponse, *, all_topics: bool) -> ClusterView:
+        """Return the view after an answer to a Metadata request.
+
+        :param all_topics: all topics were asked for, so those that are not in the answer do not exist.
+        """
+        known = {} if all_topics else dict(self.topics)
+        for topic in response.topics:
+            if topic.name is not None:
+                known[topic.name] = _topic_view(topic)
+        return replace(
+            self,
+            brokers={each.node_id: Node(each.node_id, each.host, each.port) for each in response.brokers},
+            topics=known,
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+        )
+
+
+def _topic_view(topic: MetadataResponseTopic) -> TopicView:
+    assert topic.name is not None
+    ordered = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    # Partitions are numbered from 0 without gaps; what comes after a gap cannot be addressed by its place.
+    whole = [each for place, each in enumerate(ordered) if each.partition_index == place]
+    return TopicView(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error=ErrorCode.of(topic.error_code),
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            PartitionView(
+                partition=each.partition_index,
+                leader=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replicas=tuple(each.replica_nodes),
+                isr=tuple(each.isr_nodes),
+            )
+            for each in whole
+        ),
+    )

@@ -1,0 +1,207 @@
+"""Offsets asked for and kept: the ends of partitions, positions by time, and the committed offsets of groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from barnabas.client.cluster import Cluster
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import NO_OFFSET, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+
+OFFSET_FETCH_VERSION_MAX = 7
+"""Later versions ask for several groups at once."""
+
+REPLICA_ID_CONSUMER = -1
+
+__all__ = [
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "commit_offsets",
+    "committed_offsets",
+    "list_offsets",
+]
+
+
+async def list_offsets(
+    cluster: Cluster, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """Return for each partition the first offset whose timestamp is at least the one given, or None.
+
+    :param timestamps_ms: wall time in ms, or EARLIEST_TIMESTAMP or LATEST_TIMESTAMP.
+    :raises KafkaError: a partition that does not exist, and others.
+    :raises TimedOutError: the leaders did not answer in time.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+    cluster.watch_topics({tp.topic for tp in timestamps_ms}, auto_creates=False)
+
+    async def attempt() -> None:
+        wanted = {tp: at_ms for tp, at_ms in timestamps_ms.items() if tp not in found}
+        if any(cluster.view.leader(tp) is None for tp in wanted):
+            await cluster.refresh()
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for tp, at_ms in wanted.items():
+            by_leader.setdefault(_leader(cluster, tp), {})[tp] = at_ms
+        answers = await asyncio.gather(*(_ask_leader(cluster, node_id, part) for node_id, part in by_leader.items()))
+        failure: KafkaError | None = None
+        for response in answers:
+            failure = _take(response, timestamps_ms, found) or failure
+        if failure is not None:
+            raise failure
+
+    names = ", ".join(str(tp) for tp in timestamps_ms)
+    await cluster.retrying(attempt, what=f"offsets of {names} are not known", timeout_s=timeout_s)
+    return found
+
+
+def _leader(cluster: Cluster, tp: TopicPartition) -> int:
+    leader = cluster.view.leader(tp)
+    if leader is not None:
+        return leader
+    topic = cluster.view.topics.get(tp.topic)
+    if topic is None or not topic.partitions:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+        raise KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, f"topic {tp.topic!r} is not there")
+    if not 0 <= tp.partition < len(topic.partitions):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp}: the topic has partitions 0 to {len(topic.partitions) - 1}"
+        )
+    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
+
+
+async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartition, int]) -> ListOffsetsResponse:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for tp, at_ms in part.items():
+        topics.setdefault(tp.topic, []).append(ListOffsetsPartition(partition_index=tp.partition, timestamp=at_ms))
+    request = ListOffsetsRequest(
+        replica_id=REPLICA_ID_CONSUMER,
+        topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+    )
+    response: ListOffsetsResponse = await cluster.send(node_id, request)
+    return response
+
+
+def _take(
+    response: ListOffsetsResponse,
+    wanted: Mapping[TopicPartition, int],
+    found: dict[TopicPartition, OffsetAndTimestamp | None],
+) -> KafkaError | None:
+    failure = None
+    for topic in response.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                failure = KafkaError(each.error_code, f"offsets of {tp}")
+            elif tp in wanted:
+                known = each.offset != NO_OFFSET
+                found[tp] = OffsetAndTimestamp(each.offset, each.timestamp) if known else None
+    return failure
+
+
+async def committed_offsets(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None, *, timeout_s: float | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets that a group has committed, of `partitions`, or of all; those without one are left out.
+
+    :raises TimedOutError: the coordinator did not answer in time.
+    """
+    topics: dict[str, list[int]] | None = None
+    if partitions is not None:
+        topics = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, []).append(tp.partition)
+        if not topics:
+            return {}
+    request = OffsetFetchRequest(
+        group_id=group,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+    )
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+        response: OffsetFetchResponse = await cluster.ask_coordinator(
+            group, request, version_max=OFFSET_FETCH_VERSION_MAX
+        )
+        if response.error_code:
+            raise KafkaError(response.error_code, f"committed offsets of group {group!r}")
+        found = {}
+        for topic in response.topics:
+            for each in topic.partitions:
+                tp = TopicPartition(topic.name, each.partition_index)
+                if each.error_code:
+                    raise KafkaError(each.error_code, f"committed offset of {tp} in group {group!r}")
+                if each.committed_offset != NO_OFFSET:
+                    found[tp] = OffsetAndMetadata(
+                        each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                    )
+        return found
+
+    what = f"committed offsets of group {group!r} are not known"
+    return await cluster.retrying(attempt, what=what, timeout_s=timeout_s, group=group)
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    generation: int = -1,
+    member_id: str = "",
+    group_instance_id: str | None = None,
+    timeout_s: float | None = None,
+) -> None:
+    """Commit offsets for a group, with the member's generation, or without one where nobody is a member.
+
+    :raises KafkaError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: the partitions may have
+        gone to others; OFFSET_METADATA_TOO_LARGE and others.
+    :raises TimedOutError: the coordinator did not answer in time.
+    """
+    if not offsets:
+        return
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for tp, committed in offsets.items():
+        part = OffsetCommitRequestPartition(
+            partition_index=tp.partition,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            committed_metadata=committed.metadata,
+        )
+        topics.setdefault(tp.topic, []).append(part)
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        group_instance_id=group_instance_id,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+
+    async def attempt() -> None:
+        response: OffsetCommitResponse = await cluster.ask_coordinator(group, request)
+        for topic in response.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    raise KafkaError(each.error_code, f"commit of {topic.name}-{each.partition_index} in {group!r}")
+
+    await cluster.retrying(
+        attempt, what=f"offsets of group {group!r} were not committed", timeout_s=timeout_s, group=group
+    )

@@ -1,0 +1,1 @@
+"""The producer: records gathered into batches, sent in order, delivered once."""

@@ -1,0 +1,385 @@
+"""Where records wait to be sent: one queue of batches per partition, under one lock and one memory bound.
+
+The user's threads append at the tail; the sender's thread takes batches from the head. Appending is all that
+`send` does, so it is kept short, and the sender is woken only when it would otherwise sleep past a batch.
+
+Invariants: only the last batch of a queue may be open; a batch that was taken is closed; `used_bytes` is the
+sum of the sizes of all batches that are not done, and exceeds the bound by no more than nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.partitioner import next_sticky
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, BufferFullError, ErrorCode, KafkaError
+from barnabas.model import Headers
+from barnabas.records import BatchBuilder, Compression
+
+RECORD_OVERHEAD_BYTES = 24
+"""Lengths, deltas and attributes around a key and a value: an upper bound for what is usual."""
+NEVER_S = float("inf")
+
+
+class PartitionQueue:
+    """The batches of one partition that wait, oldest first."""
+
+    __slots__ = ("batches", "next_order", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.next_order = 0
+
+
+class TopicQueues:
+    """The queues of a topic, by partition number, and the partition that records without a key go to now."""
+
+    __slots__ = ("available", "queues", "sticky", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.queues: list[PartitionQueue] = []
+        self.available: list[int] = []
+        """The partitions that have a leader, or all of them if none has."""
+        self.sticky = -1
+
+
+class Accumulator:
+    """Holds the records of a producer between `send` and the sender. Thread-safe.
+
+    :param wake: wakes the sender; called with the lock held, from the user's threads.
+    :param random: returns a number in [0, 1).
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        buffer_memory: int,
+        linger_s: float,
+        max_block_s: float,
+        max_record_bytes: int,
+        compression: Compression,
+        clock: Clock,
+        wake: Callable[[], None],
+        random: Callable[[], float],
+    ) -> None:
+        self._batch_size = batch_size
+        self._buffer_memory = buffer_memory
+        self._linger_s = linger_s
+        self._max_block_s = max_block_s
+        self._max_record_bytes = min(max_record_bytes, buffer_memory)
+        self._compression = compression
+        self._clock = clock
+        self._wake = wake
+        self._random = random
+        self._lock = threading.Lock()
+        self._space = threading.Condition(self._lock)
+        self._unfinished: dict[ProducerBatch, None] = {}
+        self._topics: dict[str, TopicQueues] = {}
+        self._flushing = 0
+        self.used_bytes = 0
+        self.wakes_at_s = NEVER_S
+        """When the sender will look again by itself; the sender sets it."""
+        self.refusal: BarnabasError | None = None
+        """Why nothing can be appended any more: closed, forked, fenced."""
+        self._orphaned: BarnabasError | None = None
+        self.may_block: Callable[[], bool] = lambda: True
+        """Whether the calling thread may wait for space: not the one that makes space."""
+
+    # --- topics -----------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicQueues | None:
+        """Return the queues of a topic, or None while its partitions are not known."""
+        return self._topics.get(name)
+
+    def set_partitions(self, name: str, partition_count: int, available: Sequence[int]) -> TopicQueues:
+        """Note how many partitions a topic has and which have a leader; a topic may grow, never shrink."""
+        with self._lock:
+            topic = self._topics.get(name) or TopicQueues(name)
+            for partition in range(len(topic.queues), partition_count):
+                topic.queues.append(PartitionQueue(name, partition))
+            topic.available = list(available) or list(range(len(topic.queues)))
+            if topic.sticky not in topic.available and topic.available:
+                topic.sticky = next_sticky(topic.available, topic.sticky, self._random)
+            self._topics[name] = topic
+            return topic
+
+    # --- the user's threads -----------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: TopicQueues,
+        partition: int | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> tuple[ProducerBatch, int]:
+        """Add one record to the last batch of its partition; return the batch and the record's index there.
+
+        :param partition: None takes the sticky partition.
+        :raises BufferFullError: no memory became free within the time to block.
+        :raises KafkaError: MESSAGE_TOO_LARGE.
+        """
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        if headers:
+            size += _headers_size(headers)
+        with self._lock:
+            if self.refusal is not None or self.used_bytes + size > self._buffer_memory:
+                self._wait_for_space(size)
+            queue = topic.queues[topic.sticky if partition is None else partition]
+            batches = queue.batches
+            if batches:
+                batch = batches[-1]
+                if batch.closed or batch.size_bytes + size > self._batch_size:
+                    batch = self._open_batch(topic, queue, partition is None, size)
+            else:
+                batch = self._open_batch(topic, queue, partition is None, size)
+            try:
+                index = batch.builder.append(timestamp_ms, key, value, headers)
+            except (TypeError, AttributeError, ValueError) as error:
+                self._drop_if_empty(batch)
+                raise _refused_record(key, value, error) from None
+            batch.count = index + 1
+            batch.size_bytes += size
+            self.used_bytes += size
+        return batch, index
+
+    def append_values(
+        self, topic: TopicQueues, partition: int | None, timestamp_ms: int, values: Sequence[bytes | None], start: int
+    ) -> tuple[ProducerBatch, int, int]:
+        """Add as many of `values[start:]` as fit into one batch; return the batch, the first index, the count.
+
+        :raises BufferFullError: no memory became free within the time to block.
+        :raises KafkaError: MESSAGE_TOO_LARGE.
+        """
+        first = values[start]
+        size = RECORD_OVERHEAD_BYTES + (len(first) if first is not None else 0)
+        with self._lock:
+            if self.refusal is not None or self.used_bytes + size > self._buffer_memory:
+                self._wait_for_space(size)
+            queue = topic.queues[topic.sticky if partition is None else partition]
+            batch = queue.batches[-1] if queue.batches else None
+            if batch is None or batch.closed or batch.size_bytes + size > self._batch_size:
+                batch = self._open_batch(topic, queue, partition is None, size)
+            room = min(self._batch_size - batch.size_bytes, self._buffer_memory - self.used_bytes)
+            stop = start + 1
+            while stop < len(values):
+                value = values[stop]
+                grown = size + RECORD_OVERHEAD_BYTES + (len(value) if value is not None else 0)
+                if grown > room:
+                    break
+                size = grown
+                stop += 1
+            first_index = batch.count
+            try:
+                batch.builder.append_many(timestamp_ms, values[start:stop])
+            except (TypeError, AttributeError) as error:
+                self._drop_if_empty(batch)
+                raise _refused_record(None, first, error) from None
+            batch.count += stop - start
+            batch.size_bytes += size
+            self.used_bytes += size
+        return batch, first_index, stop - start
+
+    def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, sticky: bool, size: int) -> ProducerBatch:
+        """Return a batch that has room for `size` bytes, a new one unless the next sticky queue has one open."""
+        if size > self._max_record_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a record of {size} bytes for topic {topic.topic!r} is larger than max_request_size or "
+                f"buffer_memory allow ({self._max_record_bytes} bytes); raise them, and the topic's max.message.bytes",
+            )
+        if queue.batches and not queue.batches[-1].closed:
+            queue.batches[-1].closed = True
+            self._wake_by(0.0)
+        if sticky and topic.available:
+            topic.sticky = next_sticky(topic.available, topic.sticky, self._random)
+            queue = topic.queues[topic.sticky]
+            if queue.batches and not queue.batches[-1].closed:
+                if queue.batches[-1].size_bytes + size <= self._batch_size:
+                    return queue.batches[-1]
+                queue.batches[-1].closed = True
+        now_s = self._clock.monotonic()
+        batch = self._new_batch(queue, now_s)
+        queue.batches.append(batch)
+        self._wake_by(now_s + self._linger_s)
+        return batch
+
+    def _new_batch(self, queue: PartitionQueue, now_s: float) -> ProducerBatch:
+        builder = BatchBuilder(self._compression)
+        batch = ProducerBatch(queue.topic, queue.partition, queue.next_order, now_s, builder)
+        queue.next_order += 1
+        self._unfinished[batch] = None
+        return batch
+
+    def _drop_if_empty(self, batch: ProducerBatch) -> None:
+        """Take a new batch away again whose first record turned out to be none."""
+        if not batch.count:
+            queue = self._topics[batch.topic].queues[batch.partition]
+            queue.batches.remove(batch)
+            del self._unfinished[batch]
+
+    def _wake_by(self, at_s: float) -> None:
+        if at_s < self.wakes_at_s:
+            self.wakes_at_s = at_s
+            self._wake()
+
+    def _wait_for_space(self, size: int) -> None:
+        """Wait, with the lock held, until `size` bytes are free. A record larger than all memory is refused later."""
+        deadline_s = self._clock.monotonic() + self._max_block_s
+        size = min(size, self._buffer_memory)
+        while self.refusal is None and self.used_bytes + size > self._buffer_memory:
+            remaining_s = deadline_s - self._clock.monotonic() if self.may_block() else 0.0
+            self._wake_by(0.0)
+            if remaining_s <= 0 or not self._space.wait(remaining_s):
+                raise BufferFullError(
+                    f"the producer's memory was full for {self._max_block_s:g} s: {self.used_bytes} of "
+                    f"{self._buffer_memory} bytes wait for the broker; is it slow or down? "
+                    "(buffer_memory and max_block_ms set the bounds)"
+                )
+        if self.refusal is not None:
+            raise self.refusal
+
+    def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
+        """Wait until `batch` is done, which it will be soon, because it stops lingering. Returns whether it is."""
+        with self._lock:
+            if batch.done:
+                return True
+            if self._orphaned is not None:
+                raise self._orphaned
+            if batch.finished is None:
+                batch.finished = threading.Event()
+            self._hasten(batch)
+            finished = batch.finished
+        if not self.may_block():
+            return False
+        return finished.wait(timeout_s)
+
+    def _hasten(self, batch: ProducerBatch) -> None:
+        if not batch.urgent and not batch.closed:
+            batch.urgent = batch.closed = True
+            self._wake_by(0.0)
+
+    def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
+        """Run `callback` when `batch` is done: here if it is already, else in the sender's thread."""
+        with self._lock:
+            if not batch.done:
+                batch.callbacks = [*(batch.callbacks or ()), callback]
+                return
+        callback()
+
+    def close_all(self) -> list[ProducerBatch]:
+        """Let nothing linger; return all batches that are not done, oldest first."""
+        with self._lock:
+            for batch in self._unfinished:
+                self._hasten(batch)
+            return list(self._unfinished)
+
+    def refuse(self, error: BarnabasError) -> None:
+        """Let every later append raise `error`, and those that wait for space as well."""
+        with self._lock:
+            if self.refusal is None:
+                self.refusal = error
+            self._space.notify_all()
+
+    def after_fork(self, error: BarnabasError) -> None:
+        """In a forked child: nobody will send any more, and the lock may be held by a thread that is not here."""
+        self._lock = threading.Lock()
+        self._space = threading.Condition(self._lock)
+        self.refusal = self._orphaned = error
+
+    # --- the sender's thread ----------------------------------------------------------------------------
+
+    def waiting(self) -> list[PartitionQueue]:
+        """Return the queues that hold a batch."""
+        with self._lock:
+            return [queue for topic in self._topics.values() for queue in topic.queues if queue.batches]
+
+    def ready_at_s(self, batch: ProducerBatch) -> float:
+        """Return when `batch`, the head of its queue, may leave: at once when it is full, else after lingering."""
+        return 0.0 if batch.closed else batch.created_at_s + self._linger_s
+
+    def sleep_until(self, at_s: float) -> None:
+        """Note when the sender will look again by itself: only what is due earlier needs to wake it."""
+        with self._lock:
+            self.wakes_at_s = min(self.wakes_at_s, at_s)
+
+    def take(self, queue: PartitionQueue) -> ProducerBatch:
+        """Remove the head of a queue and close it."""
+        with self._lock:
+            batch = queue.batches.popleft()
+            batch.closed = True
+            return batch
+
+    def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Return a batch to its place among those that wait, so that a retry keeps the order."""
+        with self._lock:
+            place = sum(other.order < batch.order for other in queue.batches)
+            queue.batches.insert(place, batch)
+
+    def split(self, queue: PartitionQueue, batch: ProducerBatch, builders: Sequence[BatchBuilder]) -> None:
+        """Put smaller batches in the place of one that was too large; together they carry its outcome."""
+        with self._lock:
+            parts = []
+            for builder in builders:
+                part = ProducerBatch(batch.topic, batch.partition, batch.order, batch.created_at_s, builder)
+                part.count = builder.count
+                part.size_bytes = batch.size_bytes * builder.count // batch.count
+                part.closed = True
+                part.parent = batch
+                parts.append(part)
+            parts[-1].size_bytes = batch.size_bytes - sum(part.size_bytes for part in parts[:-1])
+            batch.parts = parts
+            del self._unfinished[batch]
+            self._unfinished.update(dict.fromkeys(parts))
+            place = sum(other.order < batch.order for other in queue.batches)
+            for part in reversed(parts):
+                queue.batches.insert(place, part)
+
+    def complete(
+        self,
+        batch: ProducerBatch,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        error: BarnabasError | None = None,
+    ) -> list[Callable[[], object]]:
+        """Settle a batch and free its memory; return the callbacks to run without the lock."""
+        with self._lock:
+            callbacks = batch.complete(base_offset, log_append_time_ms, error)
+            self._unfinished.pop(batch, None)
+            self.used_bytes -= batch.size_bytes
+            self._space.notify_all()
+            return callbacks
+
+    def unfinished_records(self) -> int:
+        """Return how many records are not settled."""
+        with self._lock:
+            return sum(batch.count for batch in self._unfinished)
+
+    def unfinished_count(self) -> int:
+        """Return how many batches are not done."""
+        return len(self._unfinished)
+
+
+def _headers_size(headers: Headers) -> int:
+    return sum(4 + len(name.encode()) + (len(value) if value is not None else 0) for name, value in headers)
+
+
+def _refused_record(key: object, value: object, error: Exception) -> BaseException:
+    """Say what is wrong with a record that could not be encoded."""
+    for name, given in (("key", key), ("value", value)):
+        if given is not None and not isinstance(given, (bytes, bytearray, memoryview)):
+            return TypeError(f"{name} must be bytes or None, not {type(given).__name__}; encode it first")
+    return TypeError(f"cannot encode the record: {error}; headers are (str, bytes or None) pairs, timestamps are int")

@@ -1,0 +1,96 @@
+"""Sequence numbers of one partition (KIP-98), and when it is safe to start them again (KIP-360).
+
+Each batch is sent under (producer id, epoch, base sequence). The broker takes a batch only if it follows on
+the last one, and answers one that it has already with its old offset; so a batch may be sent again and again
+and is stored once, in order.
+
+A gap arises when a batch is given up: the ones behind it then are OUT_OF_ORDER for ever. The way out is to
+raise the epoch and number what is left from 0. That is safe only for batches that surely are not in the log,
+so it is done on one occasion alone: the *first* unresolved batch is refused as out of order. Then it is not
+in the log, thus none behind it is, and a straggler of the old epoch on another connection is fenced off.
+
+The epoch is raised here, without asking a broker, as it is for Kafka's idempotent producers: brokers keep
+epochs per partition, and nobody else uses this producer id.
+"""
+
+from __future__ import annotations
+
+from barnabas.client.producer.batch import ProducerBatch
+from barnabas.model import NO_PRODUCER_ID
+
+EPOCH_MAX = 2**15 - 1
+SEQUENCE_MASK = 2**31 - 1
+UNRESOLVED_MAX = 5
+"""Brokers recognise the last five batches of a producer; a sixth that is not resolved might be stored twice."""
+
+
+class PartitionSequences:
+    """The numbering of one partition's batches. Used by the sender's thread only.
+
+    Invariant: `unresolved` holds, in order, the batches that have a number and no outcome, in flight or not.
+    """
+
+    __slots__ = ("_restart", "epoch", "next_sequence", "producer_id", "unresolved")
+
+    def __init__(self) -> None:
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = 0
+        self.next_sequence = 0
+        self.unresolved: list[ProducerBatch] = []
+        self._restart = False
+
+    def start(self, producer_id: int, epoch: int) -> None:
+        """Begin at sequence 0 under an identity that a broker has given out."""
+        assert not self.unresolved
+        self.producer_id, self.epoch, self.next_sequence = producer_id, epoch, 0
+
+    def assign(self, batch: ProducerBatch) -> None:
+        """Give the next sequence numbers to a batch that has none."""
+        assert not batch.in_sequence
+        assert not self._restart
+        batch.identify(self.producer_id, self.epoch, self.next_sequence)
+        self.next_sequence = (self.next_sequence + batch.count) & SEQUENCE_MASK
+        self.unresolved.append(batch)
+
+    def may_send(self, batch: ProducerBatch) -> bool:
+        """Return whether `batch` may go out now: no restart is due, and brokers can still tell it from others."""
+        if self._restart:
+            return False
+        return batch.in_sequence or len(self.unresolved) < UNRESOLVED_MAX
+
+    def resolve(self, batch: ProducerBatch) -> None:
+        """Forget a batch whose outcome is settled: stored, refused or given up."""
+        if batch in self.unresolved:
+            self.unresolved.remove(batch)
+
+    def refused_untouched(self, batch: ProducerBatch) -> None:
+        """Take back the numbers of a batch that was refused on its first try, if no later ones are in use."""
+        if self.unresolved and self.unresolved[-1] is batch and batch.attempts == 1:
+            self.next_sequence = batch.base_sequence
+        self.resolve(batch)
+
+    def out_of_order(self, batch: ProducerBatch) -> None:
+        """Note that the broker found a gap before `batch`; if no earlier one can fill it, a restart is due."""
+        if self.unresolved and self.unresolved[0] is batch:
+            self._restart = True
+
+    @property
+    def restart_due(self) -> bool:
+        """Whether numbering must begin again as soon as nothing of the partition is in flight."""
+        return self._restart
+
+    def restart(self) -> bool:
+        """Raise the epoch and take the numbers of all unresolved batches back. Nothing may be in flight.
+
+        Returns False when the epochs are used up, so that a new producer id is needed.
+        """
+        for batch in self.unresolved:
+            batch.forget_sequence()
+        self.unresolved.clear()
+        self._restart = False
+        self.next_sequence = 0
+        if self.epoch >= EPOCH_MAX:
+            self.producer_id = NO_PRODUCER_ID
+            return False
+        self.epoch += 1
+        return True

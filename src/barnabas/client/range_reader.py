@@ -1,0 +1,157 @@
+"""Reads one stretch of one partition as raw batches, as fast as the broker sends them: for bulk loads.
+
+Nothing is decoded here. The next fetch is always under way while the last one is being used, and that is all
+that is kept in memory: two responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from barnabas.client.cluster import STALE_METADATA, Cluster
+from barnabas.client.config import ClientConfig, make_config
+from barnabas.client.dialing import dial_with
+from barnabas.client.loop_thread import LoopThread
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.records import iter_headers
+
+FETCH_BYTES_MAX = 4 * 1024 * 1024
+MAX_WAIT_MS = 500
+
+
+class RangeReader:
+    """Iterates over the batches that hold the offsets from `start_offset` to before `end_offset`.
+
+    Each item is a memoryview of whole batches; the first may begin before `start_offset`, the last may end
+    after `end_offset`. Every record of the range is in exactly one item. Not thread-safe.
+
+    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
+    :param fetch_max_bytes: the size of a response; a larger single batch comes all the same.
+    :param settings: see `barnabas.client.config.ClientConfig`.
+
+    Iterating raises KafkaError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where the
+    leader does not answer within `default_api_timeout_ms`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] | Mapping[str, Any] | None,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        *,
+        fetch_max_bytes: int = FETCH_BYTES_MAX,
+        **settings: Any,
+    ) -> None:
+        self._config = make_config(ClientConfig, bootstrap, settings)
+        self._tp = TopicPartition(topic, partition)
+        self._next_offset = start_offset
+        self._end_offset = end_offset
+        self._fetch_max_bytes = fetch_max_bytes
+        self._closed = False
+        self._cluster: Cluster
+        self._under_way: concurrent.futures.Future[memoryview] | None = None
+        self._thread = LoopThread("barnabas-range-reader")
+        self._thread.call(self._start())
+        self._fetch_ahead()
+
+    async def _start(self) -> None:
+        self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
+        self._cluster.watch_topics([self._tp.topic], auto_creates=False)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return self
+
+    def __next__(self) -> memoryview:
+        if self._under_way is None:
+            raise StopIteration
+        data = self._under_way.result()
+        self._under_way = None
+        self._next_offset = self._end_of(data)
+        self._fetch_ahead()
+        return data
+
+    def _fetch_ahead(self) -> None:
+        if self._next_offset < self._end_offset and not self._closed:
+            self._under_way = self._thread.start(self._fetch(self._next_offset))
+
+    def _end_of(self, data: memoryview) -> int:
+        """Return the offset after the last whole batch in `data`."""
+        next_offset = self._next_offset
+        for _, header in iter_headers(data, partial_ok=True):
+            next_offset = max(next_offset, header.next_offset)
+        if next_offset == self._next_offset:
+            raise CorruptBatchError(
+                f"{self._tp} at offset {next_offset}: the broker sent {len(data)} bytes without a whole batch of it"
+            )
+        return next_offset
+
+    async def _fetch(self, offset: int) -> memoryview:
+        """Return the batches from `offset` on; waits for records that are not there yet."""
+        return await self._cluster.retrying(
+            lambda: self._try_fetch(offset), what=f"{self._tp} at offset {offset} could not be read"
+        )
+
+    async def _try_fetch(self, offset: int) -> memoryview:
+        leader = self._cluster.view.leader(self._tp)
+        if leader is None:
+            leader = (await self._cluster.refresh()).leader(self._tp)
+        if leader is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._tp} has no leader, or does not exist")
+        part = FetchPartition(
+            partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=self._fetch_max_bytes
+        )
+        request = FetchRequest(
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._fetch_max_bytes,
+            topics=[FetchTopic(topic=self._tp.topic, partitions=[part])],
+        )
+        while True:
+            response: FetchResponse = await self._cluster.send(leader, request)
+            records = await self._records(response, offset)
+            if records:
+                return memoryview(records)
+
+    async def _records(self, response: FetchResponse, offset: int) -> Any:
+        for topic in response.responses:
+            for each in topic.partitions:
+                if each.error_code:
+                    error = KafkaError(each.error_code, f"{self._tp} at offset {offset}")
+                    if error.code in STALE_METADATA:
+                        await self._cluster.refresh()
+                    raise error
+                return each.records
+        raise KafkaError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
+
+    def close(self) -> None:
+        """End the connection and the background thread. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._under_way is not None:
+            self._under_way.cancel()
+            self._under_way = None
+        self._thread.call(self._disconnect())
+        self._thread.stop()
+
+    async def _disconnect(self) -> None:
+        self._cluster.close()
+        await asyncio.sleep(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

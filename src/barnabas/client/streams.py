@@ -1,0 +1,66 @@
+"""The paper's interface (section 3): message streams, iterators that block when there is nothing and never end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Self
+
+from barnabas.client.consumer.cursor import Cursor
+from barnabas.errors import ConfigurationError
+from barnabas.model import TopicPartition
+from barnabas.records import Record
+
+Slices = Callable[[Cursor], Iterable[Iterator[Record]]]
+
+
+class MessageStream(Iterator[Record]):
+    """One of the streams that a consumer's part of a topic is divided into, for a thread of its own.
+
+    Iterating blocks when nothing is there, and ends only when the consumer is closed. The records of a
+    partition are all in one stream, in order.
+    """
+
+    def __init__(self, topic: str, number: int, cursor: Cursor, slices: Slices) -> None:
+        self.topic = topic
+        self.number = number
+        self._records = chain.from_iterable(slices(cursor))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        return next(self._records)
+
+    def __repr__(self) -> str:
+        return f"<MessageStream {self.number} of {self.topic}>"
+
+
+class StreamPlan:
+    """Which partition goes to which stream: dealt out in turn, anew after each rebalance."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        for topic, count in counts.items():
+            if count < 1:
+                raise ConfigurationError(f"{count} streams for topic {topic!r}; there must be at least one")
+        self.counts = dict(counts)
+        self._stream_of: dict[TopicPartition, int] = {}
+
+    def deal(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take over a new assignment.
+
+        >>> plan = StreamPlan({"clicks": 2})
+        >>> plan.deal(TopicPartition("clicks", partition) for partition in range(3))
+        >>> [plan.accepts("clicks", 0)(TopicPartition("clicks", partition)) for partition in range(3)]
+        [True, False, True]
+        """
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for tp in sorted(partitions):
+            by_topic.setdefault(tp.topic, []).append(tp)
+        self._stream_of = {
+            tp: place % self.counts.get(topic, 1) for topic, part in by_topic.items() for place, tp in enumerate(part)
+        }
+
+    def accepts(self, topic: str, number: int) -> Callable[[TopicPartition], bool]:
+        """Return a function that says whether a partition goes to stream `number` of `topic` now."""
+        return lambda tp: tp.topic == topic and self._stream_of.get(tp) == number
