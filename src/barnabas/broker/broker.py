@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import errno
 import logging
@@ -25,7 +26,7 @@ from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import ConfigurationError
+from barnabas.errors import ConfigurationError, DataFolderError, StorageError
 from barnabas.net.listener import Listener, Peer
 from barnabas.storage.filesystem import OsFileSystem
 from barnabas.storage.log_manager import LogManager
@@ -52,7 +53,7 @@ class Broker:
         self.port = 0
         self._stopping = contextlib.ExitStack()
         self._tree_thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
-        self._purging: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to serve; `port` is known afterwards.
@@ -68,8 +69,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer nobody any more, write down everything and leave a clean data folder."""
-        if self._purging:
-            self._purging.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._stopping.close()
 
     def address_for(self, peer: Peer) -> tuple[str, int]:
@@ -90,12 +92,12 @@ class Broker:
         stopping.callback(listener.close)
         self.port = self._listen(listener)
         folder = Path(self.config.data)
-        logs = LogManager(folder, default_log_config(self.config), self.clock, OsFileSystem())
-        stopping.callback(logs.close)
-        tree = EmbeddedTree(folder / TREE_FILE, self.clock)
+        tree = self._open_tree(folder)
         stopping.callback(tree.close)
         stopping.callback(self._tree_thread.shutdown)
-        self.cluster_id = registry.prepare(tree, uuid.uuid4().hex[:22])
+        self.cluster_id = registry.prepare(tree, _new_cluster_id())
+        logs = self._open_logs(folder)
+        stopping.callback(logs.close)
         self._register(tree)
         self.topics = Topics(self.config, tree, logs, self._in_tree_thread)
         self.topics.load()
@@ -103,7 +105,12 @@ class Broker:
         stopping.callback(self.groups.close)
         self.offsets = OffsetStore(tree, self.clock, self._in_tree_thread)
         self.producer_ids = ProducerIds(tree, self.node_id, self._in_tree_thread)
-        self._purging = asyncio.get_running_loop().create_task(self._purge(logs))
+        self._tasks = [
+            asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms, logs.purge_deleted)),
+            asyncio.create_task(
+                self._now_and_then(self.config.log_flush_offset_checkpoint_interval_ms, logs.flush_sealed)
+            ),
+        ]
         # The last to be stopped is the first that was started; requests must end before what they use.
         stopping.callback(listener.close)
         listener.accept()
@@ -116,6 +123,23 @@ class Broker:
             hint = "; choose another with --port, or --port 0 for a free one" if error.errno == errno.EADDRINUSE else ""
             raise ConfigurationError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{hint}") from None
 
+    def _open_tree(self, folder: Path) -> EmbeddedTree:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
+        return EmbeddedTree(folder / TREE_FILE, self.clock)
+
+    def _open_logs(self, folder: Path) -> LogManager:
+        return LogManager(
+            folder,
+            default_log_config(self.config),
+            self.clock,
+            OsFileSystem(),
+            broker_id=self.node_id,
+            cluster_id=self.cluster_id,
+        )
+
     def _register(self, tree: Tree) -> None:
         host = self.config.advertised_host or self.config.host
         port = self.config.advertised_port or self.port
@@ -124,8 +148,16 @@ class Broker:
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
 
-    async def _purge(self, logs: LogManager) -> None:
-        """Remove now and then the files of deleted topics."""
+    async def _now_and_then(self, interval_ms: int, action: Callable[[], None]) -> None:
+        """Do something to the logs again and again, off the event loop."""
         while True:
-            await asyncio.sleep(self.config.file_delete_delay_ms / 1000)
-            logs.purge_deleted()
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await asyncio.to_thread(action)
+            except StorageError as error:
+                log.warning("%s", error)
+
+
+def _new_cluster_id() -> str:
+    """Make an id as Kafka's are: the 16 bytes of a UUID, in 22 characters."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

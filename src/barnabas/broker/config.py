@@ -48,6 +48,7 @@ class BrokerConfig:
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = 2**31 - 1
     file_delete_delay_ms: int = 60_000
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -1,6 +1,6 @@
 """One partition that this broker leads: its log, its leader epoch, and who waits for more of it.
 
-With one replica the high watermark is the log end offset: what is appended may be read.
+With one replica the log itself keeps the high watermark at its end: what is appended may be read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.is_deleted = False
         self._on_append: set[OnAppend] = set()
-        log.high_watermark = log.log_end_offset
 
     def append(self, records: bytes | bytearray | memoryview) -> AppendInfo:
         """Append a produce request's batches and let those who wait know.
@@ -40,7 +39,6 @@ class Partition:
         :raises KafkaError: the batches were refused, or the disk refused them.
         """
         info = self.log.append(records, self.leader_epoch)
-        self.log.high_watermark = self.log.log_end_offset
         if self._on_append and not info.duplicate:
             self._notify(len(records))
         return info

@@ -23,6 +23,8 @@ from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import NodeExistsError, Tree
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
+from barnabas.storage.config import LogConfig
+from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
@@ -152,10 +154,16 @@ class Topics:
     ) -> Topic:
         config = topic_log_config(self._config, settings)
         identity = uuid.UUID(bytes=topic_id)
-        opened = [
-            Partition(where, self._logs.open_or_create(where, config, identity), epoch) for where, epoch in partitions
-        ]
+        opened = [Partition(where, self._open_log(where, config, identity), epoch) for where, epoch in partitions]
         topic = Topic(name, topic_id, tuple(opened))
         self._by_name[name] = topic
         self._by_id[topic_id] = topic
         return topic
+
+    def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
+        if self._logs.topic_ids.get(where, topic_id) != topic_id:
+            log.warning("the folder of %s is an older topic's; it is set aside", where)
+            self._logs.delete(where)
+        opened = self._logs.create(where, config, topic_id)
+        opened.config = config
+        return opened
