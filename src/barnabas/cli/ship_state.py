@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from barnabas.cli.tailing import FileMark
+from barnabas.cli.tailing import FileMark, Identity
 from barnabas.errors import BarnabasError
 
 
@@ -45,7 +45,7 @@ class ShipState:
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
         self._file = folder / f"{topic}-{topic_id}" / f"{path.name}-{digest}.json"
         self._lock: int | None = None
-        self._marks: dict[tuple[int, int], FileMark] = {}
+        self._marks: dict[Identity, FileMark] = {}
         self._is_saved = True
 
     def __enter__(self) -> Self:
@@ -53,7 +53,7 @@ class ShipState:
         self._lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._marks = {(mark.device, mark.inode): mark for mark in self._read()}
+            self._marks = {mark.identity: mark for mark in self._read()}
         except BlockingIOError:
             os.close(self._lock)
             raise ShipStateError(f"{self.path} is being shipped to this topic by another process") from None
@@ -75,12 +75,12 @@ class ShipState:
 
     def note(self, mark: FileMark) -> None:
         """Take a mark as shipped: all lines before it are acknowledged."""
-        self._marks[mark.device, mark.inode] = mark
+        self._marks[mark.identity] = mark
         self._is_saved = False
 
     def forget(self, mark: FileMark) -> None:
         """Drop the mark of a file that is gone."""
-        self._marks.pop((mark.device, mark.inode), None)
+        self._marks.pop(mark.identity, None)
         self._is_saved = False
 
     def save(self) -> None:

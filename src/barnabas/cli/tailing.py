@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,11 @@ from barnabas.clock import Clock
 HEAD_BYTES_MAX = 256
 RETIRED_IDLE_MS = 60_000
 """How long ago a file that was rotated away must have been written to last, for it to be done with."""
+
+_ROTATED = re.compile(r"[.-]\d[\d.:_T-]*$")
+
+Identity = tuple[int, int]
+"""Device and inode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +43,16 @@ class FileMark:
     head_sha256: str
     position: int
 
+    @property
+    def identity(self) -> Identity:
+        """What stays the same when the file is renamed."""
+        return self.device, self.inode
+
     def is_of(self, path: Path) -> bool:
         """Return whether the mark was made of the file that has this name now, and it has not been cut since."""
         with suppress(OSError):
             status = path.stat()
-            if (status.st_dev, status.st_ino) == (self.device, self.inode) and status.st_size >= self.position:
+            if (status.st_dev, status.st_ino) == self.identity and status.st_size >= self.position:
                 with path.open("rb") as file:
                     return _sha256(file.read(self.head_bytes)) == self.head_sha256
         return False
@@ -92,9 +103,9 @@ class TailedFile:
         rest = self._splitter.rest()
         return self._piece([rest]) if rest else None
 
-    def modified_at_ms(self) -> int:
-        """Return when the file was written to last, in milliseconds since the epoch."""
-        return os.fstat(self._file.fileno()).st_mtime_ns // 1_000_000
+    def modified_at_ns(self) -> int:
+        """Return when the file was written to last, in nanoseconds since the epoch."""
+        return os.fstat(self._file.fileno()).st_mtime_ns
 
     def close(self) -> None:
         """Close the file."""
@@ -163,35 +174,73 @@ class FollowedPath:
         if mark.is_of(self.path):
             self._current = TailedFile(self.path, mark.position)
             return True
-        for sibling in sorted(self.path.parent.glob(f"{_glob_escape(self.path.name)}?*")):
+        for sibling in self._siblings():
             if mark.is_of(sibling):
                 self._retired.append(TailedFile(sibling, mark.position))
                 return True
         return False
 
     def _take_replacement(self) -> bool:
-        """Open the file under the name, when it is not the one that is open. Returns whether it was opened."""
+        """Retire the current file when it has lost the name, and open those that followed. Returns whether any did."""
+        named = self._identity_of_name()
+        if self._current is not None:
+            if named == self._current.mark.identity:
+                return False
+            self._retired.append(self._current)
+            self._current = None
+        followers = [file for path in self._rotated_unseen() if (file := _open_if_there(path)) is not None]
+        self._retired += followers
+        self._current = _open_if_there(self.path)
+        return bool(followers) or self._current is not None
+
+    def _identity_of_name(self) -> Identity | None:
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            return False
-        if self._current is not None:
-            mark = self._current.mark
-            if (status.st_dev, status.st_ino) == (mark.device, mark.inode):
-                return False
-            self._retired.append(self._current)
-        self._current = TailedFile(self.path)
-        return True
+            return None
+        return status.st_dev, status.st_ino
+
+    def _rotated_unseen(self) -> list[Path]:
+        """Return the files that were made and rotated away since the last look, the oldest first.
+
+        They are known by names such as `app.log.1` and `app.log-20131231`, and by being written later than the
+        last file that is known.
+        """
+        if not self._retired:
+            return []
+        known = {file.mark.identity for file in self._retired}
+        newest_ns = max(file.modified_at_ns() for file in self._retired)
+        found = []
+        for sibling in self._siblings():
+            with suppress(FileNotFoundError):
+                status = sibling.stat()
+                is_known = (status.st_dev, status.st_ino) in known
+                if not is_known and status.st_mtime_ns > newest_ns and _ROTATED.search(sibling.name):
+                    found.append((status.st_mtime_ns, sibling))
+        return [sibling for _, sibling in sorted(found)]
+
+    def _siblings(self) -> list[Path]:
+        return sorted(self.path.parent.glob(f"{_glob_escape(self.path.name)}?*"))
 
     def _finish_retired(self) -> Iterator[Piece]:
         """Let go of the files that were rotated away long enough ago."""
-        oldest_ms = self._clock.time_ms() - RETIRED_IDLE_MS
-        for file in [file for file in self._retired if file.modified_at_ms() < oldest_ms]:
+        if self._current is None or not self._current.mark.position:
+            return  # the last file known is what tells which files come after it
+        oldest_ns = (self._clock.time_ms() - RETIRED_IDLE_MS) * 1_000_000
+        for file in [file for file in self._retired if file.modified_at_ns() < oldest_ns]:
             if (piece := file.finish()) is not None:
                 yield piece
             self._retired.remove(file)
             self.done_marks.append(file.mark)
             file.close()
+
+
+def _open_if_there(path: Path) -> TailedFile | None:
+    """Open a file that may be renamed or removed at any moment."""
+    try:
+        return TailedFile(path)
+    except FileNotFoundError:
+        return None
 
 
 def _glob_escape(name: str) -> str:

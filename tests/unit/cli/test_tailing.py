@@ -131,6 +131,17 @@ def test_next_run_finds_the_rest_of_a_file_that_was_rotated_meanwhile(log: Path,
     assert new_lines(follow(log, clock, [mark])) == ["2", "3"]
 
 
+def test_next_run_finds_files_that_came_and_went_meanwhile(log: Path, clock: ManualClock) -> None:
+    append(log, "1\n", clock)
+    mark = last_mark(follow(log, clock))
+    for age, text in ((2, "2\n"), (1, "3\n")):
+        log.rename(log.with_suffix(f".log.{age}"))
+        clock.advance(3600)
+        append(log, text, clock)
+    append(log.with_suffix(".log.lock"), "no log\n", clock)
+    assert new_lines(follow(log, clock, [mark])) == ["2", "3"]
+
+
 def test_next_run_reads_all_of_a_file_that_was_written_anew(log: Path, clock: ManualClock) -> None:
     append(log, "old 1\nold 2\n")
     mark = last_mark(follow(log, clock))
