@@ -26,7 +26,6 @@ class RotatedLog(RuleBasedStateMachine):
         self.unfinished = b""
         self.seen: list[bytes] = []
         self.rotations = 0
-        self.is_found = False
         self.followed = FollowedPath(self.log, [], self.clock)
 
     def teardown(self) -> None:
@@ -54,14 +53,13 @@ class RotatedLog(RuleBasedStateMachine):
 
     @rule()
     def rotate(self) -> None:
-        """Rename the log, once it was found: a file that was never seen under its name is not looked for."""
-        if self.is_found and self.log.exists() and not self.unfinished:
+        """Rename the log, once a line of it was seen: there is no mark to go on from before that."""
+        if self.marks and self.log.exists() and not self.unfinished:
             self.rotations += 1
             self.log.rename(f"{self.log}.{self.rotations:04}")
 
     @rule()
     def read(self) -> None:
-        self.is_found |= self.log.exists()
         for piece in self.followed.read_all():
             self.seen += piece.lines
             self.marks[piece.mark.identity] = piece.mark
