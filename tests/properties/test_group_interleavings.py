@@ -1,0 +1,264 @@
+"""Members that join, sync, leave, fall silent and come back in any order, with time passing in between.
+
+Whatever they do, each waiter is answered exactly once, generations only grow, a generation has one leader, all
+members of a stable group have an assignment that its leader gave, and in the end everybody is answered.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from barnabas.errors import ErrorCode
+from barnabas.groups import (
+    GroupConfig,
+    GroupCoordinator,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+
+GROUP = "g"
+CLIENTS = st.integers(0, 4)
+PROTOCOLS = st.sampled_from(
+    [
+        (("range", b"1"),),
+        (("range", b"2"), ("sticky", b"2")),
+        (("sticky", b"3"), ("range", b"3")),
+        (("sticky", b"4"),),
+    ]
+)
+GATHERED = (("range", b"5"), ("sticky", b"5"))
+
+
+class Client:
+    """What one client knows: its id, its generation, whether it leads, and which requests it waits for."""
+
+    def __init__(self, index: int) -> None:
+        self.instance = f"pod-{index}" if index >= 3 else None
+        self.member_id = ""
+        self.generation = -1
+        self.member_ids: list[str] = []
+        self.joins: set[int] = set()
+
+    def forget(self) -> None:
+        self.member_id, self.generation, self.member_ids = "", -1, []
+
+
+class GroupMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.start(initial_rebalance_delay_ms=0)
+
+    def start(self, **config: int) -> None:
+        uuids, self.waiters = count(1), count(1)
+        self.coordinator = GroupCoordinator(
+            GroupConfig(members_max=4, new_member_join_timeout_ms=60_000, **config), lambda: str(next(uuids))
+        )
+        self.clients = [Client(index) for index in range(5)]
+        self.now = 0.0
+        self.asked: dict[int, Client] = {}
+        self.answered: set[int] = set()
+        self.highest_generation = 0
+        self.leaders: dict[int, str] = {}
+        self.given: dict[tuple[int, str], bytes] = {}
+
+    @rule(
+        client=CLIENTS,
+        protocols=PROTOCOLS,
+        rebalance_s=st.sampled_from([0, 5, 30]),
+        session_s=st.sampled_from([6, 20]),
+        require=st.booleans(),
+        restarted=st.booleans(),
+    )
+    def join(self, client, protocols, rebalance_s, session_s, require, restarted):
+        asking = self.clients[client]
+        if restarted:
+            asking.forget()
+        request = JoinRequest(
+            member_id=asking.member_id,
+            group_instance_id=asking.instance,
+            client_id=f"client{client}",
+            protocols=protocols,
+            protocol_type="consumer",
+            session_timeout_ms=session_s * 1_000,
+            rebalance_timeout_ms=rebalance_s * 1_000,
+            require_member_id=require,
+            supports_skip_assignment=require,
+        )
+        waiter = self.ask(asking)
+        asking.joins.add(waiter)
+        self.deliver(self.coordinator.join(self.now, waiter, GROUP, request))
+
+    @rule(clients=st.sets(CLIENTS, min_size=2, max_size=4))
+    def gather(self, clients):
+        """Let several join until they share a generation, which random steps seldom come to."""
+        for _ in range(2):
+            for client in sorted(clients):
+                self.join(client, GATHERED, 30, 20, require=True, restarted=False)
+                if self.clients[client].generation < 0:
+                    self.join(client, GATHERED, 30, 20, require=True, restarted=False)
+        while any(each.joins for each in self.clients) and self.coordinator.next_deadline() is not None:
+            self.now = max(self.now, self.coordinator.next_deadline())
+            self.deliver(self.coordinator.tick(self.now))
+
+    @rule(client=CLIENTS, assigns_all=st.booleans())
+    def sync(self, client, assigns_all):
+        asking = self.clients[client]
+        assignments = {}
+        if asking.member_ids:
+            named = asking.member_ids if assigns_all else asking.member_ids[:1]
+            assignments = {each: f"{asking.generation}/{each}".encode() for each in named}
+        request = SyncRequest(
+            member_id=asking.member_id,
+            generation=asking.generation,
+            group_instance_id=asking.instance,
+            assignments=assignments,
+        )
+        self.deliver(self.coordinator.sync(self.now, self.ask(asking), GROUP, request))
+
+    @rule(client=CLIENTS)
+    def heartbeat(self, client):
+        asking = self.clients[client]
+        error = self.coordinator.heartbeat(self.now, GROUP, asking.member_id, asking.instance, asking.generation)
+        self.learn(asking, error)
+
+    @rule(client=CLIENTS)
+    def commit(self, client):
+        asking = self.clients[client]
+        error = self.coordinator.check_commit(self.now, GROUP, asking.member_id, asking.instance, asking.generation)
+        if error is ErrorCode.NONE and asking.generation >= 0:
+            assert asking.generation == self.description().generation
+
+    @rule(clients=st.lists(CLIENTS, min_size=1, max_size=3), by_instance=st.booleans())
+    def leave(self, clients, by_instance):
+        leaving = [
+            LeavingMember("" if by_instance else self.clients[each].member_id, self.clients[each].instance)
+            for each in clients
+        ]
+        result, replies = self.coordinator.leave(self.now, GROUP, leaving)
+        assert len(result.members) == len(leaving)
+        self.deliver(replies)
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 7.0, 25.0]), is_late=st.booleans())
+    def pass_time(self, seconds, is_late):
+        until = self.now + seconds
+        while not is_late and (deadline := self.coordinator.next_deadline()) is not None and deadline <= until:
+            self.now = max(self.now, deadline)
+            self.deliver(self.coordinator.tick(self.now))
+        self.now = until
+        self.deliver(self.coordinator.tick(until))
+        deadline = self.coordinator.next_deadline()
+        assert deadline is None or deadline > until
+
+    # -- what must hold ------------------------------------------------------------------------------------
+
+    def ask(self, client: Client) -> int:
+        waiter = next(self.waiters)
+        self.asked[waiter] = client
+        return waiter
+
+    def deliver(self, replies):
+        for waiter, result in replies:
+            assert waiter in self.asked, "a reply to one who did not ask, or was answered before"
+            assert waiter not in self.answered
+            client = self.asked.pop(waiter)
+            client.joins.discard(waiter)
+            self.answered.add(waiter)
+            if isinstance(result, JoinResult):
+                self.check_join(client, result)
+            else:
+                self.check_sync(client, result)
+
+    def check_join(self, client: Client, result: JoinResult) -> None:
+        if result.error is ErrorCode.MEMBER_ID_REQUIRED:
+            client.member_id = result.member_id
+        if result.error is ErrorCode.NONE:
+            client.member_id, client.generation = result.member_id, result.generation
+            leads = result.leader == result.member_id
+            client.member_ids = [each.member_id for each in result.members] if leads else []
+            if leads:
+                assert result.member_id in client.member_ids
+            else:
+                assert not result.members
+            assert result.protocol_name in ("range", "sticky")
+        self.learn(client, result.error)
+
+    def check_sync(self, client: Client, result: SyncResult) -> None:
+        if result.error is ErrorCode.NONE:
+            # The leader of the generation gave it, perhaps to the id that a static member had before.
+            assert result.assignment == b"" or result.assignment.startswith(f"{client.generation}/".encode())
+        self.learn(client, result.error)
+
+    def learn(self, client: Client, error: ErrorCode) -> None:
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            client.forget()
+
+    def description(self):
+        return self.coordinator.describe(GROUP)
+
+    @invariant()
+    def generations_only_grow(self):
+        description = self.description()
+        if description is not None:
+            assert description.generation >= self.highest_generation
+            self.highest_generation = description.generation
+
+    @invariant()
+    def who_waits_is_a_member(self):
+        group = self.coordinator._groups.get(GROUP)
+        waiting = set()
+        for member in group.roster if group else ():
+            waiting |= {member.join_waiter, member.sync_waiter} - {None}
+        assert waiting == set(self.asked), "a reply was lost, or somebody waits who was answered"
+
+    @invariant()
+    def states_agree_with_members(self):
+        group = self.coordinator._groups.get(GROUP)
+        if group is None:
+            return
+        state, roster = group.state, group.roster
+        assert (roster.leader_id in roster) == bool(len(roster))
+        assert len(roster) == 0 if state is GroupState.EMPTY else True
+        if state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            assert len(roster) > 0
+            assert all(not member.is_awaiting_join for member in roster)
+            assert group.protocol_name in set.intersection(*(m.protocol_names for m in roster))
+        if state is not GroupState.COMPLETING_REBALANCE:
+            assert all(member.sync_waiter is None for member in roster)
+        if group.next_deadline() == float("inf"):
+            assert group.is_forgettable
+
+    def teardown(self):
+        """In silence everything ends: whoever still waits is answered, and all members expire."""
+        for _ in range(200):
+            deadline = self.coordinator.next_deadline()
+            if deadline is None or not self.asked:
+                break
+            self.now = max(self.now, deadline)
+            self.deliver(self.coordinator.tick(self.now))
+        assert not self.asked
+        self.deliver(self.coordinator.tick(self.now + 1_000))
+        self.deliver(self.coordinator.tick(self.now + 2_000))
+        description = self.description()
+        assert description is None or not description.members
+
+
+class DelayedGroupMachine(GroupMachine):
+    """The same with an initial rebalance delay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start(initial_rebalance_delay_ms=3_000)
+
+
+TestGroup = GroupMachine.TestCase
+TestGroup.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestDelayedGroup = DelayedGroupMachine.TestCase
+TestDelayedGroup.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
