@@ -21,7 +21,7 @@ from barnabas.broker.partition import Partition
 from barnabas.broker.topic_config import check_topic_name, topic_log_config
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import NodeExistsError, Tree
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.config import LogConfig
 from barnabas.storage.log import Log
@@ -123,9 +123,17 @@ class Topics:
                 await self._in_tree_thread(registry.create_topic, self._tree, name, topic_id, replicas, kept)
             except NodeExistsError:
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
+            partitions = [TopicPartition(name, number) for number in range(partition_count)]
+            try:
+                topic = self._add(name, topic_id, [(where, 0) for where in partitions], kept)
+            except StorageError:
+                # A topic without its logs must not stay: it could neither be used nor made again.
+                await self._in_tree_thread(registry.delete_topic, self._tree, name)
+                for where in partitions:
+                    self._logs.delete(where)
+                raise
             log.info("created topic %s with %d partitions", name, partition_count)
-            partitions = [(TopicPartition(name, number), 0) for number in range(partition_count)]
-            return self._add(name, topic_id, partitions, kept)
+            return topic
 
     async def delete(self, name: str) -> None:
         """Delete a topic with all that is in it, and every group's offsets in it.

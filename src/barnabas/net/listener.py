@@ -2,8 +2,9 @@
 
 A connection's requests are carried out one after the other, in the order in which they came, and answered in that
 order; a request that has to wait (a long poll) makes those behind it wait, as in Kafka. Answers that are ready
-together leave together. Nothing is read from a connection while `REQUESTS_WAITING_MAX` of its requests wait, or
-while its answers are not taken: a client that is too fast, or does not read, feels it in its own socket.
+together leave together. Nothing is read from a connection while more than `REQUESTS_WAITING_MAX` of its requests,
+or `WAITING_BYTES_MAX` of them, wait for one before them or for answers to be taken: a client that is too fast, or
+does not read, feels it in its own socket.
 
 A frame that is no request ends its connection with one line in the log; the others do not notice.
 """
@@ -23,6 +24,7 @@ from barnabas.net.stream import Stream
 from barnabas.protocol.codec import Chunk
 
 REQUESTS_WAITING_MAX = 64
+WAITING_BYTES_MAX = 1024 * 1024
 REQUESTS_PER_TURN = 256
 """After so many requests a connection lets the others have their turn."""
 UNSENT_BYTES_MAX = 1024 * 1024
@@ -72,7 +74,7 @@ class ServerConnection:
             return
         if not self._answering and not self._scheduled:
             self._process()
-        if len(self._frames) > REQUESTS_WAITING_MAX:
+        if len(self._frames) > REQUESTS_WAITING_MAX or sum(map(len, self._frames)) > WAITING_BYTES_MAX:
             self._stream.pause_reading()
 
     def _on_drained(self) -> None:
