@@ -219,7 +219,7 @@ class Accumulator:
 
     def _new_batch(self, queue: PartitionQueue, now_s: float) -> ProducerBatch:
         builder = BatchBuilder(self._compression)
-        batch = ProducerBatch(queue.topic, queue.partition, queue.next_order, now_s, builder)
+        batch = ProducerBatch(queue.topic, queue.partition, (queue.next_order,), now_s, builder)
         queue.next_order += 1
         self._unfinished[batch] = None
         return batch
@@ -254,6 +254,11 @@ class Accumulator:
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Wait until `batch` is done, which it will be soon, because it stops lingering. Returns whether it is."""
+        batch.watched = True
+        return self.await_batch(batch, timeout_s)
+
+    def await_batch(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
+        """Wait like `wait`, for all batches alike, without asking what came of them."""
         with self._lock:
             if batch.done:
                 return True
@@ -275,6 +280,7 @@ class Accumulator:
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
         """Run `callback` when `batch` is done: here if it is already, else in the sender's thread."""
         with self._lock:
+            batch.watched = True
             if not batch.done:
                 batch.callbacks = [*(batch.callbacks or ()), callback]
                 return
@@ -333,12 +339,14 @@ class Accumulator:
         """Put smaller batches in the place of one that was too large; together they carry its outcome."""
         with self._lock:
             parts = []
-            for builder in builders:
-                part = ProducerBatch(batch.topic, batch.partition, batch.order, batch.created_at_s, builder)
+            for number, builder in enumerate(builders):
+                order = (*batch.order, number)
+                part = ProducerBatch(batch.topic, batch.partition, order, batch.created_at_s, builder)
                 part.count = builder.count
                 part.size_bytes = batch.size_bytes * builder.count // batch.count
                 part.closed = True
                 part.parent = batch
+                part.watched = batch.watched
                 parts.append(part)
             parts[-1].size_bytes = batch.size_bytes - sum(part.size_bytes for part in parts[:-1])
             batch.parts = parts

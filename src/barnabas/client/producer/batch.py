@@ -16,6 +16,8 @@ from barnabas.records import BatchBuilder
 
 NO_SEQUENCE = -1
 
+Order = tuple[int, ...]
+
 
 class ProducerBatch:
     """The records, the identity they are sent with, and in the end the outcome."""
@@ -43,13 +45,14 @@ class ProducerBatch:
         "size_bytes",
         "topic",
         "urgent",
+        "watched",
     )
 
-    def __init__(self, topic: str, partition: int, order: int, created_at_s: float, builder: BatchBuilder) -> None:
+    def __init__(self, topic: str, partition: int, order: Order, created_at_s: float, builder: BatchBuilder) -> None:
         self.topic = topic
         self.partition = partition
         self.order = order
-        """Place among the batches of the partition: retries keep it."""
+        """Place among the batches of the partition: retries keep it, parts stand where the whole stood."""
         self.created_at_s = created_at_s
         self.builder = builder
         self.count = 0
@@ -58,6 +61,8 @@ class ProducerBatch:
         self.closed = False
         self.urgent = False
         """Somebody waits for it: it does not linger."""
+        self.watched = False
+        """Somebody has asked for the outcome, and so will learn of a failure."""
         self.attempts = 0
         self.data: bytes | bytearray | None = None
         """What goes over the wire, built once per identity and kept for retries."""

@@ -218,7 +218,7 @@ class Producer:
         deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         for batch in self._accumulator.close_all():
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
-            if not self._accumulator.wait(batch, remaining_s):
+            if not self._accumulator.await_batch(batch, remaining_s):
                 raise TimedOutError(
                     f"{self._accumulator.unfinished_records()} records were still on their way after {timeout_s} s"
                     f"{self._trouble()}"

@@ -352,6 +352,8 @@ class Sender:
         log_append_time_ms: int = -1,
         error: BarnabasError | None = None,
     ) -> None:
+        if error is not None and not batch.watched:
+            log.warning("%d records for %s-%d are lost: %s", batch.count, batch.topic, batch.partition, error)
         self._run(self._accumulator.complete(batch, base_offset, log_append_time_ms, error))
 
     def fail_topic(self, topic: str, error: BarnabasError) -> None:
