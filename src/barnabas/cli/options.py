@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from barnabas.cli.failures import unknown_topic
+from barnabas.errors import RetriableError
 
 if TYPE_CHECKING:
     from barnabas import Admin
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+CONNECT_TIMEOUT_MS = 3_000
 
 
 def bootstrap_option(function: Decorated) -> Decorated:
@@ -71,9 +73,24 @@ def settings(bootstrap: str, properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def connect(bootstrap: str) -> Admin:
-    """Return an `Admin` for the brokers; close it after use."""
+    """Return an `Admin` for the brokers; close it after use.
+
+    :raises click.ClickException: no broker answers within CONNECT_TIMEOUT_MS. Later calls have more patience: a
+        broker that was there may come back.
+    """
+    import logging
+
     from barnabas import Admin
 
+    logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
+    with Admin(bootstrap, default_api_timeout_ms=CONNECT_TIMEOUT_MS) as probe:
+        try:
+            probe.brokers()
+        except RetriableError as error:
+            raise click.ClickException(
+                f"no broker answers at {bootstrap}; start one with: barnabas up (or say with --bootstrap where it is)"
+            ) from error
+    logging.getLogger().setLevel(logging.WARNING)
     return Admin(bootstrap)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from barnabas.cli.lines import read_lines
-from barnabas.cli.options import bootstrap_option, properties_option, settings
+from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
 from barnabas.cli.progress import byte_progress
 from barnabas.model import Header
 
@@ -66,6 +66,7 @@ def produce(
 
     split = line_splitter(key, key_delimiter)
     chosen = {"compression.type": compression, **properties}
+    connect(bootstrap).close()
     partition_or_any = None if partition < 0 else partition
     with ExitStack() as stack:
         sources = [_open_source(name, stack) for name in names or ("-",)]

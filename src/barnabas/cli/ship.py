@@ -6,6 +6,7 @@ are followed from there, through rotation and truncation, until Ctrl-C or SIGTER
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections import deque
@@ -73,7 +74,7 @@ def ship(
             path.stat()
     end_on_sigterm()
     with connect(bootstrap) as admin:
-        topic_id = _topic_id(admin, topic, partitions)
+        topic_id = _topic_id(admin, topic, partitions) or re.sub(r"[^\w.-]", "_", bootstrap)
     with ExitStack() as stack:
         folder = state or default_state_folder()
         states = [stack.enter_context(ShipState(folder, topic, topic_id, path)) for path in files]
@@ -209,7 +210,7 @@ def _is_acknowledged(deliveries: Deliveries) -> bool:
 
 
 def _topic_id(admin: Admin, topic: str, partitions: int) -> str:
-    """Return the topic's id; make the topic when there is none."""
+    """Return the topic's id, empty if the brokers give none; make the topic when there is none."""
     if topic not in admin.list_topics():
         try:
             admin.create_topic(topic, partitions)
@@ -217,7 +218,7 @@ def _topic_id(admin: Admin, topic: str, partitions: int) -> str:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
     (found,) = admin.describe_topics([topic])
-    return str(found.id)
+    return found.id
 
 
 def _report_resumed(shipper: Shipper) -> None:

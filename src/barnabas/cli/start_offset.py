@@ -53,7 +53,7 @@ class OffsetSource(Protocol):
         ...
 
     def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int], /
+        self, timestamps_ms: Mapping[tuple[str, int], int], /
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after that time of each, or None where there is none."""
         ...

@@ -96,7 +96,7 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
         show_json(
             {
                 "topic": name,
-                "id": str(found.id),
+                "id": found.id,
                 "partitions": [
                     {
                         **dict(zip(columns, row, strict=True)),

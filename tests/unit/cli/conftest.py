@@ -50,8 +50,6 @@ class FakeClient:
         self.cluster = cluster
         self.settings = {**bootstrap, **settings} if isinstance(bootstrap, dict) else settings
         cluster.bootstrap = bootstrap["bootstrap.servers"] if isinstance(bootstrap, dict) else bootstrap
-        if cluster.is_down:
-            raise DisconnectedError(f"no broker at {cluster.bootstrap}: connection refused")
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +62,11 @@ class FakeClient:
 
 
 class FakeAdmin(FakeClient):
+    def brokers(self) -> list[object]:
+        if self.cluster.is_down:
+            raise DisconnectedError(f"no broker at {self.cluster.bootstrap}: connection refused")
+        return []
+
     def list_topics(self) -> list[str]:
         return self.cluster.topics()
 
