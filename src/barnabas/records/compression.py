@@ -158,7 +158,7 @@ _LZ4_RATIO_MAX = 255
 
 def _compress_lz4(data: Data) -> bytes:
     compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 

@@ -160,7 +160,7 @@ def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk])
 
     :raises OSError: the file may then end with a part of the chunks.
     """
-    size = sum(len(chunk) for chunk in chunks)
+    size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
     written = filesystem.writev(file, chunks)
     while written < size:
         rest = memoryview(b"".join(chunks))[written:]

@@ -7,7 +7,7 @@ socket layer hands to sendfile. Neither looks at a single record.
 
 Threads: all calls come from one thread, except `flush`, which may run on another at any time. What both touch is
 guarded by `_state_lock`, which is never held while the disk works. Flushes, truncation and closing exclude each
-other by `_flush_lock`. `_files_lock` is held while indexes and snapshots are replaced.
+other by `_flush_lock`.
 
 Errors: when the disk refuses, the log goes offline: this call and all later ones raise StorageError. A flush
 that failed is never tried again, since the kernel may have dropped the pages and would then report success
@@ -38,12 +38,10 @@ from barnabas.model import (
 from barnabas.records.header import Buffer
 from barnabas.storage.append import checked_batches, find_duplicate, stamped_chunks
 from barnabas.storage.batch_scan import PlacedBatch
-from barnabas.storage.checkpoints import encode_leader_epochs
 from barnabas.storage.config import LogConfig
-from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
-from barnabas.storage.filesystem import FileSystem, replace_file
+from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.producer_state import ProducerEntry, encode_snapshot
 from barnabas.storage.recovery import (
     TRUST_ALL,
     EpochCheck,
@@ -52,7 +50,6 @@ from barnabas.storage.recovery import (
     load_log,
     load_producers,
     load_segment,
-    snapshot_offsets,
 )
 from barnabas.storage.segment import RELATIVE_OFFSET_MAX, ActiveSegment, SealedSegment, Segment
 from barnabas.storage.time_search import first_record_at, latest_record
@@ -60,10 +57,6 @@ from barnabas.storage.time_search import first_record_at, latest_record
 __all__ = ["AppendInfo", "Log", "LogConfig"]
 
 logger = logging.getLogger(__name__)
-
-_CHECKPOINT_BYTES = 16 * 1024 * 1024
-"""After this many bytes a flush stores the active segment's indexes and the producers as well. It bounds how much
-of the flushed part of a segment is read again at start."""
 
 _SEALED_OPEN_MAX = 8
 """Sealed segments whose files a log keeps open after they were read."""
@@ -79,18 +72,6 @@ class AppendInfo(NamedTuple):
     log_start_offset: int
     duplicate: bool
     """The batch was in the log already; the offsets are those that it has had since."""
-
-
-class _FlushPlan(NamedTuple):
-    """What a flush has to make durable, as of one moment."""
-
-    end_offset: int
-    sealed: list[SealedSegment]
-    active: ActiveSegment
-    indexes: tuple[bytes, bytes] | None
-    producers: dict[int, ProducerEntry] | None
-    new_names: bool
-    epochs_unflushed: bool
 
 
 class Log:
@@ -122,16 +103,14 @@ class Log:
         self._high_watermark = self._log_end_offset
         self._recovery_point = min(recovery_point, self._log_end_offset)
         self._producers = load_producers(filesystem, folder, loaded.segments, self._log_end_offset, clock.time_ms())
-        self._epochs_unflushed = True
+        self._beside = BesideFiles(filesystem, folder)
         self._new_names = True
         self._bytes_since_checkpoint = loaded.active.size
-        self._last_snapshot = max(snapshot_offsets(filesystem, folder), default=None)
         self._sealed_open: dict[SealedSegment, None] = {}
         self._offline: str | None = None
         self._closed = False
         self._state_lock = threading.Lock()
         self._flush_lock = threading.Lock()
-        self._files_lock = threading.Lock()
         self.on_recovery_point_lowered: Callable[[], None] = lambda: None
         """Called after a truncation; the manager stores the recovery points then."""
 
@@ -158,7 +137,7 @@ class Log:
             loaded = load_log(filesystem, directory, config, recovery_point)
             log = cls(directory, topic_partition, config, clock, filesystem, loaded, recovery_point)
             if loaded.epochs_changed:
-                log._write_epochs()
+                log._beside.write_epochs(log.leader_epochs)
         except OSError as error:
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
         return log
@@ -236,10 +215,13 @@ class Log:
         if duplicate is not None:
             return AppendInfo(duplicate.base_offset, duplicate.last_offset, append_time_ms, self.log_start_offset, True)
         base_offset = self._log_end_offset
-        with self._offline_on_error("append"):
-            self._begin_epoch(leader_epoch, base_offset)
+        try:
+            if self.leader_epochs.assign(leader_epoch, base_offset):
+                self._beside.write_epochs(self.leader_epochs)
             self._maybe_roll(len(view), batches, now_ms)
             self._active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
+        except OSError as error:
+            raise self._go_offline("append", error) from error
         with self._state_lock:
             self._note(batches, append_time_ms, now_ms)
         if self.high_watermark_follows_end:
@@ -392,11 +374,10 @@ class Log:
         active, config = self._active, self.config
         if not active.size:
             return
-        offsets = sum(batch.header.last_offset_delta + 1 for batch in batches)
         if (
             active.size + size > config.segment_bytes
             or active.index_bytes >= config.segment_index_bytes
-            or active.next_offset + offsets - active.base_offset > RELATIVE_OFFSET_MAX
+            or active.next_offset + _offset_count(batches) - active.base_offset > RELATIVE_OFFSET_MAX
             or self._segment_age_ms(batches, now_ms) > config.segment_ms
         ):
             self._roll(now_ms)
@@ -408,6 +389,8 @@ class Log:
             return now_ms - self._active_since_ms
         if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             return now_ms - first_ms
+        if len(batches) == 1:
+            return batches[0].header.max_timestamp_ms - first_ms
         return max(batch.header.max_timestamp_ms for batch in batches) - first_ms
 
     def _roll(self, now_ms: int) -> None:
@@ -415,9 +398,10 @@ class Log:
         with self._state_lock:
             self._producers.expire(now_ms)
             indexes = sealed.encode_indexes(closing=True)
-        with self._files_lock:
+        with self._beside.lock:
             sealed.write_indexes(*indexes)
-            self._write_snapshot(base_offset, self._producers.entries(), durable=False)
+            sealed.is_sealed = True
+            self._beside.write_snapshot(base_offset, self._producers.entries(), self._segment_starts(), durable=False)
         active = ActiveSegment.create(self._filesystem, self.folder, base_offset, self.config.index_interval_bytes)
         with self._state_lock:
             self._sealed.append(sealed.seal())
@@ -448,10 +432,10 @@ class Log:
         if plan is None:
             return
         with self._offline_on_error("flush"):
-            self._carry_out(plan)
+            self._beside.carry_out(plan, self._segment_starts())
         self._recovery_point = max(self._recovery_point, plan.end_offset)
 
-    def _plan_flush(self, *, closing: bool) -> _FlushPlan | None:
+    def _plan_flush(self, *, closing: bool) -> FlushPlan | None:
         sealed = [
             segment
             for segment in self._sealed
@@ -459,75 +443,22 @@ class Log:
         ]
         if self._log_end_offset <= self._recovery_point and not sealed and not closing:
             return None
-        with_derived = closing or self._bytes_since_checkpoint >= _CHECKPOINT_BYTES
-        plan = _FlushPlan(
+        with_derived = closing or self._bytes_since_checkpoint >= CHECKPOINT_BYTES
+        plan = FlushPlan(
             end_offset=self._log_end_offset,
             sealed=sealed,
             active=self._active,
             indexes=self._active.encode_indexes(closing=closing) if with_derived else None,
             producers=self._producers.entries() if with_derived else None,
             new_names=self._new_names,
-            epochs_unflushed=self._epochs_unflushed,
         )
-        self._new_names = self._epochs_unflushed = False
+        self._new_names = False
         if with_derived:
             self._bytes_since_checkpoint = 0
         return plan
 
-    def _carry_out(self, plan: _FlushPlan) -> None:
-        filesystem = self._filesystem
-        for segment in plan.sealed:
-            if segment.unflushed_file is not None:
-                filesystem.fsync(segment.unflushed_file)
-            else:
-                self._fsync_path(segment.paths.log)
-            self._fsync_path(segment.paths.index)
-            self._fsync_path(segment.paths.time_index)
-            snapshot = self.folder / offset_name(segment.next_offset, SNAPSHOT_SUFFIX)
-            if snapshot.name in filesystem.list_folder(self.folder):
-                self._fsync_path(snapshot)
-        filesystem.fsync(plan.active.file)
-        if plan.epochs_unflushed:
-            self._fsync_path(self.folder / LEADER_EPOCH_CHECKPOINT)
-        if plan.indexes is not None and plan.producers is not None:
-            with self._files_lock:
-                # If it was sealed meanwhile, its last indexes are stored already, and the next flush's business.
-                if plan.active is self._active:
-                    plan.active.write_indexes(*plan.indexes, durable=True)
-                self._write_snapshot(plan.end_offset, plan.producers, durable=True)
-        if plan.new_names:
-            filesystem.fsync_folder(self.folder)
-            filesystem.fsync_folder(self.folder.parent)
-        for segment in plan.sealed:
-            segment.unflushed_file = None
-
-    def _fsync_path(self, path: Path) -> None:
-        file = self._filesystem.open(path, writable=False)
-        try:
-            self._filesystem.fsync(file)
-        finally:
-            file.close()
-
-    # --- the files beside the segments ---
-
-    def _write_snapshot(self, offset: int, entries: dict[int, ProducerEntry], *, durable: bool) -> None:
-        """Store the producers as of `offset`; delete the snapshot before, unless it is at a segment's start."""
-        path = self.folder / offset_name(offset, SNAPSHOT_SUFFIX)
-        replace_file(self._filesystem, path, encode_snapshot(entries), durable=durable)
-        before, self._last_snapshot = self._last_snapshot, offset
-        starts = {segment.base_offset for segment in self._segments}
-        if before is not None and before != offset and before not in starts:
-            self._filesystem.unlink(self.folder / offset_name(before, SNAPSHOT_SUFFIX))
-
-    def _begin_epoch(self, epoch: int, offset: int) -> None:
-        if self.leader_epochs.assign(epoch, offset):
-            self._write_epochs()
-
-    def _write_epochs(self) -> None:
-        # Not durable yet: recovery learns epochs from the batches that are not flushed.
-        content = encode_leader_epochs(self.leader_epochs.entries)
-        replace_file(self._filesystem, self.folder / LEADER_EPOCH_CHECKPOINT, content, durable=False)
-        self._epochs_unflushed = True
+    def _segment_starts(self) -> set[int]:
+        return {segment.base_offset for segment in self._segments}
 
     # --- truncation ---
 
@@ -575,10 +506,10 @@ class Log:
             self._bytes_since_checkpoint = active.size
         self.high_watermark = min(self._high_watermark, end_offset)
         if self.leader_epochs.truncate_from(end_offset):
-            self._write_epochs()
+            self._beside.write_epochs(self.leader_epochs)
         now_ms = self._clock.time_ms()
         self._producers = load_producers(self._filesystem, self.folder, self._segments, end_offset, now_ms)
-        self._last_snapshot = max(snapshot_offsets(self._filesystem, self.folder), default=None)
+        self._beside.find_snapshots()
         self._recovery_point = min(self._recovery_point, end_offset)
         self.on_recovery_point_lowered()
 
@@ -599,6 +530,15 @@ class Log:
         try:
             yield
         except OSError as error:
-            self._offline = f"{action} failed: {error}"
-            logger.critical("%s: %s; the log is offline", self.folder, self._offline)
-            raise StorageError(f"the log {self.partition} is offline: {self._offline}") from error
+            raise self._go_offline(action, error) from error
+
+    def _go_offline(self, action: str, error: OSError) -> StorageError:
+        self._offline = f"{action} failed: {error}"
+        logger.critical("%s: %s; the log is offline", self.folder, self._offline)
+        return StorageError(f"the log {self.partition} is offline: {self._offline}")
+
+
+def _offset_count(batches: Sequence[PlacedBatch]) -> int:
+    if len(batches) == 1:
+        return batches[0].header.last_offset_delta + 1
+    return sum(batch.header.last_offset_delta + 1 for batch in batches)

@@ -297,6 +297,8 @@ class ActiveSegment(Segment):
         self._max_timestamp_ms = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
         self.first_timestamp_ms: int | None = None
+        self.is_sealed = False
+        """Its last indexes were stored; nothing is written any more."""
 
     @classmethod
     def create(cls, filesystem: FileSystem, folder: Path, base_offset: int, index_interval_bytes: int) -> ActiveSegment:

@@ -1,0 +1,118 @@
+"""What it takes to make a log durable: a plan of one moment, carried out while the log goes on.
+
+A flush is one fsync of the active segment, as a rule. After a roll the sealed segments and their indexes are
+fsynced as well, and every 16 MiB (and on closing) the active segment's indexes and the producers are stored: the
+recovery point must never be ahead of what the files beside the batches say durably, or a start would have to
+read all that was flushed.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.storage.checkpoints import encode_leader_epochs
+from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
+from barnabas.storage.filesystem import FileSystem, replace_file
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.producer_state import ProducerEntry, encode_snapshot
+from barnabas.storage.recovery import snapshot_offsets
+from barnabas.storage.segment import ActiveSegment, SealedSegment
+
+CHECKPOINT_BYTES = 16 * 1024 * 1024
+"""After this many bytes a flush stores indexes and producers too. It bounds how much of the flushed part of the
+active segment is read again at start."""
+
+
+class FlushPlan(NamedTuple):
+    """What a flush has to make durable, as of one moment."""
+
+    end_offset: int
+    sealed: list[SealedSegment]
+    active: ActiveSegment
+    indexes: tuple[bytes, bytes] | None
+    """The active segment's, if they are to be stored."""
+    producers: dict[int, ProducerEntry] | None
+    """As of the end offset, if they are to be stored."""
+    new_names: bool
+    """Files were made or renamed since the folder was fsynced."""
+
+
+class BesideFiles:
+    """The files of a log that are not a segment's batches, and their durability.
+
+    Writing is done by the appending thread and by the flushing one: `lock` is held while a file is replaced.
+    """
+
+    def __init__(self, filesystem: FileSystem, folder: Path) -> None:
+        self._filesystem = filesystem
+        self._folder = folder
+        self._epochs_unflushed = True
+        self._last_snapshot: int | None = None
+        self.lock = threading.Lock()
+        self.find_snapshots()
+
+    def find_snapshots(self) -> None:
+        """Look in the folder for the latest snapshot."""
+        self._last_snapshot = max(snapshot_offsets(self._filesystem, self._folder), default=None)
+
+    def write_epochs(self, epochs: LeaderEpochs) -> None:
+        """Store the leader epochs; not durable yet: recovery learns them from batches that are not flushed."""
+        content = encode_leader_epochs(epochs.entries)
+        replace_file(self._filesystem, self._folder / LEADER_EPOCH_CHECKPOINT, content, durable=False)
+        self._epochs_unflushed = True
+
+    def write_snapshot(
+        self, offset: int, producers: dict[int, ProducerEntry], segment_starts: set[int], *, durable: bool
+    ) -> None:
+        """Store the producers as of `offset`; delete the snapshot before, unless it is at a segment's start."""
+        replace_file(self._filesystem, self._snapshot(offset), encode_snapshot(producers), durable=durable)
+        before, self._last_snapshot = self._last_snapshot, offset
+        if before is not None and before != offset and before not in segment_starts:
+            self._filesystem.unlink(self._snapshot(before))
+
+    def carry_out(self, plan: FlushPlan, segment_starts: set[int]) -> None:
+        """Do what a plan says. The caller sees to it that plans are carried out one at a time.
+
+        :raises OSError: the disk refuses; none of it may be relied on.
+        """
+        for segment in plan.sealed:
+            self._fsync_sealed(segment)
+        self._filesystem.fsync(plan.active.file)
+        if self._epochs_unflushed:
+            self._epochs_unflushed = False
+            self._fsync_if_there(self._folder / LEADER_EPOCH_CHECKPOINT)
+        if plan.indexes is not None and plan.producers is not None:
+            with self.lock:
+                # If it was sealed meanwhile, its last indexes are stored, and they are the next flush's business.
+                if not plan.active.is_sealed:
+                    plan.active.write_indexes(*plan.indexes, durable=True)
+                self.write_snapshot(plan.end_offset, plan.producers, segment_starts, durable=True)
+        if plan.new_names:
+            self._filesystem.fsync_folder(self._folder)
+            self._filesystem.fsync_folder(self._folder.parent)
+        for segment in plan.sealed:
+            segment.unflushed_file = None
+
+    def _fsync_sealed(self, segment: SealedSegment) -> None:
+        if segment.unflushed_file is not None:
+            self._filesystem.fsync(segment.unflushed_file)
+        else:
+            self._fsync_if_there(segment.paths.log)
+        for path in (segment.paths.index, segment.paths.time_index, self._snapshot(segment.next_offset)):
+            self._fsync_if_there(path)
+
+    def _fsync_if_there(self, path: Path) -> None:
+        try:
+            file = self._filesystem.open(path, writable=False)
+        except FileNotFoundError:
+            # Only what can be made anew from the batches is ever missing.
+            return
+        try:
+            self._filesystem.fsync(file)
+        finally:
+            file.close()
+
+    def _snapshot(self, offset: int) -> Path:
+        return self._folder / offset_name(offset, SNAPSHOT_SUFFIX)

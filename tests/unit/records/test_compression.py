@@ -1,0 +1,130 @@
+"""The four compressions: what is written, what is read, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import tracemalloc
+
+import cramjam
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+
+from barnabas.errors import CorruptBatchError
+from barnabas.records import Compression, compress, decompress
+
+TEXT = b"It was late in the evening when K. arrived. " * 5_000
+COMPRESSED = [kind for kind in Compression if kind is not Compression.NONE]
+XERIAL_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+
+
+@pytest.mark.parametrize("kind", Compression)
+@pytest.mark.parametrize("data", [b"", b"a", TEXT, bytes(range(256)) * 300])
+def test_round_trip(kind: Compression, data: bytes) -> None:
+    assert decompress(kind, compress(kind, data), max_bytes=len(data)) == data
+    assert decompress(kind, memoryview(compress(kind, memoryview(data))), max_bytes=len(data)) == data
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_content_larger_than_allowed_is_refused(kind: Compression) -> None:
+    with pytest.raises(CorruptBatchError, match=f"larger than {len(TEXT) - 1} bytes"):
+        decompress(kind, compress(kind, TEXT), max_bytes=len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_dense_content_is_not_unpacked_beyond_the_limit(kind: Compression) -> None:
+    bomb = compress(kind, bytes(64 * 1024 * 1024))
+    tracemalloc.start()
+    with pytest.raises(CorruptBatchError):
+        decompress(kind, bomb, max_bytes=1024 * 1024)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_truncated_data_is_refused(kind: Compression) -> None:
+    data = compress(kind, TEXT)
+    for size in (0, 1, 7, len(data) // 2, len(data) - 1):
+        if kind is Compression.SNAPPY and size == 0:
+            continue
+        with pytest.raises(CorruptBatchError):
+            decompress(kind, data[:size])
+
+
+def test_lz4_frames_have_independent_blocks_as_java_requires() -> None:
+    data = compress(Compression.LZ4, TEXT)
+    assert data[:4] == bytes.fromhex("04224d18")
+    flags = data[4]
+    assert flags >> 6 == 1, "version"
+    assert flags & 0x20, "blocks must be independent"
+    assert not flags & 0x03, "neither dictionary nor reserved bits"
+    assert lz4.frame.decompress(data) == TEXT
+
+
+@pytest.mark.parametrize("block_linked", [True, False])
+@pytest.mark.parametrize("store_size", [True, False])
+def test_lz4_frames_of_others_are_read(block_linked: bool, store_size: bool) -> None:
+    data = lz4.frame.compress(TEXT, block_linked=block_linked, store_size=store_size, content_checksum=True)
+    assert decompress(Compression.LZ4, data) == TEXT
+
+
+def test_snappy_is_written_in_the_framing_of_java() -> None:
+    data = compress(Compression.SNAPPY, TEXT)
+    assert data.startswith(XERIAL_HEADER)
+    (size,) = struct.unpack_from(">i", data, 16)
+    assert snappy.decompress(data[20 : 20 + size]) == TEXT[: 32 * 1024]
+
+
+def test_snappy_is_read_raw_and_framed() -> None:
+    block = snappy.compress(TEXT)
+    assert decompress(Compression.SNAPPY, block) == TEXT
+    assert decompress(Compression.SNAPPY, XERIAL_HEADER + struct.pack(">i", len(block)) + block) == TEXT
+
+
+def test_snappy_framing_with_little_endian_versions_is_read() -> None:
+    block = snappy.compress(b"x")
+    header = b"\x82SNAPPY\x00" + struct.pack("<ii", 1, 1)
+    assert decompress(Compression.SNAPPY, header + struct.pack(">i", len(block)) + block) == b"x"
+
+
+@pytest.mark.parametrize("size", [-1, 0, -(2**31), 2**31 - 1, 100])
+def test_snappy_block_length_that_cannot_be_is_refused(size: int) -> None:
+    data = XERIAL_HEADER + struct.pack(">i", size) + snappy.compress(b"x")
+    with pytest.raises(CorruptBatchError, match="block"):
+        decompress(Compression.SNAPPY, data)
+
+
+def test_forged_sizes_allocate_nothing() -> None:
+    forged_snappy = b"\xff\xff\xff\xff\x07" + b"\x00a"
+    frame = bytearray(zstandard.ZstdCompressor(write_content_size=True).compress(b"tiny"))
+    # Single segment, content size in eight bytes: 100 MB.
+    forged_zstd = bytes(frame[:4]) + b"\xe0" + struct.pack("<Q", 100_000_000) + bytes(frame[6:])
+    tracemalloc.start()
+    with pytest.raises(CorruptBatchError, match="claims"):
+        decompress(Compression.SNAPPY, forged_snappy)
+    with pytest.raises(CorruptBatchError):
+        decompress(Compression.ZSTD, forged_zstd)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_gzip_of_several_members_is_read() -> None:
+    assert decompress(Compression.GZIP, gzip.compress(b"to be ") + gzip.compress(b"or not")) == b"to be or not"
+
+
+def test_zstd_without_content_size_is_read() -> None:
+    compressor = zstandard.ZstdCompressor(write_content_size=False)
+    assert decompress(Compression.ZSTD, compressor.compress(TEXT)) == TEXT
+
+
+def test_growth_depends_on_what_the_library_says_when_output_is_full() -> None:
+    """If a new cramjam says it otherwise, large batches would be taken for damaged: this fails first."""
+    for module in (cramjam.zstd, cramjam.lz4):
+        with pytest.raises(cramjam.DecompressionError, match="failed to write whole buffer"):
+            module.decompress_into(bytes(module.compress(TEXT)), bytearray(10))
+    content = bytes(50_000_000)
+    assert decompress(Compression.ZSTD, compress(Compression.ZSTD, content)) == content
