@@ -141,9 +141,11 @@ def test_a_broker_that_is_down_at_first_is_waited_for(broker):
 
 def test_a_broker_that_is_down_is_named_in_the_error(broker):
     broker.stop()
-    with barnabas.Producer(broker.bootstrap, max_block_ms=300) as producer:
-        with pytest.raises(barnabas.TimedOutError, match=f"no broker at {broker.bootstrap}.*barnabas up"):
-            producer.send("clicks", b"")
+    with (
+        barnabas.Producer(broker.bootstrap, max_block_ms=300) as producer,
+        pytest.raises(barnabas.TimedOutError, match=f"no broker at {broker.bootstrap}.*barnabas up"),
+    ):
+        producer.send("clicks", b"")
 
 
 def test_records_that_nobody_takes_fail_after_the_delivery_timeout(broker):
@@ -162,8 +164,7 @@ def test_a_full_buffer_blocks_and_then_raises(broker):
         producer.send("clicks", b"taken").result(10)
         broker.kill()
         with pytest.raises(barnabas.BufferFullError, match="50000 bytes"):
-            for _ in range(100):
-                producer.send("clicks", bytes(1000))
+            producer.send_many("clicks", [bytes(1000)] * 100)
 
 
 def test_a_batch_that_the_topic_finds_too_large_is_split(broker):

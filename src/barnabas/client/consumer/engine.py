@@ -17,7 +17,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_session import GroupSession
-from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.membership import NO_GENERATION, Membership
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import commit_offsets, committed_offsets, list_offsets
@@ -201,8 +201,6 @@ class ConsumerEngine:
                 if not error.retriable:
                     self._report(error)
                 stale = True
-            except asyncio.CancelledError:
-                raise
             if self.subscription.without_position():
                 self._positions_wanted.set()
             failures = failures + 1 if stale else 0
@@ -288,6 +286,9 @@ class ConsumerEngine:
         membership = self.membership
         assert membership is not None
         as_member = self.subscription.by_topics
+        if as_member and membership.generation == NO_GENERATION:
+            # Without a generation the coordinator would take the commit as an administrator's.
+            raise _moved_on(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
         try:
             await commit_offsets(
                 self._cluster,
@@ -301,11 +302,7 @@ class ConsumerEngine:
         except KafkaError as error:
             if error.code in GROUP_HAS_MOVED_ON:
                 membership.on_commit_refused(error.code)
-                raise KafkaError(
-                    error.code,
-                    f"group {membership.group!r} has moved on, the partitions may be others' now; the next poll "
-                    "joins again (are records handled too slowly for max_poll_interval_ms?)",
-                ) from error
+                raise _moved_on(error.code, membership.group) from error
             raise
 
     async def commit_done(self, timeout_s: float | None = None) -> None:
@@ -339,3 +336,11 @@ class ConsumerEngine:
         for task in self._tasks:
             task.cancel()
         self._cluster.close()
+
+
+def _moved_on(code: ErrorCode, group: str) -> KafkaError:
+    return KafkaError(
+        code,
+        f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "
+        "(are records handled too slowly for max_poll_interval_ms?)",
+    )
