@@ -1,0 +1,553 @@
+"""One log: appending, reading, rolling, searching by time, truncating, flushing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError
+from barnabas.model import OffsetAndTimestamp, TimestampType
+from barnabas.records import BatchBuilder, Compression, Record, read_header, read_records
+from barnabas.records.header import CONTROL_MASK, write_crc
+from barnabas.storage import Log
+from barnabas.storage.checkpoints import EpochStart
+
+START_MS = 1_700_000_000_000
+
+OpenLog = Callable[..., Log]
+MakeBatch = Callable[..., bytearray]
+ReadAll = Callable[..., list[Record]]
+
+
+def offsets_of(records: list[Record]) -> list[int]:
+    return [record.offset for record in records]
+
+
+def refused(code: ErrorCode, log: Log, batch: bytes | bytearray, leader_epoch: int = 0) -> None:
+    end = log.log_end_offset
+    with pytest.raises(KafkaError) as caught:
+        log.append(batch, leader_epoch)
+    assert caught.value.code is code
+    assert log.log_end_offset == end
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# --- append ---
+
+
+def test_append_gives_offsets_in_order(open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll) -> None:
+    log = open_log()
+    assert log.append(make_batch(3), 5)[:2] == (0, 2)
+    assert log.append(make_batch(1) + make_batch(2), 5)[:2] == (3, 5)
+    assert log.log_end_offset == log.high_watermark == 6
+    assert offsets_of(read_all(log)) == list(range(6))
+
+
+def test_bytes_of_a_batch_pass_through(open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path) -> None:
+    log = open_log()
+    batch = make_batch(4)
+    log.append(bytes(batch), 9)
+    log.append(bytes(batch), 9)
+    stored = (tmp_path / "clicks-0" / f"{0:020}.log").read_bytes()
+    second = stored[len(batch) :]
+    assert stored[21 : len(batch)] == batch[21:]
+    assert second[16:] == batch[16:]
+    assert read_header(second).base_offset == 4
+    assert read_header(second).leader_epoch == 9
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_read_only_and_writable_input_store_the_same(
+    kind: type, open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    log = open_log()
+    log.append(make_batch(2), 1)
+    given = kind(make_batch(2) + make_batch(1))
+    log.append(given, 1)
+    stored = (tmp_path / "clicks-0" / f"{0:020}.log").read_bytes()
+    assert offsets_of(read_records(stored, "clicks", 0)) == [0, 1, 2, 3, 4]
+    assert read_header(given).base_offset == (0 if kind is bytes else 2)
+
+
+def test_one_writev_per_append(open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log()
+    log.append(make_batch(), 0)
+    calls = []
+    writev = os.writev
+    monkeypatch.setattr(os, "writev", lambda *args: calls.append(1) or writev(*args))
+    log.append(make_batch(5) + make_batch(5), 0)
+    log.append(bytes(make_batch(5) + make_batch(5)), 0)
+    assert len(calls) == 2
+
+
+def test_damaged_batch_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    batch = make_batch()
+    batch[-1] ^= 1
+    with pytest.raises(CorruptBatchError, match="CRC"):
+        log.append(batch, 0)
+    with pytest.raises(CorruptBatchError):
+        log.append(make_batch()[:-1], 0)
+    with pytest.raises(CorruptBatchError):
+        log.append(make_batch() + batch, 0)
+    assert log.log_end_offset == 0
+    assert log.size_bytes == 0
+
+
+def test_batches_that_break_the_rules_are_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log(max_message_bytes=500, segment_bytes=2_000)
+    refused(ErrorCode.MESSAGE_TOO_LARGE, log, make_batch(5))
+    refused(ErrorCode.RECORD_LIST_TOO_LARGE, log, make_batch(1) * 20)
+    refused(ErrorCode.INVALID_RECORD, log, b"")
+    refused(ErrorCode.INVALID_RECORD, log, bytes(16) + b"\x01" + bytes(60))
+    control = make_batch()
+    control[22] |= CONTROL_MASK
+    write_crc(control, 0, len(control))
+    refused(ErrorCode.INVALID_RECORD, log, control)
+    with_gap = make_batch()
+    with_gap[26] += 1
+    write_crc(with_gap, 0, len(with_gap))
+    refused(ErrorCode.INVALID_RECORD, log, with_gap)
+    refused(ErrorCode.INVALID_RECORD, log, make_batch(producer_id=1, producer_epoch=0))
+    log.append(make_batch(), 3)
+    refused(ErrorCode.FENCED_LEADER_EPOCH, log, make_batch(), leader_epoch=2)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_log_append_time_is_the_broker_clock(
+    kind: type, open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, clock: ManualClock
+) -> None:
+    log = open_log(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    clock.advance(60)
+    info = log.append(kind(make_batch(2, timestamp_ms=5)), 0)
+    assert info.log_append_time_ms == START_MS + 60_000
+    assert {record.timestamp_ms for record in read_all(log)} == {START_MS + 60_000}
+    assert log.offset_for_timestamp(START_MS) == OffsetAndTimestamp(0, START_MS + 60_000)
+
+
+# --- idempotent producers ---
+
+
+def test_retry_of_one_of_the_last_five_batches_is_answered_with_its_old_offsets(
+    open_log: OpenLog, make_batch: MakeBatch
+) -> None:
+    log = open_log()
+    for number in range(6):
+        log.append(make_batch(2, producer_id=7, producer_epoch=0, base_sequence=2 * number), 0)
+    end = log.log_end_offset
+    for number in range(1, 6):
+        info = log.append(make_batch(2, producer_id=7, producer_epoch=0, base_sequence=2 * number), 0)
+        assert info[:2] == (2 * number, 2 * number + 1)
+        assert info.duplicate
+    assert log.log_end_offset == end
+    refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        log,
+        make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0),
+    )
+
+
+def test_gap_in_the_sequence_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0), 0)
+    refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        log,
+        make_batch(producer_id=7, producer_epoch=0, base_sequence=3),
+    )
+    log.append(make_batch(producer_id=8, producer_epoch=0, base_sequence=30), 0)
+    log.append(make_batch(), 0)
+    log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=2), 0)
+
+
+def test_new_epoch_of_a_producer_fences_the_old_one(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(producer_id=7, producer_epoch=1, base_sequence=0), 0)
+    refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        log,
+        make_batch(producer_id=7, producer_epoch=2, base_sequence=1),
+    )
+    log.append(make_batch(producer_id=7, producer_epoch=2, base_sequence=0), 0)
+    refused(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        log,
+        make_batch(producer_id=7, producer_epoch=1, base_sequence=1),
+    )
+
+
+def test_sequence_wraps_after_the_greatest_number(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(4, producer_id=7, producer_epoch=0, base_sequence=2**31 - 2), 0)
+    log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=2), 0)
+    assert log.log_end_offset == 5
+
+
+def test_several_batches_of_a_producer_in_one_append(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    pair = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0) + make_batch(
+        producer_id=7, producer_epoch=0, base_sequence=2
+    )
+    log.append(bytes(pair), 0)
+    refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, log, pair)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("rolled", [True, False])
+def test_retry_across_a_restart_is_recognised(
+    clean: bool, rolled: bool, open_log: OpenLog, make_batch: MakeBatch
+) -> None:
+    log = open_log()
+    for number in range(7):
+        log.append(make_batch(2, producer_id=7, producer_epoch=3, base_sequence=2 * number), 0)
+        if rolled and number == 3:
+            log.roll()
+    if clean:
+        log.close()
+    else:
+        log.abandon()
+    log = open_log(clean=clean)
+    for number in range(2, 7):
+        info = log.append(make_batch(2, producer_id=7, producer_epoch=3, base_sequence=2 * number), 0)
+        assert info.duplicate
+        assert info.base_offset == 2 * number
+    info = log.append(make_batch(2, producer_id=7, producer_epoch=3, base_sequence=14), 0)
+    assert (info.base_offset, info.duplicate) == (14, False)
+
+
+def test_producer_that_was_silent_for_a_day_is_forgotten(
+    open_log: OpenLog, make_batch: MakeBatch, clock: ManualClock
+) -> None:
+    log = open_log()
+    log.append(make_batch(timestamp_ms=0, producer_id=7, producer_epoch=3, base_sequence=0), 0)
+    log.append(make_batch(producer_id=8, producer_epoch=0, base_sequence=0), 0)
+    clock.advance(23 * 3600)
+    log.append(make_batch(producer_id=8, producer_epoch=0, base_sequence=1), 0)
+    log.roll()
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, make_batch(producer_id=7, producer_epoch=2, base_sequence=0))
+    clock.advance(3600)
+    log.roll()
+    log.append(make_batch(), 0)
+    log.roll()
+    log.append(make_batch(producer_id=7, producer_epoch=2, base_sequence=0), 0)
+    assert log.append(make_batch(producer_id=8, producer_epoch=0, base_sequence=1), 0).duplicate
+
+
+# --- read ---
+
+
+def test_read_returns_whole_batches_within_the_limit(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log(index_interval_bytes=300)
+    size = len(make_batch(2))
+    for _ in range(50):
+        log.append(make_batch(2), 0)
+    for offset in range(100):
+        for batches in (1, 2, 7, 49, 60):
+            for extra in (0, 1, size - 1):
+                region = log.read(offset, batches * size + extra, 100)
+                assert region is not None
+                assert region.position == offset // 2 * size
+                assert region.length == min(batches, 50 - offset // 2) * size
+
+
+def test_first_batch_is_returned_whole_even_if_it_is_too_large(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(10), 0)
+    log.append(make_batch(1), 0)
+    region = log.read(0, 1, 11)
+    assert region is not None
+    assert region.length == len(make_batch(10))
+    assert log.read(0, 1, 11, min_one_batch=False) is None
+    assert log.read(0, 0, 11, min_one_batch=False) is None
+
+
+def test_read_ends_before_max_offset(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    for _ in range(5):
+        log.append(make_batch(2), 0)
+    size = len(make_batch(2))
+    assert log.read(0, 10**6, 4).length == 2 * size  # type: ignore[union-attr]
+    assert log.read(0, 10**6, 5).length == 2 * size  # type: ignore[union-attr]
+    assert log.read(4, 10**6, 4) is None
+    assert log.read(10, 10**6, 10) is None
+
+
+def test_read_outside_of_the_log_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    for offset in (-1, 3):
+        with pytest.raises(KafkaError) as caught:
+            log.read(offset, 100, 2)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_reader_that_follows_needs_no_lookup(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    assert log.read(2, 1_000, 2) is None
+    log._filesystem = None  # type: ignore[assignment]
+    log._active.filesystem.pread = None  # type: ignore[method-assign]
+    try:
+        log._active.write = lambda chunks: os.writev(log._active.file.fileno(), chunks)  # type: ignore[assignment]
+        log.append(make_batch(3), 0)
+        region = log.read(2, 10_000, 5)
+        assert region is not None
+        assert log.read(5, 1_000, 5) is None
+    finally:
+        del log._active.filesystem.pread
+
+
+def test_region_stays_readable_after_the_log_is_deleted(
+    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    log.roll()
+    log.append(make_batch(2), 0)
+    regions = [log.read(0, 10_000, 4), log.read(2, 10_000, 4)]
+    log.delete()
+    assert not (tmp_path / "clicks-0").exists()
+    for region in regions:
+        assert region is not None
+        data = os.pread(region.file.fileno(), region.length, region.position)
+        assert len(read_records(data, "clicks", 0)) == 2
+
+
+def test_closing_closes_every_file(open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll) -> None:
+    before = open_files()
+    log = open_log(segment_bytes=300)
+    for _ in range(30):
+        log.append(make_batch(), 0)
+    read_all(log)
+    log.close()
+    assert open_files() == before
+
+
+def test_reading_many_segments_keeps_few_files_open(
+    open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll
+) -> None:
+    log = open_log(segment_bytes=300)
+    for _ in range(200):
+        log.append(make_batch(), 0)
+    log.flush()
+    before = open_files()
+    read_all(log)
+    assert log.segment_count > 90
+    assert open_files() < before + 30
+
+
+def test_closed_log_says_so(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.close()
+    log.close()
+    for call in (lambda: log.append(make_batch(), 0), lambda: log.read(0, 1, 1), log.flush, log.roll):
+        with pytest.raises(ClosedError):
+            call()
+
+
+# --- segments ---
+
+
+def test_segment_is_rolled_when_it_is_full(open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll) -> None:
+    log = open_log(segment_bytes=1_000, index_interval_bytes=0)
+    for _ in range(20):
+        log.append(make_batch(), 0)
+    assert log.segment_count == 4
+    assert offsets_of(read_all(log, max_bytes=400)) == list(range(20))
+
+
+def test_segment_is_rolled_when_its_records_span_too_much_time(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log(segment_ms=1_000)
+    log.append(make_batch(timestamp_ms=50_000), 0)
+    log.append(make_batch(timestamp_ms=51_000), 0)
+    assert log.segment_count == 1
+    log.append(make_batch(timestamp_ms=51_001), 0)
+    assert log.segment_count == 2
+
+
+def test_segment_without_timestamps_is_rolled_by_the_clock(
+    open_log: OpenLog, make_batch: MakeBatch, clock: ManualClock
+) -> None:
+    log = open_log(segment_ms=1_000)
+    log.append(make_batch(timestamp_ms=-1), 0)
+    clock.advance(1.001)
+    log.append(make_batch(timestamp_ms=-1), 0)
+    assert log.segment_count == 2
+
+
+def test_segment_is_rolled_when_its_index_is_full(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log(segment_index_bytes=16, index_interval_bytes=0)
+    for _ in range(4):
+        log.append(make_batch(), 0)
+    assert log.segment_count == 2
+
+
+def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.roll()
+    log.append(make_batch(), 0)
+    log.roll()
+    log.roll()
+    assert log.segment_count == 2
+
+
+# --- time ---
+
+
+def test_offset_for_timestamp_is_exact(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log(index_interval_bytes=200, segment_bytes=3_000)
+    for number in range(100):
+        log.append(make_batch(5, timestamp_ms=START_MS + 10 * number), 0)
+    for number in range(100):
+        for extra in range(10):
+            expected = 5 * number + extra if extra < 5 else 5 * number + 5
+            found = log.offset_for_timestamp(START_MS + 10 * number + extra)
+            assert (found.offset if found else 500) == expected
+    assert log.offset_for_timestamp(0) == OffsetAndTimestamp(0, START_MS)
+    assert log.offset_for_timestamp(START_MS + 10_000) is None
+    assert log.max_timestamp() == OffsetAndTimestamp(499, START_MS + 994)
+
+
+def test_times_that_go_back_are_searched_in_offset_order(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log(index_interval_bytes=0, segment_bytes=600)
+    for timestamp_ms in (50, 10, 70, 20, 90, 30):
+        log.append(make_batch(timestamp_ms=timestamp_ms), 0)
+    assert log.offset_for_timestamp(5) == OffsetAndTimestamp(0, 50)
+    assert log.offset_for_timestamp(60) == OffsetAndTimestamp(2, 70)
+    assert log.offset_for_timestamp(80) == OffsetAndTimestamp(4, 90)
+    assert log.max_timestamp() == OffsetAndTimestamp(4, 90)
+
+
+def test_search_by_time_in_a_log_without_records(open_log: OpenLog) -> None:
+    log = open_log()
+    assert log.offset_for_timestamp(0) is None
+    assert log.max_timestamp() == OffsetAndTimestamp(-1, -1)
+
+
+def test_unreadable_records_do_not_stop_a_search_by_time(open_log: OpenLog) -> None:
+    builder = BatchBuilder(Compression.GZIP)
+    builder.append_many(START_MS, [b"v"] * 3)
+    batch = builder.build()
+    batch[65] ^= 0xFF
+    write_crc(batch, 0, len(batch))
+    log = open_log()
+    log.append(batch, 0)
+    assert log.offset_for_timestamp(START_MS) == OffsetAndTimestamp(0, START_MS)
+
+
+# --- truncation ---
+
+
+@pytest.mark.parametrize("offset", range(0, 41))
+def test_truncation_leaves_the_batches_before(
+    offset: int, open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll
+) -> None:
+    log = open_log(segment_bytes=1_500, index_interval_bytes=200)
+    for number in range(20):
+        log.append(make_batch(2, timestamp_ms=START_MS + number), number // 4)
+    log.flush()
+    log.truncate_to(offset)
+    end = offset // 2 * 2
+    assert log.log_end_offset == log.high_watermark == end
+    assert log.recovery_point <= end
+    assert offsets_of(read_all(log)) == list(range(end))
+    assert all(entry.start_offset < end for entry in log.leader_epochs.entries)
+    assert log.append(make_batch(), 7).base_offset == end
+    log.close()
+    log = open_log(clean=True)
+    assert offsets_of(read_all(log)) == list(range(end + 1))
+
+
+def test_truncation_forgets_what_producers_wrote_after(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    for sequence in range(4):
+        log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
+    log.truncate_to(2)
+    assert log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=1), 0).duplicate
+    assert log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=2), 0).base_offset == 2
+
+
+def test_truncation_below_the_start_begins_anew(open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll) -> None:
+    log = open_log(segment_bytes=300)
+    for _ in range(5):
+        log.append(make_batch(), 0)
+    log.truncate_to(0)
+    assert log.log_end_offset == 0
+    log.append(make_batch(2), 0)
+    assert offsets_of(read_all(log)) == [0, 1]
+
+
+# --- epochs ---
+
+
+def test_epochs_are_remembered_over_a_restart(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    for epoch in (0, 0, 2, 2, 5):
+        log.append(make_batch(), epoch)
+    log.close()
+    log = open_log(clean=True)
+    assert log.leader_epochs.entries == [EpochStart(0, 0), EpochStart(2, 2), EpochStart(5, 4)]
+    assert log.leader_epochs.end_offset_for(2, log.log_end_offset) == EpochStart(2, 4)
+    assert log.leader_epochs.end_offset_for(5, log.log_end_offset) == EpochStart(5, 5)
+
+
+# --- flush ---
+
+
+def test_flush_moves_the_recovery_point(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(3), 0)
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 3
+    log.append(make_batch(3), 0)
+    log.roll()
+    assert log.has_unflushed_segments
+    log.append(make_batch(3), 0)
+    log.flush()
+    assert not log.has_unflushed_segments
+    assert log.recovery_point == 9
+
+
+def test_flush_runs_beside_appends_and_rolls(open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll) -> None:
+    log = open_log(segment_bytes=5_000, index_interval_bytes=100)
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def flush_all_the_time() -> None:
+        try:
+            while not done.is_set():
+                before = log.log_end_offset
+                log.flush()
+                assert log.recovery_point >= before
+        except BaseException as error:  # noqa: BLE001 - handed to the test's thread
+            failures.append(error)
+
+    flusher = threading.Thread(target=flush_all_the_time)
+    flusher.start()
+    for number in range(2_000):
+        log.append(make_batch(producer_id=1, producer_epoch=0, base_sequence=number), 0)
+    done.set()
+    flusher.join()
+    assert not failures
+    log.abandon()
+    log = open_log(recovery_point=log.recovery_point)
+    assert offsets_of(read_all(log)) == list(range(2_000))
+
+
+def test_high_watermark_can_be_held_back(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(), 0)
+    log.high_watermark_follows_end = False
+    log.append(make_batch(), 0)
+    assert log.high_watermark == 1
+    log.high_watermark = 99
+    assert log.high_watermark == 2
