@@ -27,11 +27,11 @@ from barnabas.spark.errors import (
 from barnabas.spark.extras import require
 
 if TYPE_CHECKING:
-    from barnabas.spark.load import load
     from barnabas.spark.load_types import LoadProgress, LoadResult, TableLoad
+    from barnabas.spark.loading import load
     from barnabas.spark.session import local_session, stop_session
     from barnabas.spark.source import BarnabasDataSource, register
-    from barnabas.spark.tables import open_table, read_table
+    from barnabas.spark.tables import open_table, read_table, scan_table
 
 __all__ = [
     "BarnabasDataSource",
@@ -52,6 +52,7 @@ __all__ = [
     "open_table",
     "read_table",
     "register",
+    "scan_table",
     "stop_session",
 ]
 
@@ -60,11 +61,12 @@ _HOMES = {
     "LoadProgress": "barnabas.spark.load_types",
     "LoadResult": "barnabas.spark.load_types",
     "TableLoad": "barnabas.spark.load_types",
-    "load": "barnabas.spark.load",
+    "load": "barnabas.spark.loading",
     "local_session": "barnabas.spark.session",
     "open_table": "barnabas.spark.tables",
     "read_table": "barnabas.spark.tables",
     "register": "barnabas.spark.source",
+    "scan_table": "barnabas.spark.tables",
     "stop_session": "barnabas.spark.session",
 }
 

@@ -38,7 +38,7 @@ class OffsetLookup(Protocol):
     def end_offsets(self, partitions: list[TopicPartition], /) -> Offsets: ...
 
     def offsets_for_times(
-        self, timestamps_ms: dict[TopicPartition, int], /
+        self, timestamps_ms: Mapping[tuple[str, int], int], /
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | None]: ...
 
 
@@ -110,7 +110,7 @@ class _Log:
             case AtTimestamps(timestamps_ms):
                 _check_covers(f"{side}OffsetsByTimestamp", timestamps_ms, self.partitions)
                 times = dict(timestamps_ms)
-        found = self._lookup.offsets_for_times(times)
+        found = self._lookup.offsets_for_times({(p.topic, p.partition): time for p, time in times.items()})
         return {p: _offset_at(p, times[p], found.get(p), self.last[p] if or_latest else None) for p in times}
 
 

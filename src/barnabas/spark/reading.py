@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from barnabas.client import Admin
-from barnabas.client.config import AdminConfig
-from barnabas.client.range_reader import RangeReader
+from barnabas.client import Admin, AdminConfig, ConsumerConfig, RangeReader
+from barnabas.client.config import ClientConfig, make_config
 from barnabas.records import Columns, read_columns
 from barnabas.spark.planning import OffsetRange
 
+Settings = Mapping[str, str]
+"""Settings of the client under Kafka's dotted names. Those that only matter to members of a group, or to a
+reader without end, are accepted and have no effect."""
 
-def read_range(wanted: OffsetRange, bootstrap: str, client_options: Mapping[str, str]) -> Iterator[Columns]:
+_RANGE_READER_NAMES = frozenset({"fetch_max_bytes"}) | {field.name for field in dataclasses.fields(ClientConfig)}
+_ADMIN_NAMES = frozenset(field.name for field in dataclasses.fields(AdminConfig))
+
+
+def read_range(wanted: OffsetRange, bootstrap: str, settings: Settings) -> Iterator[Columns]:
     """Yield the records of a range, one answer of the broker at a time, which bounds the memory.
 
-    :param client_options: settings of the client, under Kafka's dotted names.
     :raises KafkaError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
     :raises BarnabasError: no broker can be reached, or what it sent is damaged.
     """
-    settings = {name.replace(".", "_"): value for name, value in client_options.items()}
+    checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
+    chosen = {name: getattr(checked, name) for name in _in_snake_case(settings) if name in _RANGE_READER_NAMES}
     place = (wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset)
-    with RangeReader(bootstrap, *place, **settings) as reader:
+    with RangeReader(bootstrap, *place, **chosen) as reader:
         for buffer in reader:
             yield read_columns(buffer, wanted.start_offset, wanted.end_offset)
 
 
-def open_admin(bootstrap: str, client_options: Mapping[str, str]) -> Admin:
-    """Return a client that answers what the planning asks, with those of the settings that it knows."""
-    known = {field.name for field in dataclasses.fields(AdminConfig)}
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
-    settings |= {name: value for name, value in client_options.items() if name.replace(".", "_") in known}
-    return Admin(settings)
+def open_admin(bootstrap: str, settings: Settings) -> Admin:
+    """Return a client that answers what the planning asks.
+
+    :raises ConfigurationError: a setting does not exist, or has a value that it cannot have.
+    """
+    checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
+    return Admin(
+        bootstrap, **{name: getattr(checked, name) for name in _in_snake_case(settings) if name in _ADMIN_NAMES}
+    )
+
+
+def _in_snake_case(settings: Settings) -> dict[str, str]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -22,6 +23,8 @@ QUIET_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
+    # Tables have many small files; to look them up with a Spark job of a task each takes longer than all else.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 LOCAL_SETTINGS = {
     # Without these, Spark looks for the machine's name on its networks, and may fail without any.
@@ -47,6 +50,8 @@ def local_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    # PySpark 4 warns of pandas 3 where it is installed; nothing here uses pandas.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     _prepare_environment()
     settings = QUIET_SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
     conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))

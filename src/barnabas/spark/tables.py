@@ -7,9 +7,11 @@ files is refused, and read with Iceberg's runtime for Spark or with `open_table(
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
@@ -27,13 +29,32 @@ def open_table(warehouse: str | Path | None, name: str, *, catalog: str | None =
     return Warehouse.open(warehouse, catalog=catalog).table(name)
 
 
+def scan_table(
+    warehouse: str | Path | None,
+    name: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    catalog: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table as Arrow batches, without Spark.
+
+    :param columns: only these; None for all.
+    :param where: a filter in pyiceberg's language, as in `"partition = 0 and offset >= 120"`.
+    :raises WarehouseError: there is no such table.
+    """
+    table = open_table(warehouse, name, catalog=catalog)
+    scan = table.scan(row_filter=where or AlwaysTrue(), selected_fields=tuple(columns or ("*",)))
+    yield from scan.to_arrow_batch_reader()
+
+
 def read_table(
     spark: SparkSession,
     warehouse: str | Path | None,
     name: str,
     *,
     catalog: str | None = None,
-    where: str | BooleanExpression | None = None,
+    where: str | None = None,
 ) -> DataFrame:
     """Return a table as a DataFrame.
 

@@ -31,7 +31,8 @@ class FakeCluster:
         return {partition: self.last[partition] for partition in partitions}
 
     def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        offsets = {tp: max(self.first[tp], -(-time // 100)) for tp, time in times.items()}
+        asked = {TopicPartition(*tp): time for tp, time in times.items()}
+        offsets = {tp: max(self.first[tp], -(-time // 100)) for tp, time in asked.items()}
         return {
             tp: OffsetAndTimestamp(offset, offset * 100) if offset < self.last[tp] else None
             for tp, offset in offsets.items()

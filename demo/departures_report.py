@@ -1,0 +1,105 @@
+"""Departures and mean delay by airport and by month, from the table: for the terminal and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from demo.departures import AIRPORTS
+from demo.departures_picture import draw_departures
+from demo.loaded_run import LoadedRun, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+QUERY = """
+    SELECT month, origin,
+           count(*) AS scheduled,
+           count(dep_time) AS departed,
+           sum(dep_delay) AS delay_sum_min
+    FROM departures
+    GROUP BY month, origin
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuality:
+    """Scheduled departures, those that took place, and by how many minutes in sum they left late."""
+
+    scheduled: int = 0
+    departed: int = 0
+    delay_sum_min: float = 0.0
+
+    @property
+    def delay_mean_min(self) -> float:
+        return self.delay_sum_min / self.departed if self.departed else 0.0
+
+    def __add__(self, other: Punctuality) -> Punctuality:
+        return Punctuality(
+            self.scheduled + other.scheduled, self.departed + other.departed, self.delay_sum_min + other.delay_sum_min
+        )
+
+
+Cells = Mapping[tuple[int, str], Punctuality]
+"""By month (1 to 12) and airport."""
+
+
+def report_departures(spark: SparkSession, loaded: LoadedRun) -> Report:
+    """Query the table and draw the report."""
+    cells = query(spark, loaded)
+    picture = loaded.picture("departures")
+    delays = {airport: [cells[month, airport].delay_mean_min for month in range(1, 13)] for airport in AIRPORTS}
+    counts = {airport: [cells[month, airport].scheduled for month in range(1, 13)] for airport in AIRPORTS}
+    draw_departures(picture, MONTHS, {code: f"{code} {name}" for code, name in AIRPORTS.items()}, counts, delays)
+    return Report(terminal_table(cells), picture)
+
+
+def query(spark: SparkSession, loaded: LoadedRun) -> Cells:
+    """Return the figures of each month and airport."""
+    loaded.frame(spark).createOrReplaceTempView("departures")
+    rows = spark.sql(QUERY).collect()
+    cells = {(month, airport): Punctuality() for month in range(1, 13) for airport in AIRPORTS}
+    for row in rows:
+        cells[row["month"], row["origin"]] = Punctuality(
+            row["scheduled"], row["departed"], float(row["delay_sum_min"] or 0)
+        )
+    return cells
+
+
+def terminal_table(cells: Cells) -> Table:
+    """Return a table with a row for each month and a pair of columns for each airport."""
+    table = Table(
+        title="Departures from New York in 2013, and mean delay in minutes", title_style="bold", pad_edge=False
+    )
+    table.add_column("")
+    for airport, name in AIRPORTS.items():
+        table.add_column(f"{airport}\n[dim]{name}[/]", justify="right")
+        table.add_column("delay", justify="right", vertical="bottom")
+    table.add_column("all", justify="right", vertical="bottom", style="bold")
+    table.add_column("delay", justify="right", vertical="bottom")
+    for month, name in enumerate(MONTHS, 1):
+        _add_row(table, name, [cells[month, airport] for airport in AIRPORTS], last=month == 12)
+    totals = [_sum(cells[month, airport] for month in range(1, 13)) for airport in AIRPORTS]
+    _add_row(table, "2013", totals)
+    return table
+
+
+def _add_row(table: Table, name: str, parts: list[Punctuality], *, last: bool = False) -> None:
+    texts = [text for part in (*parts, _sum(parts)) for text in (f"{part.scheduled:,}", _delay(part))]
+    table.add_row(name, *texts, end_section=last)
+
+
+def _sum(parts: Iterable[Punctuality]) -> Punctuality:
+    return sum(parts, start=Punctuality())
+
+
+def _delay(part: Punctuality) -> Text:
+    mean = part.delay_mean_min
+    colour = "green" if mean < 8 else "yellow" if mean < 15 else "red"
+    return Text(f"{mean:.1f}", style=colour)

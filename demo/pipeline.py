@@ -1,0 +1,151 @@
+"""The demo, step by step: ship, follow, load, report, balance the books."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from barnabas.errors import BarnabasError
+from barnabas.model import TopicPartition
+from barnabas.spark import LoadProgress, TableLoad, load, local_session, scan_table, stop_session
+from barnabas.spark.java import find_java_home
+from demo.audit import Audit, count_in_table, since, stored_between
+from demo.broker_process import running_broker
+from demo.departures_report import report_departures
+from demo.events import Feed
+from demo.following import following
+from demo.loaded_run import LoadedRun, Report
+from demo.log_report import report_access_log, report_lines
+from demo.screen import Screen, StepView
+from demo.shipping import end_offsets, prepare_topic, ship
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What came of shipping and following."""
+
+    produced: int
+    stored: int
+    consumed: int
+    before: Mapping[TopicPartition, int]
+
+
+def run_demo(feed: Feed, folder: Path, screen: Screen) -> Audit:
+    """Do it all, with everything that it leaves in `folder`, and return the books.
+
+    When it returns or raises, no process of it is left.
+
+    :raises BarnabasError: a step failed.
+    """
+    find_java_home(os.environ)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = uuid.uuid4().hex[:12]
+    screen.title(f"{feed.title}, as run {run}")
+    with ExitStack() as stack:
+        stack.enter_context(_only_demo_in(folder))
+        with screen.step("Start a broker") as view:
+            bootstrap = stack.enter_context(running_broker(folder))
+            view.outcome = f"ready at {bootstrap}, data in {folder / 'broker'}"
+        with screen.step("Ship, and follow online") as view:
+            shipped = _ship_and_follow(bootstrap, feed, run, folder, view)
+        with screen.step("Load into Iceberg with Spark") as view:
+            spark = stack.enter_context(_spark(folder))
+            loaded = _load(spark, bootstrap, feed, folder, view)
+        _note_more_than_this_run(loaded, shipped, screen)
+        with screen.step("Report from the table") as view:
+            report = _report(spark, feed, LoadedRun(folder, loaded.table, run, since(shipped.before)))
+            view.outcome = f"picture in {report.picture}"
+        screen.show(report.content)
+        with screen.step("Balance the books") as view:
+            audit = _audit(feed, run, shipped, loaded, folder)
+            view.outcome = "every event is there, once" if audit.balances else "[red]something is wrong[/]"
+    return audit
+
+
+def _ship_and_follow(bootstrap: str, feed: Feed, run: str, folder: Path, view: StepView) -> Shipped:
+    view.at_most(feed.count)
+    before = prepare_topic(bootstrap, feed.topic)
+    with following(bootstrap, feed, run, folder / "follower.log", view.set_seen) as follower:
+        produced = ship(bootstrap, feed, run, view.advance)
+        after = end_offsets(bootstrap, feed.topic)
+        seen = follower.finish(after)
+    counts = ", ".join(f"{name} {count:,}" for name, count in sorted((seen.counts or {}).items()))
+    view.outcome = f"{produced:,} acknowledged; the consumer saw {counts}"
+    return Shipped(produced, stored_between(before, after), seen.records, before)
+
+
+@contextmanager
+def _spark(folder: Path) -> Iterator[SparkSession]:
+    session = local_session("barnabas demo", log_file=folder / "spark.log")
+    try:
+        yield session
+    finally:
+        stop_session(session)
+
+
+def _load(spark: SparkSession, bootstrap: str, feed: Feed, folder: Path, view: StepView) -> TableLoad:
+    def show(progress: LoadProgress) -> None:
+        view.at_most(progress.records_total)
+        view.set_done(progress.records_done, f"Load into Iceberg with Spark: {progress.step}")
+
+    result = load(
+        feed.topic,
+        bootstrap=bootstrap,
+        warehouse=folder / "warehouse",
+        format=feed.value_format,
+        spark=spark,
+        on_progress=show,
+    )
+    loaded = result.tables[0]
+    view.outcome = f"{loaded.records:,} records in {loaded.files:,} files by event day, one commit"
+    return loaded
+
+
+def _note_more_than_this_run(loaded: TableLoad, shipped: Shipped, screen: Screen) -> None:
+    extra = loaded.records - shipped.stored
+    if extra > 0:
+        screen.note(f"{extra:,} of them were left in the log by an earlier run that was stopped; not counted below")
+
+
+def _report(spark: SparkSession, feed: Feed, loaded: LoadedRun) -> Report:
+    match feed.kind:
+        case "departures":
+            return report_departures(spark, loaded)
+        case "access log":
+            return report_access_log(spark, loaded)
+        case "text log":
+            return report_lines(spark, loaded)
+
+
+def _audit(feed: Feed, run: str, shipped: Shipped, loaded: TableLoad, folder: Path) -> Audit:
+    batches = scan_table(folder / "warehouse", loaded.table, columns=["headers"], where=since(shipped.before))
+    table = count_in_table((batch.column("headers") for batch in batches), run, feed.count)
+    return Audit(
+        expected=feed.count,
+        produced=shipped.produced,
+        stored=shipped.stored,
+        consumed=shipped.consumed,
+        loaded=table.rows,
+        lost=table.lost,
+        duplicated=table.duplicated,
+    )
+
+
+@contextmanager
+def _only_demo_in(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the kernel gives up when the process ends in whatever way."""
+    with (folder / "demo.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BarnabasError(f"another demo is running in {folder}: wait for it, or stop it") from None
+        yield

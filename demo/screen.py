@@ -1,0 +1,109 @@
+"""What the demo shows: a heading for each step, a bar while it works, the time it took.
+
+On a terminal the bar and the live counts move; elsewhere only finished steps are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+from rich.table import Table
+
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from demo.following import Seen
+
+BAR_WIDTH = 40
+
+
+class Screen:
+    """The terminal. Safe to use from several threads, as rich is."""
+
+    def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.console = console
+        self._clock = clock
+        self._step = 0
+
+    def title(self, text: str) -> None:
+        """Print what the whole is about."""
+        self.console.print(f"\n[bold]Barnabas[/]: {text}\n")
+
+    def note(self, text: str) -> None:
+        """Print a line below the last step."""
+        self.console.print(f"  [dim]{text}[/]", soft_wrap=True, highlight=False)
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[StepView]:
+        """Show a step while it is done, and print it with its time when it is."""
+        self._step += 1
+        view = StepView(text)
+        started = self._clock.monotonic()
+        live = Live(view, console=self.console, refresh_per_second=8, transient=True)
+        with live if self.console.is_terminal else _nothing():
+            yield view
+        seconds = self._clock.monotonic() - started
+        self.console.print(
+            f"[bold cyan]{self._step}[/] {text}: {view.outcome} [dim]({seconds:.1f} s)[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def show(self, content: RenderableType) -> None:
+        """Print anything that rich can."""
+        self.console.print(content)
+
+
+class StepView:
+    """A step under way: a bar, and live counts below it. What it came to is put into `outcome`."""
+
+    def __init__(self, text: str) -> None:
+        self.outcome = "done"
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(BAR_WIDTH),
+            TaskProgressColumn(),
+            MofNCompleteColumn(),
+        )
+        self._bar = self._progress.add_task(text, total=None)
+        self._seen: Seen | None = None
+
+    def at_most(self, total: int) -> None:
+        """Say how much there is to do."""
+        self._progress.update(self._bar, total=total)
+
+    def advance(self, count: int) -> None:
+        """Say how much more is done."""
+        self._progress.advance(self._bar, count)
+
+    def set_done(self, done: int, text: str | None = None) -> None:
+        """Say how much is done."""
+        self._progress.update(self._bar, completed=done)
+        if text is not None:
+            self._progress.update(self._bar, description=text)
+
+    def set_seen(self, seen: Seen) -> None:
+        """Show what the online consumer counts."""
+        self._seen = seen
+
+    def __rich__(self) -> RenderableType:
+        return Group(self._progress, counts_table(self._seen)) if self._seen else self._progress
+
+
+def counts_table(seen: Seen) -> Table:
+    """Return the live counts as a row of columns."""
+    counts: Mapping[str, int] = seen.counts or {}
+    table = Table(title="the online consumer sees", title_justify="left", title_style="dim", padding=(0, 2))
+    for name in sorted(counts):
+        table.add_column(name, justify="right")
+    table.add_column("all", justify="right", style="bold")
+    table.add_row(*(f"{counts[name]:,}" for name in sorted(counts)), f"{seen.records:,}")
+    return table
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
