@@ -1,0 +1,35 @@
+"""DescribeCluster (key 60): the brokers and the controller (KIP-700). Version 1 can ask for controllers (KIP-919)."""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
+from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, array, nullable
+
+BROKER_ENDPOINTS = 1
+
+
+@message(api_key=60, versions="0-1", flexible="0+")
+class DescribeClusterRequest:
+    include_cluster_authorized_operations: bool = field(BOOLEAN)
+    endpoint_type: int = field(INT8, since=1, default=BROKER_ENDPOINTS)
+
+
+@struct
+class DescribeClusterBroker:
+    broker_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    rack: str | None = field(nullable(STRING), default=None)
+
+
+@message(api_key=60, versions="0-1", flexible="0+")
+class DescribeClusterResponse:
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16)
+    error_message: str | None = field(nullable(STRING), default=None)
+    endpoint_type: int = field(INT8, since=1, default=BROKER_ENDPOINTS)
+    cluster_id: str = field(STRING)
+    controller_id: int = field(INT32, default=-1)
+    brokers: list[DescribeClusterBroker] = field(array(DescribeClusterBroker))
+    cluster_authorized_operations: int = field(INT32, default=OPERATIONS_UNKNOWN)

@@ -1,0 +1,43 @@
+"""DescribeGroups (key 15): groups with their members and assignments.
+
+Version 3 can ask for authorised operations (KIP-430), 4 tells static members (KIP-345), 5 is flexible.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
+from barnabas.protocol.types import BOOLEAN, BYTES, INT16, INT32, STRING, array, nullable
+
+
+@message(api_key=15, versions="0-5", flexible="5+")
+class DescribeGroupsRequest:
+    groups: list[str] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOLEAN, since=3, default=False)
+
+
+@struct
+class DescribedGroupMember:
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(nullable(STRING, since=4), since=4, default=None, ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    member_metadata: bytes = field(BYTES)
+    member_assignment: bytes = field(BYTES)
+
+
+@struct
+class DescribedGroup:
+    error_code: int = field(INT16)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    protocol_type: str = field(STRING)
+    protocol_data: str = field(STRING)
+    members: list[DescribedGroupMember] = field(array(DescribedGroupMember))
+    authorized_operations: int = field(INT32, since=3, default=OPERATIONS_UNKNOWN)
+
+
+@message(api_key=15, versions="0-5", flexible="5+")
+class DescribeGroupsResponse:
+    throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
+    groups: list[DescribedGroup] = field(array(DescribedGroup))

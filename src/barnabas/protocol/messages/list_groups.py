@@ -1,0 +1,25 @@
+"""ListGroups (key 16): the groups that a broker coordinates. Version 3 is flexible, 4 filters by state (KIP-518)."""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.types import INT16, INT32, STRING, array
+
+
+@message(api_key=16, versions="0-4", flexible="3+")
+class ListGroupsRequest:
+    states_filter: list[str] = field(array(STRING), since=4, default_factory=list)
+
+
+@struct
+class ListedGroup:
+    group_id: str = field(STRING)
+    protocol_type: str = field(STRING)
+    group_state: str = field(STRING, since=4, default="", ignorable=True)
+
+
+@message(api_key=16, versions="0-4", flexible="3+")
+class ListGroupsResponse:
+    throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
+    error_code: int = field(INT16)
+    groups: list[ListedGroup] = field(array(ListedGroup))
