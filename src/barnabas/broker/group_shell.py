@@ -16,7 +16,7 @@ from barnabas.errors import ErrorCode
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.group import GroupConfig
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
-from barnabas.groups.results import JoinResult, LeaveResult, Reply, SyncResult
+from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, Reply, SyncResult
 
 
 class GroupShell:
@@ -64,6 +64,20 @@ class GroupShell:
         """Tell whether this member may commit offsets for the group now."""
         now = self._clock.monotonic()
         error = self._coordinator.check_commit(now, group_id, member_id, group_instance_id, generation)
+        self._arm()
+        return error
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """Return the group as administrators see it; None if no member has joined it lately."""
+        return self._coordinator.describe(group_id)
+
+    def group_ids(self) -> list[str]:
+        """Return the ids of the groups that have members, or had some lately."""
+        return self._coordinator.group_ids()
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group without members."""
+        error = self._coordinator.delete(group_id)
         self._arm()
         return error
 

@@ -7,11 +7,11 @@ is in the tree, so what a group reads back is never older than what it was told 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from barnabas.broker.topics import InTreeThread
 from barnabas.clock import Clock
-from barnabas.coordination.offsets import commit_all, read_offsets
+from barnabas.coordination.offsets import commit_all, delete_group, delete_offsets, groups_with_offsets, read_offsets
 from barnabas.coordination.tree import Tree
 from barnabas.errors import CoordinationError
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -47,6 +47,26 @@ class OffsetStore:
         """Return all offsets of a group."""
         found: dict[TopicPartition, OffsetAndMetadata] = await self._in_tree_thread(read_offsets, self._tree, group_id)
         return found
+
+    async def group_ids(self) -> list[str]:
+        """Return the ids of all groups that have committed offsets."""
+        found: list[str] = await self._in_tree_thread(groups_with_offsets, self._tree)
+        return found
+
+    async def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget a group's offsets in some partitions.
+
+        :raises CoordinationError: they could not be deleted.
+        """
+        await self._in_tree_thread(delete_offsets, self._tree, group_id, list(partitions))
+
+    async def delete_group(self, group_id: str) -> bool:
+        """Forget all offsets of a group; return whether there were any.
+
+        :raises CoordinationError: they could not be deleted.
+        """
+        had_offsets: bool = await self._in_tree_thread(delete_group, self._tree, group_id)
+        return had_offsets
 
     async def _write(self) -> None:
         while self._gathered:

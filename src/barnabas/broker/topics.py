@@ -35,11 +35,12 @@ InTreeThread = Callable[..., "asyncio.Future[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic and its partitions, each at the position of its number."""
+    """A topic, its partitions, each at the position of its number, and the settings that are its own."""
 
     name: str
     id: bytes
     partitions: tuple[Partition, ...]
+    settings: Mapping[str, str]
 
 
 class Topics:
@@ -135,6 +136,54 @@ class Topics:
             log.info("created topic %s with %d partitions", name, partition_count)
             return topic
 
+    def check_growth(self, name: str, partition_count: int) -> int:
+        """Check that a topic could grow to so many partitions; return how many that adds.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS where it would not grow.
+        """
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        added = partition_count - len(topic.partitions)
+        if added < 1:
+            message = (
+                f"topic {name} has {len(topic.partitions)} partitions; it can grow to more, not to {partition_count}"
+            )
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        return added
+
+    async def grow(self, name: str, partition_count: int) -> None:
+        """Add partitions to a topic.
+
+        :raises KafkaError: the topic does not exist, or would not grow.
+        :raises StorageError: the disk refused their folders.
+        """
+        async with self._changing:
+            added = self.check_growth(name, partition_count)
+            topic = self._by_name[name]
+            replicas = [[self._config.broker_id]] * added
+            await self._in_tree_thread(registry.add_partitions, self._tree, name, replicas)
+            config = topic_log_config(self._config, topic.settings)
+            numbers = range(len(topic.partitions), partition_count)
+            opened = self._open(topic.id, [(TopicPartition(name, number), 0) for number in numbers], config)
+            self._keep(replace(topic, partitions=topic.partitions + opened))
+            log.info("topic %s now has %d partitions", name, partition_count)
+
+    async def configure(self, name: str, settings: Mapping[str, str]) -> None:
+        """Replace the settings of a topic; they are in force when this returns.
+
+        :raises KafkaError: the topic does not exist, or a setting is wrong.
+        """
+        async with self._changing:
+            topic = self._by_name.get(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            config = topic_log_config(self._config, settings)
+            await self._in_tree_thread(registry.write_topic_config, self._tree, name, settings)
+            for partition in topic.partitions:
+                partition.log.config = config
+            self._keep(replace(topic, settings=dict(settings)))
+
     async def delete(self, name: str) -> None:
         """Delete a topic with all that is in it, and every group's offsets in it.
 
@@ -158,15 +207,22 @@ class Topics:
         name: str,
         topic_id: bytes,
         partitions: Iterable[tuple[TopicPartition, int]],
-        settings: Mapping[str, str | None],
+        settings: Mapping[str, str],
     ) -> Topic:
-        config = topic_log_config(self._config, settings)
-        identity = uuid.UUID(bytes=topic_id)
-        opened = [Partition(where, self._open_log(where, config, identity), epoch) for where, epoch in partitions]
-        topic = Topic(name, topic_id, tuple(opened))
-        self._by_name[name] = topic
-        self._by_id[topic_id] = topic
+        opened = self._open(topic_id, partitions, topic_log_config(self._config, settings))
+        topic = Topic(name, topic_id, opened, dict(settings))
+        self._keep(topic)
         return topic
+
+    def _keep(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+
+    def _open(
+        self, topic_id: bytes, partitions: Iterable[tuple[TopicPartition, int]], config: LogConfig
+    ) -> tuple[Partition, ...]:
+        identity = uuid.UUID(bytes=topic_id)
+        return tuple(Partition(where, self._open_log(where, config, identity), epoch) for where, epoch in partitions)
 
     def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
         if self._logs.topic_ids.get(where, topic_id) != topic_id:

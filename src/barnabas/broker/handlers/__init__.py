@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from barnabas.broker.api import ServedApi
 from barnabas.broker.handlers.api_versions import api_versions
+from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
+from barnabas.broker.handlers.delete_groups import delete_groups
 from barnabas.broker.handlers.delete_topics import delete_topics
+from barnabas.broker.handlers.describe_cluster import describe_cluster
+from barnabas.broker.handlers.describe_groups import describe_groups
+from barnabas.broker.handlers.describe_log_dirs import describe_log_dirs
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.handlers.find_coordinator import find_coordinator
 from barnabas.broker.handlers.heartbeat import heartbeat
 from barnabas.broker.handlers.init_producer_id import init_producer_id
 from barnabas.broker.handlers.join_group import join_group
 from barnabas.broker.handlers.leave_group import leave_group
+from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.list_offsets import list_offsets
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.handlers.offset_commit import offset_commit
+from barnabas.broker.handlers.offset_delete import offset_delete
 from barnabas.broker.handlers.offset_fetch import offset_fetch
+from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.produce import produce
 from barnabas.broker.handlers.sync_group import sync_group
 
@@ -37,5 +45,13 @@ SERVED: dict[int, ServedApi] = {
         create_topics,
         delete_topics,
         init_producer_id,
+        create_partitions,
+        delete_groups,
+        describe_cluster,
+        describe_groups,
+        describe_log_dirs,
+        list_groups,
+        offset_delete,
+        offset_for_leader_epoch,
     )
 }

@@ -1,0 +1,66 @@
+"""CreatePartitions, versions 0 to 3: let topics grow. With one broker, an assignment can name it alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(CreatePartitionsRequest)
+async def create_partitions(
+    broker: Broker, request: CreatePartitionsRequest, context: Context
+) -> CreatePartitionsResponse:
+    """Add partitions to each topic, or check that they could be added."""
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in request.topics:
+        error = await _grow(broker, topic, times[topic.name] > 1, request.validate_only)
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+        message = error.message if isinstance(error, KafkaError) else str(error)
+        results.append(
+            CreatePartitionsTopicResult(
+                name=topic.name,
+                error_code=code if error else ErrorCode.NONE,
+                error_message=message if error else None,
+            )
+        )
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(
+    broker: Broker, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
+) -> BarnabasError | None:
+    """Return why the topic cannot grow, or None when it has."""
+    try:
+        if is_repeated:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
+        _check(broker, wanted)
+        if not validate_only:
+            await broker.topics.grow(wanted.name, wanted.count)
+    except BarnabasError as error:
+        return error
+    return None
+
+
+def _check(broker: Broker, wanted: CreatePartitionsTopic) -> None:
+    added = broker.topics.check_growth(wanted.name, wanted.count)
+    if wanted.assignments is None:
+        return
+    if len(wanted.assignments) != added:
+        message = f"{added} partitions are added, and {len(wanted.assignments)} assignments given"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if any(assignment.broker_ids != [broker.node_id] for assignment in wanted.assignments):
+        message = f"the only broker is {broker.node_id}; every partition must be assigned to it alone"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

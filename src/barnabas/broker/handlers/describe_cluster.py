@@ -1,0 +1,37 @@
+"""DescribeCluster, versions 0 and 1. Authorised operations are not told: there is no authorisation yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.describe_cluster import (
+    BROKER_ENDPOINTS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(DescribeClusterRequest)
+def describe_cluster(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+    """Tell which brokers there are."""
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="there are no controllers here; ask for brokers (endpoint type 1)",
+            endpoint_type=request.endpoint_type,
+            cluster_id="",
+            brokers=[],
+        )
+    host, port = broker.address_for(context.peer)
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+    )

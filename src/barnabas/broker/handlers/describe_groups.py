@@ -1,0 +1,58 @@
+"""DescribeGroups, versions 0 to 5. A group that is not known is "Dead", one with nothing but offsets "Empty"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import ErrorCode
+from barnabas.groups.results import GroupDescription, GroupState
+from barnabas.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(DescribeGroupsRequest)
+async def describe_groups(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
+    """Describe each group asked for."""
+    with_offsets = set(await broker.offsets.group_ids())
+    return DescribeGroupsResponse(
+        groups=[_describe(broker.groups.describe(name), name, name in with_offsets) for name in request.groups]
+    )
+
+
+def _describe(group: GroupDescription | None, name: str, has_offsets: bool) -> DescribedGroup:
+    if group is None:
+        state = GroupState.EMPTY if has_offsets else GroupState.DEAD
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=name,
+            group_state=state.value,
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=name,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+    )

@@ -1,0 +1,59 @@
+"""DescribeLogDirs, versions 1 to 4: the data folder, its volume, and the size of each log in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+    from barnabas.broker.topics import Topic
+
+
+@serves(DescribeLogDirsRequest)
+def describe_log_dirs(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    """Describe the logs of the partitions asked for, or of all."""
+    wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    topics = [
+        _describe(topic, None if wanted is None else wanted[topic.name])
+        for topic in broker.topics.all()
+        if wanted is None or topic.name in wanted
+    ]
+    folder = Path(broker.config.data).absolute()
+    volume = shutil.disk_usage(folder)
+    result = DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=str(folder),
+        topics=topics,
+        total_bytes=volume.total,
+        usable_bytes=volume.free,
+    )
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _describe(topic: Topic, numbers: Collection[int] | None) -> DescribeLogDirsTopic:
+    return DescribeLogDirsTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsPartition(
+                partition_index=number,
+                partition_size=partition.log.size_bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+            for number, partition in enumerate(topic.partitions)
+            if numbers is None or number in numbers
+        ],
+    )

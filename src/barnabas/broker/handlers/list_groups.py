@@ -1,0 +1,32 @@
+"""ListGroups, versions 0 to 4: the groups that have members, and those that have offsets alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import ErrorCode
+from barnabas.groups.results import GroupState
+from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(ListGroupsRequest)
+async def list_groups(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+    """List all groups, or those in the states asked for."""
+    wanted = {state.lower() for state in request.states_filter}
+    names = sorted({*broker.groups.group_ids(), *await broker.offsets.group_ids()})
+    groups = [_listed(broker, name) for name in names]
+    return ListGroupsResponse(
+        error_code=ErrorCode.NONE,
+        groups=[group for group in groups if not wanted or group.group_state.lower() in wanted],
+    )
+
+
+def _listed(broker: Broker, name: str) -> ListedGroup:
+    group = broker.groups.describe(name)
+    if group is None:
+        return ListedGroup(group_id=name, protocol_type="", group_state=GroupState.EMPTY.value)
+    return ListedGroup(group_id=name, protocol_type=group.protocol_type, group_state=group.state.value)

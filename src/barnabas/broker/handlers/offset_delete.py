@@ -1,0 +1,64 @@
+"""OffsetDelete, version 0: forget a group's offsets in topics that no member of it reads (KIP-496)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.groups.subscriptions import subscribed_topics
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(OffsetDeleteRequest)
+async def offset_delete(broker: Broker, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
+    """Forget the offsets that may be forgotten and tell about the others."""
+    group = broker.groups.describe(request.group_id)
+    if group is None and request.group_id not in await broker.offsets.group_ids():
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
+    read = subscribed_topics(group) if group is not None else frozenset()
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.name, each.partition_index)
+            errors[where] = _check(broker, where, is_read=topic.name in read)
+    deleted = [where for where, error in errors.items() if not error]
+    try:
+        await broker.offsets.delete(request.group_id, deleted)
+    except CoordinationError:
+        return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, topics=[])
+    return _response(request, errors)
+
+
+def _check(broker: Broker, where: TopicPartition, *, is_read: bool) -> ErrorCode:
+    if is_read:
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    return ErrorCode.NONE if broker.topics.has_partition(where) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _response(request: OffsetDeleteRequest, errors: dict[TopicPartition, ErrorCode]) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.NONE,
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

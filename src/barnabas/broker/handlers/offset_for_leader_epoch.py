@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch, versions 2 to 4: where an epoch ended in this log (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    LeaderEpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(OffsetForLeaderEpochRequest)
+def offset_for_leader_epoch(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: Context
+) -> OffsetForLeaderEpochResponse:
+    """Look up one epoch for each partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_look_up(broker, topic.topic, each) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
+    try:
+        partition = broker.topics.partition(topic, wanted.partition)
+        partition.check_epoch(wanted.current_leader_epoch)
+        epoch, end_offset = partition.log.leader_epochs.end_offset_for(
+            wanted.leader_epoch, partition.log.log_end_offset
+        )
+    except BarnabasError as error:
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+        return LeaderEpochEndOffset(error_code=code, partition=wanted.partition)
+    return LeaderEpochEndOffset(
+        error_code=ErrorCode.NONE, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset
+    )
