@@ -63,7 +63,7 @@ class GroupMachine(RuleBasedStateMachine):
         )
         self.clients = [Client(index) for index in range(5)]
         self.now = 0.0
-        self.asked: dict[int, Client] = {}
+        self.asked: dict[int, tuple[Client, int, str]] = {}
         self.answered: set[int] = set()
         self.highest_generation = 0
         self.leaders: dict[int, str] = {}
@@ -161,20 +161,20 @@ class GroupMachine(RuleBasedStateMachine):
 
     def ask(self, client: Client) -> int:
         waiter = next(self.waiters)
-        self.asked[waiter] = client
+        self.asked[waiter] = (client, client.generation, client.member_id)
         return waiter
 
     def deliver(self, replies):
         for waiter, result in replies:
             assert waiter in self.asked, "a reply to one who did not ask, or was answered before"
             assert waiter not in self.answered
-            client = self.asked.pop(waiter)
+            client, generation, member_id = self.asked.pop(waiter)
             client.joins.discard(waiter)
             self.answered.add(waiter)
             if isinstance(result, JoinResult):
                 self.check_join(client, result)
             else:
-                self.check_sync(client, result)
+                self.check_sync(client, generation, member_id, result)
 
     def check_join(self, client: Client, result: JoinResult) -> None:
         if result.error is ErrorCode.MEMBER_ID_REQUIRED:
@@ -190,10 +190,12 @@ class GroupMachine(RuleBasedStateMachine):
             assert result.protocol_name in ("range", "sticky")
         self.learn(client, result.error)
 
-    def check_sync(self, client: Client, result: SyncResult) -> None:
-        if result.error is ErrorCode.NONE:
-            # The leader of the generation gave it, perhaps to the id that a static member had before.
-            assert result.assignment == b"" or result.assignment.startswith(f"{client.generation}/".encode())
+    def check_sync(self, client: Client, generation: int, member_id: str, result: SyncResult) -> None:
+        """The assignment is of the generation that was asked for; a restarted static member gets its old one."""
+        if result.error is ErrorCode.NONE and client.instance is None:
+            assert result.assignment in (b"", f"{generation}/{member_id}".encode())
+        elif result.error is ErrorCode.NONE:
+            assert result.assignment == b"" or result.assignment.startswith(f"{generation}/pod-".encode())
         self.learn(client, result.error)
 
     def learn(self, client: Client, error: ErrorCode) -> None:
