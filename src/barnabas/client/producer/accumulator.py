@@ -128,13 +128,16 @@ class Accumulator:
         :raises BufferFullError: no memory became free within the time to block.
         :raises KafkaError: MESSAGE_TOO_LARGE.
         """
-        size = RECORD_OVERHEAD_BYTES
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        if headers:
-            size += _headers_size(headers)
+        try:
+            size = RECORD_OVERHEAD_BYTES
+            if value is not None:
+                size += len(value)
+            if key is not None:
+                size += len(key)
+            if headers:
+                size += _headers_size(headers)
+        except (TypeError, ValueError) as error:
+            raise _refused_record(key, value, error) from None
         with self._lock:
             if self.refusal is not None or self.used_bytes + size > self._buffer_memory:
                 self._wait_for_space(size)
@@ -382,7 +385,8 @@ class Accumulator:
 
 
 def _headers_size(headers: Headers) -> int:
-    return sum(4 + len(name.encode()) + (len(value) if value is not None else 0) for name, value in headers)
+    """Return about how many bytes headers take; exact for names in ASCII."""
+    return sum(4 + len(name) + (len(value) if value is not None else 0) for name, value in headers)
 
 
 def _refused_record(key: object, value: object, error: Exception) -> BaseException:

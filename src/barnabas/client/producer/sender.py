@@ -295,7 +295,7 @@ class Sender:
         """Handle one partition's answer; return whether its leader may have moved."""
         code = ErrorCode.of(answer.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            lane.sequences.resolve(batch)
+            lane.sequences.acknowledged(batch)
             known = code is ErrorCode.NONE
             self._settle(batch, answer.base_offset if known else NO_OFFSET, answer.log_append_time_ms)
             return False

@@ -9,6 +9,9 @@ raise the epoch and number what is left from 0. That is safe only for batches th
 so it is done on one occasion alone: the *first* unresolved batch is refused as out of order. Then it is not
 in the log, thus none behind it is, and a straggler of the old epoch on another connection is fenced off.
 
+A broker that knows nothing of a producer takes any number for the first. So the first batch under a new epoch
+goes alone: one sent behind it could be taken when the first was not, and the order would be lost.
+
 The epoch is raised here, without asking a broker, as it is for Kafka's idempotent producers: brokers keep
 epochs per partition, and nobody else uses this producer id.
 """
@@ -30,13 +33,14 @@ class PartitionSequences:
     Invariant: `unresolved` holds, in order, the batches that have a number and no outcome, in flight or not.
     """
 
-    __slots__ = ("_restart", "epoch", "next_sequence", "producer_id", "unresolved")
+    __slots__ = ("_known", "_restart", "epoch", "next_sequence", "producer_id", "unresolved")
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
         self.epoch = 0
         self.next_sequence = 0
         self.unresolved: list[ProducerBatch] = []
+        self._known = False
         self._restart = False
 
     def start(self, producer_id: int, epoch: int) -> None:
@@ -56,7 +60,14 @@ class PartitionSequences:
         """Return whether `batch` may go out now: no restart is due, and brokers can still tell it from others."""
         if self._restart:
             return False
+        if not self._known:
+            return not self.unresolved or self.unresolved[0] is batch
         return batch.in_sequence or len(self.unresolved) < UNRESOLVED_MAX
+
+    def acknowledged(self, batch: ProducerBatch) -> None:
+        """Note that the broker has the batch, and so knows this producer."""
+        self._known = self._known or (batch.producer_id, batch.producer_epoch) == (self.producer_id, self.epoch)
+        self.resolve(batch)
 
     def resolve(self, batch: ProducerBatch) -> None:
         """Forget a batch whose outcome is settled: stored, refused or given up."""
@@ -87,7 +98,7 @@ class PartitionSequences:
         for batch in self.unresolved:
             batch.forget_sequence()
         self.unresolved.clear()
-        self._restart = False
+        self._known = self._restart = False
         self.next_sequence = 0
         if self.epoch >= EPOCH_MAX:
             self.producer_id = NO_PRODUCER_ID

@@ -1,0 +1,190 @@
+"""Fetches are planned within bounds, and what they bring is kept, checked and handed out in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.consumer.fetcher import Fetcher
+from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.metadata import ClusterView, PartitionView, TopicView
+from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.model import Node, TopicPartition
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.records import BatchBuilder, stamp
+
+VIEW = ClusterView(
+    brokers={1: Node(1, "a", 1), 2: Node(2, "b", 1)},
+    topics={"t": TopicView("t", partitions=(PartitionView(0, 1), PartitionView(1, 1), PartitionView(2, 2)))},
+)
+
+
+def make_batch(base_offset, count=1, size=10):
+    builder = BatchBuilder()
+    for number in range(count):
+        builder.append(1, None, b"%d" % (base_offset + number) + bytes(size), ())
+    batch = builder.build()
+    stamp(batch, 0, base_offset, 0)
+    return bytes(batch)
+
+
+class Fixture:
+    def __init__(self, *, policy="earliest", partition_max_bytes=1_000, buffer_bytes_max=10_000):
+        self.subscription = Subscription()
+        self.subscription.assign_by_hand(TopicPartition("t", partition) for partition in range(3))
+        self.fetcher = Fetcher(
+            self.subscription,
+            reset_policy=policy,
+            min_bytes=1,
+            max_wait_ms=500,
+            max_bytes=50_000,
+            partition_max_bytes=partition_max_bytes,
+            buffer_bytes_max=buffer_bytes_max,
+        )
+        for state in self.subscription.partitions.values():
+            state.move_to(0)
+
+    def state(self, partition=0):
+        return self.subscription.state(TopicPartition("t", partition))
+
+    def fetch(self, node_id=1):
+        return self.fetcher.next_fetch(node_id, VIEW)
+
+    def answer(self, fetch, partition=0, records=None, error=0):
+        part = PartitionData(partition_index=partition, error_code=error, high_watermark=100, records=records)
+        response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
+        return self.fetcher.on_response(fetch, response)
+
+    def take(self, accepts=lambda tp: True):
+        return self.fetcher.take(accepts)
+
+
+def offsets_asked(fetch):
+    return {(part.partition, part.fetch_offset) for topic in fetch.request.topics for part in topic.partitions}
+
+
+def test_a_broker_is_asked_for_what_it_leads_and_what_is_wanted():
+    fixture = Fixture()
+    assert offsets_asked(fixture.fetch(1)) == {(0, 0), (1, 0)}
+    assert offsets_asked(fixture.fetch(2)) == {(2, 0)}
+    fixture.state(1).paused = True
+    assert offsets_asked(fixture.fetch(1)) == {(0, 0)}
+    fixture.state(0).forget_position(None)
+    assert fixture.fetch(1) is None
+    assert fixture.fetcher.leaders(VIEW) == {1, 2}
+
+
+def test_the_next_fetch_begins_after_what_came():
+    fixture = Fixture()
+    fetch = fixture.fetch()
+    assert not fixture.answer(fetch, 0, make_batch(0, 3) + make_batch(3, 4) + make_batch(7)[:30])
+    assert offsets_asked(fixture.fetch()) == {(0, 7), (1, 0)}
+    chunk = fixture.take()
+    assert chunk.next_offset == 7
+    assert fixture.fetcher.buffered_bytes == 0
+    assert fixture.take() is None
+
+
+def test_memory_is_bounded_with_what_is_under_way():
+    fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=2_500)
+    first = fixture.fetch(1)
+    assert first.request.max_bytes == 2_000
+    assert fixture.fetch(2) is None  # 500 bytes are left, less than a partition may send
+    fixture.answer(first, 0, make_batch(0, 1, 500))
+    assert fixture.fetch(2).request.max_bytes == 1_000
+
+
+def test_a_partition_with_much_buffered_is_left_out():
+    fixture = Fixture(partition_max_bytes=300)
+    fixture.answer(fixture.fetch(), 0, make_batch(0, 1, 600))
+    assert offsets_asked(fixture.fetch()) == {(1, 0)}
+    fixture.take()
+    assert offsets_asked(fixture.fetch()) == {(0, 1), (1, 0)}
+
+
+def test_what_was_fetched_before_a_seek_is_not_handed_out():
+    fixture = Fixture()
+    fixture.answer(fixture.fetch(), 0, make_batch(0))
+    under_way = fixture.fetch()
+    fixture.state().move_to(50)
+    fixture.answer(under_way, 0, make_batch(1))
+    assert fixture.take() is None
+    assert fixture.fetcher.buffered_bytes == 0
+    assert (0, 50) in offsets_asked(fixture.fetch())
+
+
+def test_what_was_fetched_of_a_partition_that_is_gone_is_dropped():
+    fixture = Fixture()
+    under_way = fixture.fetch()
+    fixture.answer(under_way, 0, make_batch(0))
+    fixture.subscription.replace([TopicPartition("t", 1)])
+    fixture.fetcher.drop_stale()
+    assert fixture.fetcher.buffered_bytes == 0
+    assert fixture.take() is None
+
+
+def test_chunks_of_paused_partitions_wait_for_resume():
+    fixture = Fixture()
+    fixture.answer(fixture.fetch(), 0, make_batch(0))
+    fixture.state().paused = True
+    assert not fixture.fetcher.has_chunk(lambda tp: True)
+    assert fixture.take() is None
+    fixture.state().paused = False
+    assert fixture.take().next_offset == 1
+
+
+def test_a_reader_takes_only_what_it_accepts():
+    fixture = Fixture()
+    fetch = fixture.fetch()
+    fixture.answer(fetch, 0, make_batch(0))
+    assert fixture.take(lambda tp: tp.partition == 1) is None
+    assert fixture.take(lambda tp: tp.partition == 0) is not None
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_a_leader_that_has_moved_is_looked_up_again(code):
+    fixture = Fixture()
+    assert fixture.answer(fixture.fetch(), 0, error=code)
+    assert not fixture.fetcher.errors
+
+
+def test_an_offset_out_of_range_is_reset_by_the_policy():
+    fixture = Fixture(policy="latest")
+    fixture.answer(fixture.fetch(), 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert fixture.subscription.without_position() == [fixture.state()]
+    assert fixture.state().reset == "latest"
+
+
+def test_without_policy_an_offset_out_of_range_is_nowhere():
+    fixture = Fixture(policy="none")
+    fixture.answer(fixture.fetch(), 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert fixture.subscription.nowhere() == [("t", 0)]
+
+
+def test_records_at_hand_come_before_the_reset():
+    fixture = Fixture(policy="earliest")
+    fixture.answer(fixture.fetch(), 0, make_batch(0))
+    fixture.answer(fixture.fetch(), 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert fixture.take().next_offset == 1
+
+
+def test_other_errors_are_told():
+    fixture = Fixture()
+    fixture.answer(fixture.fetch(), 0, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    [error] = fixture.fetcher.errors
+    assert isinstance(error, KafkaError)
+    assert "t-0 at offset 0" in str(error)
+
+
+def test_bytes_without_a_whole_batch_are_told_and_not_kept():
+    fixture = Fixture()
+    fixture.answer(fixture.fetch(), 0, make_batch(0)[:40])
+    [error] = fixture.fetcher.errors
+    assert isinstance(error, CorruptBatchError)
+    assert fixture.fetcher.buffered_bytes == 0
+
+
+def test_a_fetch_that_fails_frees_its_reservation():
+    fixture = Fixture(buffer_bytes_max=2_000)
+    for _ in range(5):
+        fixture.fetcher.on_failure(fixture.fetch())
+    assert fixture.fetch() is not None

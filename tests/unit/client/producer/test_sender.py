@@ -1,0 +1,239 @@
+"""What is sent when, and what answers mean. The property test of the same name covers the mishaps."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.client.backoff import Backoff
+from barnabas.client.producer.accumulator import Accumulator
+from barnabas.client.producer.sender import Sender
+from barnabas.clock import ManualClock
+from barnabas.errors import DisconnectedError, ErrorCode, KafkaError, TimedOutError, UnsupportedVersionError
+from barnabas.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas.records import Compression, read_header
+
+
+class Fixture:
+    def __init__(self, *, idempotent=False, leaders=None, acks=1, in_flight_max=5, retries=10, request_bytes=10_000):
+        self.clock = ManualClock()
+        self.leaders = {0: 1, 1: 1, 2: 2} if leaders is None else leaders
+        self.accumulator = Accumulator(
+            batch_size=1000,
+            buffer_memory=10**6,
+            linger_s=1.0,
+            max_block_s=0.0,
+            max_record_bytes=10**5,
+            compression=Compression.NONE,
+            clock=self.clock,
+            wake=lambda: None,
+            random=lambda: 0.0,
+        )
+        self.topic = self.accumulator.set_partitions("t", 3, range(3))
+        self.sender = Sender(
+            self.accumulator,
+            leader_of=lambda tp: self.leaders.get(tp.partition),
+            run=lambda callbacks: [callback() for callback in callbacks],
+            acks=acks,
+            idempotent=idempotent,
+            in_flight_max=in_flight_max,
+            request_bytes_max=request_bytes,
+            request_timeout_ms=30_000,
+            delivery_timeout_s=120.0,
+            retries_max=retries,
+            backoff=Backoff(100, 100, lambda: 0.5),
+        )
+
+    def append(self, partition=0, size=10):
+        return self.accumulator.append(self.topic, partition, 1, None, bytes(size), ())[0]
+
+    def plan(self, advance_s=0.0):
+        self.clock.advance(advance_s)
+        return self.sender.plan(self.clock.monotonic())
+
+    def answer(self, send, code=ErrorCode.NONE, base_offset=0, message=None):
+        answers = [
+            PartitionProduceResponse(
+                index=batch.partition, error_code=code, base_offset=base_offset, error_message=message
+            )
+            for batch in send.batches
+        ]
+        response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
+        return self.sender.on_response(send, response, self.clock.monotonic())
+
+
+def test_a_batch_lingers_and_then_leaves():
+    fixture = Fixture()
+    batch = fixture.append()
+    plan = fixture.plan()
+    assert not plan.sends
+    assert plan.wake_at_s == 1.0
+    [send] = fixture.plan(1.0).sends
+    assert (send.node_id, send.batches) == (1, [batch])
+
+
+def test_a_full_batch_leaves_at_once_alone():
+    fixture = Fixture()
+    full = fixture.append(size=900)
+    fixture.append(size=900)
+    fixture.append(partition=1)
+    [send] = fixture.plan().sends
+    assert send.batches == [full]
+
+
+def test_batches_for_one_broker_travel_together_when_one_has_lingered():
+    fixture = Fixture()
+    fixture.append(partition=0)
+    fixture.clock.advance(0.9)
+    fixture.append(partition=1)
+    fixture.append(partition=2)
+    [send] = fixture.plan(0.1).sends
+    assert [batch.partition for batch in send.batches] == [0, 1]
+    [send] = fixture.plan(0.9).sends
+    assert (send.node_id, [batch.partition for batch in send.batches]) == (2, [2])
+
+
+def test_no_more_requests_are_under_way_than_allowed():
+    fixture = Fixture(in_flight_max=2)
+    for _ in range(5):
+        fixture.append(size=900)
+    sends = fixture.plan().sends
+    assert len(sends) == 2
+    assert not fixture.plan().sends
+    fixture.answer(sends[0])
+    assert len(fixture.plan().sends) == 1
+
+
+def test_a_request_is_not_larger_than_allowed():
+    fixture = Fixture(request_bytes=1500)
+    for partition in (0, 1):
+        fixture.append(partition, size=900)
+        fixture.append(partition, size=900)
+    assert [len(send.batches) for send in fixture.plan().sends] == [1, 1]
+
+
+def test_partitions_without_leader_ask_for_metadata():
+    fixture = Fixture(leaders={0: 1})
+    fixture.append(partition=2)
+    plan = fixture.plan(1.0)
+    assert plan.topics_to_refresh == {"t"}
+    assert not plan.sends
+
+
+def test_an_acknowledgement_settles_the_batch():
+    fixture = Fixture()
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    assert fixture.answer(send, base_offset=42) == set()
+    assert batch.done
+    assert batch.base_offset == 42
+    assert fixture.accumulator.used_bytes == 0
+
+
+def test_without_acks_a_batch_is_done_when_it_is_posted():
+    fixture = Fixture(acks=0)
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.sender.on_posted(send)
+    assert batch.done
+    assert batch.base_offset == -1
+
+
+def test_an_error_that_passes_is_tried_again_after_a_wait_and_asks_for_the_leader():
+    fixture = Fixture()
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    assert fixture.answer(send, ErrorCode.NOT_LEADER_OR_FOLLOWER) == {"t"}
+    plan = fixture.plan()
+    assert not plan.sends
+    assert plan.wake_at_s == pytest.approx(1.1)
+    [send] = fixture.plan(0.1).sends
+    assert send.batches == [batch]
+
+
+def test_an_error_that_does_not_pass_fails_the_batch_and_names_the_partition():
+    fixture = Fixture()
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.answer(send, ErrorCode.INVALID_REQUIRED_ACKS, message="no")
+    assert isinstance(batch.error, KafkaError)
+    assert str(batch.error) == "INVALID_REQUIRED_ACKS: 1 records for t-0: no"
+
+
+def test_retries_end():
+    fixture = Fixture(retries=1)
+    batch = fixture.append()
+    for _ in range(2):
+        [send] = fixture.plan(1.0).sends
+        fixture.sender.on_failure(send, DisconnectedError("gone"), fixture.clock.monotonic())
+    assert isinstance(batch.error, DisconnectedError)
+
+
+def test_a_failure_that_does_not_pass_is_final():
+    fixture = Fixture()
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.sender.on_failure(send, UnsupportedVersionError("old"), fixture.clock.monotonic())
+    assert isinstance(batch.error, UnsupportedVersionError)
+
+
+def test_a_batch_too_old_fails_with_the_last_trouble():
+    fixture = Fixture()
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.sender.on_failure(send, DisconnectedError("a:1 is gone"), fixture.clock.monotonic())
+    fixture.plan(119.0)
+    assert isinstance(batch.error, TimedOutError)
+    assert "delivery_timeout_ms=120000: a:1 is gone" in str(batch.error)
+
+
+def test_a_loss_that_nobody_asks_about_is_logged(caplog):
+    fixture = Fixture()
+    fixture.append()
+    watched = fixture.append(partition=1)
+    watched.watched = True
+    fixture.sender.fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+    assert [record.getMessage() for record in caplog.records] == ["1 records for t-0 are lost: UNKNOWN_SERVER_ERROR"]
+
+
+def test_nothing_is_sent_before_the_producer_id_is_there():
+    fixture = Fixture(idempotent=True, acks=-1)
+    fixture.append()
+    assert fixture.sender.needs_identity
+    assert not fixture.plan(1.0).sends
+    fixture.sender.set_identity(77, 3)
+    [send] = fixture.plan().sends
+    header = read_header(send.batches[0].payload())
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, 0)
+
+
+def test_a_retry_sends_the_same_bytes():
+    fixture = Fixture(idempotent=True, acks=-1)
+    fixture.sender.set_identity(77, 0)
+    fixture.append()
+    [send] = fixture.plan(1.0).sends
+    before = bytes(send.batches[0].payload())
+    fixture.sender.on_failure(send, DisconnectedError("x"), fixture.clock.monotonic())
+    [again] = fixture.plan(1.0).sends
+    assert bytes(again.batches[0].payload()) == before
+
+
+def test_a_duplicate_is_a_success():
+    fixture = Fixture(idempotent=True, acks=-1)
+    fixture.sender.set_identity(77, 0)
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.answer(send, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert batch.done
+    assert batch.error is None
+
+
+def test_no_answer_for_a_partition_is_an_error_of_the_server():
+    fixture = Fixture(retries=0)
+    batch = fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.sender.on_response(send, ProduceResponse(responses=[]), 1.0)
+    assert isinstance(batch.error, KafkaError)

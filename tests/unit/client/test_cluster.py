@@ -1,0 +1,211 @@
+"""The way to the brokers, over connections that are functions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.config import ClientConfig
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import ClosedError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+class FakeChannel:
+    def __init__(self, brokers, address):
+        self.brokers = brokers
+        self.address = address
+        self.is_open = True
+        self.unsent_bytes = 0
+
+    def version_for(self, request):
+        return 9
+
+    async def send(self, request, *, version=None, timeout_s=30.0):
+        self.brokers.requests.append((self.address, type(request).__name__, version))
+        return self.brokers.answer(request)
+
+    def close(self):
+        self.is_open = False
+
+
+class FakeBrokers:
+    """Answers Metadata and FindCoordinator; addresses in `down` cannot be reached."""
+
+    def __init__(self, *addresses):
+        self.addresses = addresses
+        self.down = set()
+        self.requests = []
+        self.dialed = []
+        self.topics = {}
+        self.errors = []
+
+    async def dial(self, host, port):
+        self.dialed.append((host, port))
+        await asyncio.sleep(0)
+        if (host, port) in self.down:
+            raise DisconnectedError(f"cannot connect to {host}:{port}")
+        return FakeChannel(self, (host, port))
+
+    def answer(self, request):
+        if self.errors:
+            raise self.errors.pop(0)
+        if isinstance(request, FindCoordinatorRequest):
+            return FindCoordinatorResponse(node_id=0, host=self.addresses[0][0], port=self.addresses[0][1])
+        assert isinstance(request, MetadataRequest)
+        names = list(self.topics) if request.topics is None else [topic.name for topic in request.topics]
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node_id, host=host, port=port)
+                for node_id, (host, port) in enumerate(self.addresses)
+            ],
+            topics=[self._topic(name, request.allow_auto_topic_creation) for name in names],
+        )
+
+    def _topic(self, name, creates):
+        if name not in self.topics and creates:
+            self.topics[name] = 2
+            return MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name, partitions=[])
+        if name not in self.topics:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, partitions=[])
+        return MetadataResponseTopic(
+            error_code=0,
+            name=name,
+            partitions=[
+                MetadataResponsePartition(
+                    error_code=0, partition_index=place, leader_id=0, replica_nodes=[0], isr_nodes=[0]
+                )
+                for place in range(self.topics[name])
+            ],
+        )
+
+
+def run(test, *addresses, bootstrap="a:1"):
+    """Run `test(cluster, brokers)` with `addresses` as the cluster."""
+
+    async def main():
+        brokers = FakeBrokers(*(addresses or (("a", 1),)))
+        config = ClientConfig(bootstrap_servers=bootstrap, retry_backoff_ms=1, retry_backoff_max_ms=2)
+        cluster = Cluster(config, dial=brokers.dial, clock=SYSTEM_CLOCK, random=lambda: 0.0)
+        try:
+            await test(cluster, brokers)
+        finally:
+            cluster.close()
+
+    asyncio.run(main())
+
+
+def test_the_next_bootstrap_address_is_tried():
+    async def test(cluster, brokers):
+        brokers.down.add(("a", 1))
+        await cluster.refresh()
+        assert brokers.dialed == [("a", 1), ("b", 1)]
+
+    run(test, ("b", 1), bootstrap="a:1,b:1")
+
+
+def test_nobody_there_names_the_addresses_and_says_what_to_do(caplog):
+    async def test(cluster, brokers):
+        brokers.down.add(("a", 1))
+        with pytest.raises(DisconnectedError, match=r"no broker at a:1: .*is it running\? \(barnabas up\)"):
+            await cluster.refresh()
+        with pytest.raises(DisconnectedError):
+            await cluster.refresh()
+        assert cluster.unreachable is not None
+        brokers.down.clear()
+        await cluster.refresh()
+        assert cluster.unreachable is None
+
+    run(test)
+    assert len(caplog.records) == 1  # said once per outage
+
+
+def test_one_connection_serves_many_and_each_purpose_has_its_own():
+    async def test(cluster, brokers):
+        await cluster.refresh()
+        first, second = await asyncio.gather(cluster.channel_to(0, "fetch"), cluster.channel_to(0, "fetch"))
+        assert first is second
+        assert first is not await cluster.channel_to(0)
+        assert len(brokers.dialed) == 2
+        first.close()
+        assert (await cluster.channel_to(0, "fetch")).is_open
+
+    run(test)
+
+
+def test_a_topic_is_created_by_asking_and_waited_for():
+    async def test(cluster, brokers):
+        cluster.watch_topics(["new"], auto_creates=True)
+        assert len((await cluster.topic("new", timeout_s=5)).partitions) == 2
+
+    run(test)
+
+
+def test_a_topic_that_does_not_come_is_reported_with_advice():
+    async def test(cluster, brokers):
+        cluster.watch_topics(["new"], auto_creates=False)
+        with pytest.raises(TimedOutError, match="'new' does not exist; create it: barnabas topic create"):
+            await cluster.topic("new", timeout_s=0.01)
+
+    run(test)
+
+
+def test_errors_that_pass_are_tried_again_and_others_are_not():
+    async def test(cluster, brokers):
+        brokers.errors = [DisconnectedError("x"), KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
+        assert await cluster.retrying(cluster.refresh, what="no metadata")
+        brokers.errors = [KafkaError(ErrorCode.INVALID_REQUEST, "y")]
+        with pytest.raises(KafkaError, match="y"):
+            await cluster.retrying(cluster.refresh, what="no metadata")
+
+    run(test)
+
+
+def test_an_attempt_that_hangs_ends_with_the_time():
+    async def test(cluster, brokers):
+        with pytest.raises(TimedOutError, match=r"no luck: no answer within 0\.01 s"):
+            await cluster.retrying(lambda: asyncio.sleep(60), what="no luck", timeout_s=0.01)
+
+    run(test)
+
+
+def test_the_coordinator_is_remembered_until_its_connection_is_lost():
+    async def test(cluster, brokers):
+        await cluster.coordinator("g")
+        await cluster.coordinator("g")
+        assert [name for _, name, _ in brokers.requests] == ["FindCoordinatorRequest"]
+        brokers.errors = [DisconnectedError("x")]
+        with pytest.raises(DisconnectedError):
+            await cluster.ask_coordinator("g", MetadataRequest(topics=[]))
+        await cluster.coordinator("g")
+        assert [name for _, name, _ in brokers.requests].count("FindCoordinatorRequest") == 2
+
+    run(test)
+
+
+def test_a_version_can_be_capped():
+    async def test(cluster, brokers):
+        channel = await cluster.any_channel()
+        await cluster.ask(channel, MetadataRequest(topics=[]), version_max=3)
+        await cluster.ask(channel, MetadataRequest(topics=[]))
+        assert [version for *_, version in brokers.requests] == [3, 9]
+
+    run(test)
+
+
+def test_a_closed_cluster_connects_no_more():
+    async def test(cluster, brokers):
+        cluster.close()
+        with pytest.raises(ClosedError):
+            await cluster.connect(("a", 1))
+
+    run(test)

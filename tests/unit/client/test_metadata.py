@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from barnabas.client.metadata import ClusterView
+from barnabas.errors import ErrorCode
+from barnabas.model import Node, TopicPartition
+from barnabas.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def answer(*topics):
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=1, host="a", port=9)],
+        cluster_id="c",
+        controller_id=1,
+        topics=list(topics),
+    )
+
+
+def topic(name, leaders, error=0):
+    return MetadataResponseTopic(
+        error_code=error,
+        name=name,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0, partition_index=place, leader_id=leader, replica_nodes=[1], isr_nodes=[1]
+            )
+            for place, leader in enumerate(leaders)
+        ],
+    )
+
+
+def test_a_leader_that_is_not_alive_is_no_leader():
+    view = ClusterView().merged(answer(topic("t", [1, 2, -1])), all_topics=False)
+    assert [view.leader(TopicPartition("t", partition)) for partition in range(4)] == [1, None, None, None]
+    assert view.leader(TopicPartition("other", 0)) is None
+    assert view.brokers == {1: Node(1, "a", 9)}
+
+
+def test_an_answer_for_some_topics_leaves_the_others_alone():
+    view = ClusterView().merged(answer(topic("a", [1]), topic("b", [1])), all_topics=True)
+    view = view.merged(answer(topic("b", [1, 1])), all_topics=False)
+    assert (view.partition_count("a"), view.partition_count("b")) == (1, 2)
+    assert view.partitions_of(["b"]) == [TopicPartition("b", 0), TopicPartition("b", 1)]
+
+
+def test_an_answer_for_all_topics_forgets_those_that_are_gone():
+    view = ClusterView().merged(answer(topic("a", [1])), all_topics=True)
+    view = view.merged(answer(topic("b", [1])), all_topics=True)
+    assert view.partition_count("a") is None
+
+
+def test_a_topic_with_an_error_has_no_partitions():
+    view = ClusterView().merged(answer(topic("a", [], error=5)), all_topics=False)
+    assert view.partition_count("a") is None
+    assert view.topics["a"].error is ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_partitions_are_ordered_and_end_at_a_gap():
+    mixed = topic("a", [1, 1, 1])
+    mixed.partitions.reverse()
+    assert ClusterView().merged(answer(mixed), all_topics=False).partition_count("a") == 3
+    del mixed.partitions[1]
+    assert ClusterView().merged(answer(mixed), all_topics=False).partition_count("a") == 1
