@@ -61,9 +61,10 @@ def encode_bytes(message: object, version: int) -> bytes:
     return b"".join(cast(list[Buffer], encode(message, version)))
 
 
-def decode(cls: type[T], buffer: Buffer, version: int, position: int = 0) -> T:
+def decode(cls: type[T], buffer: Buffer, version: int, position: int = 0, *, to_the_end: bool = True) -> T:
     """Decode the message of class `cls` that fills `buffer` from `position` to its end.
 
+    :param to_the_end: False allows other bytes behind the message.
     :raises UnsupportedVersionError: the class has no such version.
     :raises MalformedMessageError: the bytes are not such a message, or others follow it.
     """
@@ -74,7 +75,7 @@ def decode(cls: type[T], buffer: Buffer, version: int, position: int = 0) -> T:
         message, position = decode_one(buffer, position, end)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessageError(f"not a {cls.__name__} of version {version}: {error}") from None
-    if position != end:
+    if to_the_end and position != end:
         raise MalformedMessageError(f"{end - position} bytes left over after a {cls.__name__} v{version}")
     return cast(T, message)
 

@@ -76,13 +76,15 @@ def skip_tags(frame: Buffer, position: int) -> int:
 def decode_request(cls: type[T], header: RequestHeader, frame: Buffer) -> T:
     """Decode the message behind a request header.
 
+    Bytes behind the message are ignored, as in Kafka: librdkafka 2.16 asks for all topics with three too many.
+
     :raises UnsupportedVersionError: `cls` has no such version.
     :raises MalformedMessageError: the bytes are not such a message.
     """
     position = header.body_position
     if message_of(cls).flexible(header.api_version):
         position = skip_tags(frame, position)
-    return decode(cls, frame, header.api_version, position)
+    return decode(cls, frame, header.api_version, position, to_the_end=False)
 
 
 def request_frame(message: object, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:

@@ -17,6 +17,7 @@ from barnabas.protocol.frames import (
 )
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.metadata import MetadataRequest
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -60,6 +61,17 @@ def test_tagged_fields_of_the_header_are_skipped() -> None:
     frame[position : position + 1] = b"\x01\x00\x03abc"
     header = read_request_header(frame)
     assert decode_request(ApiVersionsRequest, header, frame) == ApiVersionsRequest()
+
+
+def test_bytes_behind_a_request_are_ignored() -> None:
+    frame = joined(request_frame(REQUEST, 4, 42, "app"))[4:] + b"\x01\x00\x00"
+    assert decode_request(HeartbeatRequest, read_request_header(frame), frame) == REQUEST
+
+
+def test_the_list_of_all_topics_is_understood_as_librdkafka_asks_for_it() -> None:
+    frame = bytes.fromhex("0003000c00000003000772646b61666b610000000000010000")
+    request = decode_request(MetadataRequest, read_request_header(frame), frame)
+    assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
 @pytest.mark.parametrize("cut", range(1, 19))
