@@ -41,7 +41,6 @@ from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan
-from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.recovery import (
     TRUST_ALL,
     EpochCheck,
@@ -479,7 +478,7 @@ class Log:
                 last.base_offset,
                 self.config.index_interval_bytes,
                 TRUST_ALL,
-                EpochCheck(LeaderEpochs()),
+                EpochCheck(None),
             )
             last.close()
             if damage is not None:

@@ -74,7 +74,7 @@ def load_log(filesystem: FileSystem, folder: Path, config: LogConfig, recovery_p
         active = ActiveSegment.create(filesystem, folder, 0, config.index_interval_bytes)
         return LoadedLog([], active, LeaderEpochs(), epochs_changed=False)
     epochs = _read_epochs(filesystem, folder, bases[0])
-    epoch_check = EpochCheck(epochs or LeaderEpochs())
+    epoch_check = EpochCheck(epochs)
     first_checked = max(0, bisect_right(bases, recovery_point) - 1)
     sealed = [
         SealedSegment(
@@ -87,7 +87,7 @@ def load_log(filesystem: FileSystem, folder: Path, config: LogConfig, recovery_p
         for base, following in pairwise(bases[: first_checked + 1])
     ]
     active = _check_segments(filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check)
-    loaded = LoadedLog(sealed, active, epoch_check.epochs, epochs_changed=epoch_check.changed)
+    loaded = LoadedLog(sealed, active, epoch_check.epochs, epochs_changed=False)
     if epochs is None or epoch_check.contradicted:
         loaded.epochs = _epochs_of_batches(loaded.segments)
         loaded.epochs_changed = True
@@ -167,27 +167,33 @@ def delete_segment_files(filesystem: FileSystem, folder: Path, base_offset: int)
 
 
 class EpochCheck:
-    """Compares the epochs of checked batches with each other and with the checkpoint."""
+    """Compares the epochs of checked batches with each other and with the checkpoint.
 
-    def __init__(self, epochs: LeaderEpochs) -> None:
-        self.epochs = epochs
-        self.changed = False
+    :param epochs: as stored; None: not known, to be learned from the batches.
+    """
+
+    def __init__(self, epochs: LeaderEpochs | None) -> None:
+        self.epochs = epochs or LeaderEpochs()
         self.contradicted = False
         self.last_epoch = NO_LEADER_EPOCH
+        self._learning = epochs is None
 
     def see(self, batch: PlacedBatch) -> None:
         """Take note of a batch; they must come in order.
 
-        :raises CorruptBatchError: its epoch is before that of an earlier batch.
+        :raises CorruptBatchError: its epoch is before that of an earlier batch; or after all in the checkpoint,
+            which is written before the first batch of an epoch.
         """
         epoch, offset = batch.header.leader_epoch, batch.header.base_offset
         if epoch < self.last_epoch:
             raise CorruptBatchError(f"leader epoch {epoch} at offset {offset} comes after {self.last_epoch}")
-        self.last_epoch = epoch
-        if epoch > self.epochs.latest:
-            self.changed |= self.epochs.assign(epoch, offset)
+        if self._learning:
+            self.epochs.assign(epoch, offset)
+        elif epoch > self.epochs.latest:
+            raise CorruptBatchError(f"leader epoch {epoch} at offset {offset}, the last was {self.epochs.latest}")
         elif epoch != self.epochs.epoch_for_offset(offset):
             self.contradicted = True
+        self.last_epoch = epoch
 
 
 def _tidy_folder(filesystem: FileSystem, folder: Path) -> list[int]:

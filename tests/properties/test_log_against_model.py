@@ -1,0 +1,205 @@
+"""A log does what a list would do, whatever is asked of it, in whatever order, over restarts clean and unclean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from barnabas.clock import ManualClock
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.records import BatchBuilder, Compression, read_header, read_records
+from barnabas.storage import Log, LogConfig, OsFileSystem
+from barnabas.storage.filesystem import DataFile
+
+PARTITION = TopicPartition("clicks", 0)
+START_MS = 1_700_000_000_000
+
+
+class UnsyncedFileSystem(OsFileSystem):
+    """The real one, without waiting for the disk."""
+
+    def fsync(self, file: DataFile) -> None:
+        pass
+
+    def fsync_folder(self, path: Path) -> None:
+        pass
+
+
+class LogMachine(RuleBasedStateMachine):
+    """Model: a list of batches, each a list of (timestamp, value), and what the producer sent last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="barnabas-log-"))
+        self.clock = ManualClock(START_MS)
+        self.batches: list[list[tuple[int, bytes]]] = []
+        self.epochs: list[int] = []
+        self.epoch = 0
+        self.flushed = 0
+
+    @initialize(segment_bytes=st.integers(400, 3_000), index_interval_bytes=st.integers(0, 500))
+    def begin(self, segment_bytes: int, index_interval_bytes: int) -> None:
+        self.config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
+        self.log = self.open(clean=False)
+
+    def open(self, *, clean: bool) -> Log:
+        return Log.open(
+            self.folder / "clicks-0",
+            PARTITION,
+            self.config,
+            self.clock,
+            UnsyncedFileSystem(),
+            clean,
+            self.flushed,
+        )
+
+    @property
+    def end(self) -> int:
+        return sum(map(len, self.batches))
+
+    @rule(
+        sizes=st.lists(st.integers(0, 60), min_size=1, max_size=5),
+        step_ms=st.integers(-500, 2_000),
+        read_only=st.booleans(),
+        compression=st.sampled_from(Compression),
+    )
+    def append(self, sizes: Sequence[int], step_ms: int, read_only: bool, compression: Compression) -> None:
+        timestamp_ms = START_MS + len(self.batches) * 500 + step_ms
+        content = [(timestamp_ms + index, os.urandom(size)) for index, size in enumerate(sizes)]
+        batch = self.build(content, self.end, compression)
+        info = self.log.append(bytes(batch) if read_only else batch, self.epoch)
+        assert info[:2] == (self.end, self.end + len(sizes) - 1)
+        assert not info.duplicate
+        self.batches.append(content)
+        self.epochs.append(self.epoch)
+
+    @precondition(lambda self: self.batches)
+    @rule(back=st.integers(1, 5))
+    def retry(self, back: int) -> None:
+        """The producer did not hear of one of its last batches."""
+        number = max(0, len(self.batches) - back)
+        base = sum(map(len, self.batches[:number]))
+        info = self.log.append(self.build(self.batches[number], base), self.epoch)
+        assert info.duplicate
+        assert info.base_offset == base
+
+    @rule()
+    def elect(self) -> None:
+        self.epoch += 1
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        self.flushed = self.end
+        assert self.log.recovery_point == self.end
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.end + 1))
+        self.log.truncate_to(offset)
+        while self.batches and self.end > offset:
+            self.batches.pop()
+            self.epochs.pop()
+        self.flushed = min(self.flushed, self.end)
+
+    @rule()
+    def restart_cleanly(self) -> None:
+        self.log.close()
+        self.flushed = self.log.recovery_point
+        self.log = self.open(clean=True)
+
+    @rule(torn=st.binary(max_size=80))
+    def restart_after_kill(self, torn: bytes) -> None:
+        """The process died while it wrote; what it wrote before is in the page cache."""
+        self.log.abandon()
+        last = max((self.folder / "clicks-0").glob("*.log"))
+        with last.open("ab") as file:
+            file.write(torn)
+        self.log = self.open(clean=False)
+
+    @precondition(lambda self: self.batches)
+    @rule(data=st.data(), max_bytes=st.integers(0, 2_000), min_one_batch=st.booleans())
+    def read(self, data: st.DataObject, max_bytes: int, min_one_batch: bool) -> None:
+        offset = data.draw(st.integers(0, self.end))
+        max_offset = data.draw(st.integers(0, self.end))
+        region = self.log.read(offset, max_bytes, max_offset, min_one_batch)
+        if region is None:
+            return
+        content = os.pread(region.file.fileno(), region.length, region.position)
+        first = read_header(content)
+        assert first.base_offset <= offset <= first.last_offset
+        assert region.length <= max_bytes or (min_one_batch and region.length == first.size)
+        records = read_records(content, *PARTITION)
+        assert records[-1].offset < max_offset
+        flat = self.flat()
+        assert [(r.timestamp_ms, r.value) for r in records] == flat[records[0].offset : records[-1].offset + 1]
+
+    @rule(offset=st.integers(-5, -1) | st.integers(1, 5))
+    def read_out_of_range(self, offset: int) -> None:
+        with pytest.raises(KafkaError) as caught:
+            self.log.read(offset if offset < 0 else self.end + offset, 100, self.end)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    @rule(ahead_ms=st.integers(-600, 10_000))
+    def search_by_time(self, ahead_ms: int) -> None:
+        target = START_MS + ahead_ms
+        expected = next((n for n, (timestamp_ms, _) in enumerate(self.flat()) if timestamp_ms >= target), None)
+        found = self.log.offset_for_timestamp(target)
+        assert (found.offset if found else None) == expected
+        latest = max((timestamp_ms for timestamp_ms, _ in self.flat()), default=-1)
+        assert self.log.max_timestamp().timestamp_ms == latest
+
+    @invariant()
+    def offsets_agree(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        assert self.log.log_start_offset == 0
+        assert self.log.log_end_offset == self.log.high_watermark == self.end
+        assert self.log.recovery_point <= self.end
+        starts: dict[int, int] = {}
+        offset = 0
+        for batch, epoch in zip(self.batches, self.epochs, strict=True):
+            starts.setdefault(epoch, offset)
+            offset += len(batch)
+        assert [tuple(entry) for entry in self.log.leader_epochs.entries] == list(starts.items())
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            offset = 0
+            seen: list[tuple[int, bytes | None]] = []
+            while (region := self.log.read(offset, 700, self.end)) is not None:
+                content = os.pread(region.file.fileno(), region.length, region.position)
+                records = read_records(content, *PARTITION, min_offset=offset)
+                seen += [(record.timestamp_ms, record.value) for record in records]
+                offset = records[-1].offset + 1
+            assert seen == self.flat()
+            self.log.abandon()
+        shutil.rmtree(self.folder)
+
+    def flat(self) -> list[tuple[int, bytes]]:
+        return [record for batch in self.batches for record in batch]
+
+    def build(
+        self, content: list[tuple[int, bytes]], sequence: int, compression: Compression = Compression.NONE
+    ) -> bytearray:
+        builder = BatchBuilder(compression)
+        for timestamp_ms, value in content:
+            builder.append(timestamp_ms, None, value)
+        return builder.build(producer_id=1, producer_epoch=0, base_sequence=sequence)
+
+
+LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogAgainstModel = LogMachine.TestCase
