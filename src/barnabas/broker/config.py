@@ -21,13 +21,42 @@ NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_DEBUG"})
 """Variables with the prefix that belong to the command, not to the broker."""
 
 
+SETTING_DOCUMENTATION: dict[str, str] = {
+    "host": "The address to listen on; 0.0.0.0 for all.",
+    "port": "The port to listen on; 0 for a free one.",
+    "advertised_host": "The host that clients are told; unset, the address at which they reached the broker.",
+    "advertised_port": "The port that clients are told; unset, the one that is listened on.",
+    "data": "The folder of the log and of the tree.",
+    "broker_id": "The number of this broker.",
+    "auto_create_topics_enable": "Whether a topic that a client asks for and that does not exist is made.",
+    "num_partitions": "How many partitions a topic gets that is made without saying.",
+    "min_insync_replicas": "The topics' default of min.insync.replicas.",
+    "message_max_bytes": "The topics' default of max.message.bytes.",
+    "log_segment_bytes": "The topics' default of segment.bytes.",
+    "log_index_interval_bytes": "The topics' default of index.interval.bytes.",
+    "log_retention_ms": "The topics' default of retention.ms.",
+    "log_retention_bytes": "The topics' default of retention.bytes.",
+    "log_retention_check_interval_ms": "How often it is looked whether old segments can go.",
+    "log_flush_offset_checkpoint_interval_ms": "How often sealed segments are flushed and recovery points stored.",
+    "file_delete_delay_ms": "How long the files of a deleted topic stay, for those who still read them.",
+    "socket_request_max_bytes": "The largest request; a larger one ends its connection.",
+    "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
+    "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
+    "group_min_session_timeout_ms": "The shortest session that a group's member may ask for.",
+    "group_max_session_timeout_ms": "The longest session that a group's member may ask for.",
+    "group_initial_rebalance_delay_ms": "How long an empty group waits for more members after the first.",
+    "group_max_size": "The most members of a group.",
+}
+"""What each setting means, by its field's name."""
+
+SIGNED = frozenset({"log_retention_ms", "log_retention_bytes"})
+"""Settings in which -1 means that there is no limit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker. A field `num_partitions` is the setting `num.partitions`.
-
-    `host` and `port` are where it listens (port 0: a free one), `advertised_host` and `advertised_port` what
-    clients are told; unset, they are told the address at which they reached the broker.
-    """
+    """Settings of one broker. A field `num_partitions` is the setting `num.partitions`; what each means stands in
+    `SETTING_DOCUMENTATION`."""
 
     host: str = "127.0.0.1"
     port: int = 9092
@@ -37,9 +66,15 @@ class BrokerConfig:
     broker_id: int = 0
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
+    min_insync_replicas: int = 1
     message_max_bytes: int = 1_048_588
     log_segment_bytes: int = 1_073_741_824
     log_index_interval_bytes: int = 4096
+    log_retention_ms: int = 7 * 24 * 3600 * 1000
+    log_retention_bytes: int = -1
+    log_retention_check_interval_ms: int = 300_000
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+    file_delete_delay_ms: int = 60_000
     socket_request_max_bytes: int = 104_857_600
     fetch_max_bytes: int = 57_671_680
     offset_metadata_max_bytes: int = 4096
@@ -47,14 +82,13 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = 2**31 - 1
-    file_delete_delay_ms: int = 60_000
-    log_flush_offset_checkpoint_interval_ms: int = 60_000
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int) and value < 0:
-                raise ConfigurationError(f"{_dotted(field.name)} is {value}; it cannot be negative")
+            least = -1 if field.name in SIGNED else 0
+            if isinstance(value, int) and value < least:
+                raise ConfigurationError(f"{_dotted(field.name)} is {value}; it must be {least} or more")
         if self.port > 65_535 or self.advertised_port > 65_535:
             raise ConfigurationError("a port is a number from 0 to 65535")
         if self.num_partitions < 1:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import FileRegion, TopicPartition
+from barnabas.records.recompression import recompress
 
 if TYPE_CHECKING:
+    from barnabas.broker.topic_config import TopicConfig
     from barnabas.storage.log import AppendInfo, Log
 
 OnAppend = Callable[[int], None]
@@ -24,20 +26,28 @@ GONE_BYTES = 2**62
 class Partition:
     """A partition whose leader this broker is. Used from the event loop's thread only."""
 
-    __slots__ = ("_on_append", "is_deleted", "leader_epoch", "log", "topic_partition")
+    __slots__ = ("_on_append", "config", "is_deleted", "leader_epoch", "log", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, log: Log, leader_epoch: int) -> None:
+    def __init__(self, topic_partition: TopicPartition, log: Log, leader_epoch: int, config: TopicConfig) -> None:
         self.topic_partition = topic_partition
         self.log = log
         self.leader_epoch = leader_epoch
         self.is_deleted = False
         self._on_append: set[OnAppend] = set()
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Put settings into force."""
+        self.config = config
+        self.log.config = config.log
 
     def append(self, records: bytes | bytearray | memoryview) -> AppendInfo:
         """Append a produce request's batches and let those who wait know.
 
-        :raises KafkaError: the batches were refused, or the disk refused them.
+        :raises BarnabasError: the batches were refused, or the disk refused them.
         """
+        if self.config.compression is not None:
+            records = recompress(records, self.config.compression)
         info = self.log.append(records, self.leader_epoch)
         if self._on_append and not info.duplicate:
             self._notify(len(records))
@@ -49,6 +59,15 @@ class Partition:
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
         return self.log.read(offset, max_bytes, self.log.high_watermark, min_one_batch=min_one_batch)
+
+    def check_replicas(self) -> None:
+        """Check that a message could be acknowledged by as many replicas as the topic asks for.
+
+        :raises KafkaError: NOT_ENOUGH_REPLICAS.
+        """
+        if self.config.min_insync_replicas > 1:
+            message = f"{self.topic_partition} has 1 replica, min.insync.replicas is {self.config.min_insync_replicas}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def check_epoch(self, epoch: int) -> None:
         """Check the leader epoch that a client believes in (KIP-320); -1 says that it does not know.

@@ -1,21 +1,32 @@
-"""Topic names and topic settings: what CreateTopics may ask for, and what it means to a log."""
+"""What a topic may be called, and what its settings mean to the broker."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.topic_settings import NOT_OF_LOGS, PRODUCER_COMPRESSION, TOPIC_SETTINGS, check_value
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.records import Compression
 from barnabas.storage.config import LogConfig
 
 TOPIC_NAME_CHARACTERS_MAX = 249
 """The longest name whose partition folders still fit a file name, as in Kafka."""
 
-NOT_APPLIED = frozenset({"retention.ms", "retention.bytes", "flush.messages", "flush.ms"})
-"""Settings that logs know and that nothing acts upon yet: refused, so that nobody relies on them."""
-
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings of a topic, its own and the broker's, as they are in force."""
+
+    log: LogConfig
+    compression: Compression | None
+    """How batches are stored; None: as their producers compressed them."""
+    min_insync_replicas: int
 
 
 def check_topic_name(name: str) -> None:
@@ -42,18 +53,45 @@ def default_log_config(config: BrokerConfig) -> LogConfig:
         segment_bytes=config.log_segment_bytes,
         index_interval_bytes=config.log_index_interval_bytes,
         max_message_bytes=config.message_max_bytes,
+        retention_ms=config.log_retention_ms,
+        retention_bytes=config.log_retention_bytes,
     )
 
 
-def topic_log_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> LogConfig:
-    """Return the log settings of a topic: the broker's, changed by the topic's own.
+def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:
+    """Return the settings of a topic: the broker's, changed by the topic's own.
 
-    :raises KafkaError: INVALID_CONFIG for a name that is not known or not supported, or a value that is wrong.
+    :raises KafkaError: INVALID_CONFIG for a name that is not known or a value that is wrong.
     """
-    for name in settings:
-        if name in NOT_APPLIED:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"topic setting {name} is not supported yet")
+    given = {name: value for name, value in settings.items() if value is not None}
     try:
-        return default_log_config(config).override(settings)
+        for name, value in given.items():
+            _check_name(name)
+            check_value(name, value)
+        log = default_log_config(config).override(
+            {name: value for name, value in given.items() if name not in NOT_OF_LOGS}
+        )
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    compression = given.get("compression.type", PRODUCER_COMPRESSION)
+    return TopicConfig(
+        log=log,
+        compression=None if compression == PRODUCER_COMPRESSION else _COMPRESSIONS[compression],
+        min_insync_replicas=int(given.get("min.insync.replicas", config.min_insync_replicas)),
+    )
+
+
+_COMPRESSIONS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+def _check_name(name: str) -> None:
+    if name not in TOPIC_SETTINGS:
+        near = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(TOPIC_SETTINGS))}"
+        raise ConfigurationError(f"there is no topic setting {name!r}; {hint}")

@@ -18,7 +18,7 @@ from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.partition import Partition
-from barnabas.broker.topic_config import check_topic_name, topic_log_config
+from barnabas.broker.topic_config import TopicConfig, check_topic_name, topic_config
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import NodeExistsError, Tree
 from barnabas.errors import ErrorCode, KafkaError, StorageError
@@ -107,7 +107,7 @@ class Topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
-        topic_log_config(self._config, settings)
+        topic_config(self._config, settings)
 
     async def create(self, name: str, partition_count: int, settings: Mapping[str, str | None]) -> Topic:
         """Make a topic.
@@ -163,13 +163,13 @@ class Topics:
             topic = self._by_name[name]
             replicas = [[self._config.broker_id]] * added
             await self._in_tree_thread(registry.add_partitions, self._tree, name, replicas)
-            config = topic_log_config(self._config, topic.settings)
+            config = topic_config(self._config, topic.settings)
             numbers = range(len(topic.partitions), partition_count)
             opened = self._open(topic.id, [(TopicPartition(name, number), 0) for number in numbers], config)
             self._keep(replace(topic, partitions=topic.partitions + opened))
             log.info("topic %s now has %d partitions", name, partition_count)
 
-    async def configure(self, name: str, settings: Mapping[str, str]) -> None:
+    async def configure(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Replace the settings of a topic; they are in force when this returns.
 
         :raises KafkaError: the topic does not exist, or a setting is wrong.
@@ -178,10 +178,12 @@ class Topics:
             topic = self._by_name.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-            config = topic_log_config(self._config, settings)
+            config = topic_config(self._config, settings)
+            if validate_only:
+                return
             await self._in_tree_thread(registry.write_topic_config, self._tree, name, settings)
             for partition in topic.partitions:
-                partition.log.config = config
+                partition.configure(config)
             self._keep(replace(topic, settings=dict(settings)))
 
     async def delete(self, name: str) -> None:
@@ -209,7 +211,7 @@ class Topics:
         partitions: Iterable[tuple[TopicPartition, int]],
         settings: Mapping[str, str],
     ) -> Topic:
-        opened = self._open(topic_id, partitions, topic_log_config(self._config, settings))
+        opened = self._open(topic_id, partitions, topic_config(self._config, settings))
         topic = Topic(name, topic_id, opened, dict(settings))
         self._keep(topic)
         return topic
@@ -219,15 +221,16 @@ class Topics:
         self._by_id[topic.id] = topic
 
     def _open(
-        self, topic_id: bytes, partitions: Iterable[tuple[TopicPartition, int]], config: LogConfig
+        self, topic_id: bytes, partitions: Iterable[tuple[TopicPartition, int]], config: TopicConfig
     ) -> tuple[Partition, ...]:
         identity = uuid.UUID(bytes=topic_id)
-        return tuple(Partition(where, self._open_log(where, config, identity), epoch) for where, epoch in partitions)
+        return tuple(
+            Partition(where, self._open_log(where, config.log, identity), epoch, config) for where, epoch in partitions
+        )
 
     def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
         if self._logs.topic_ids.get(where, topic_id) != topic_id:
             log.warning("the folder of %s is an older topic's; it is set aside", where)
             self._logs.delete(where)
         opened = self._logs.create(where, config, topic_id)
-        opened.config = config
         return opened

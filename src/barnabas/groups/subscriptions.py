@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, MalformedMessageError
 from barnabas.groups.results import GroupDescription
 from barnabas.protocol.codec import decode
 from barnabas.protocol.declare import message_of
@@ -25,8 +25,9 @@ def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     A version that is newer than those known here begins with the same fields, and is read as the newest known.
 
     :raises MalformedMessageError: the bytes are no subscription.
-    :raises struct.error: they are shorter than a version.
     """
+    if len(metadata) < _VERSION.size:
+        raise MalformedMessageError(f"{len(metadata)} bytes are too few for a subscription")
     (version,) = _VERSION.unpack_from(metadata)
     newest = message_of(ConsumerProtocolSubscription).versions.stop - 1
     return decode(ConsumerProtocolSubscription, metadata, min(version, newest), _VERSION.size)
@@ -43,6 +44,6 @@ def subscribed_topics(group: GroupDescription) -> frozenset[str]:
     for member in group.members:
         try:
             topics.update(decode_subscription(member.metadata).topics)
-        except (BarnabasError, struct.error):
+        except BarnabasError:
             continue
     return frozenset(topics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.topic_config import check_topic_name, topic_log_config
+from barnabas.broker.topic_config import check_topic_name, topic_config
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TimestampType
 
@@ -24,16 +24,22 @@ def test_bad_names(name: str) -> None:
 
 def test_a_topics_settings_win_over_the_brokers() -> None:
     broker = BrokerConfig(message_max_bytes=500, log_segment_bytes=10_000)
-    config = topic_log_config(broker, {"max.message.bytes": "2000", "message.timestamp.type": "LogAppendTime"})
-    assert (config.max_message_bytes, config.segment_bytes) == (2000, 10_000)
-    assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    config = topic_config(broker, {"max.message.bytes": "2000", "message.timestamp.type": "LogAppendTime"})
+    assert (config.log.max_message_bytes, config.log.segment_bytes) == (2000, 10_000)
+    assert config.log.message_timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("segment.byte", "1"), ("segment.bytes", "many"), ("cleanup.policy", "compact"), ("retention.ms", "1")],
+    [
+        ("segment.byte", "1"),
+        ("segment.bytes", "many"),
+        ("cleanup.policy", "compact"),
+        ("compression.type", "brotli"),
+        ("min.insync.replicas", "0"),
+    ],
 )
-def test_settings_that_would_not_be_applied_are_refused(name: str, value: str) -> None:
+def test_wrong_settings_are_refused(name: str, value: str) -> None:
     with pytest.raises(KafkaError) as caught:
-        topic_log_config(BrokerConfig(), {name: value})
+        topic_config(BrokerConfig(), {name: value})
     assert caught.value.code is ErrorCode.INVALID_CONFIG

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from barnabas.broker.api import ServedApi
+from barnabas.broker.handlers.alter_configs import alter_configs
 from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
 from barnabas.broker.handlers.delete_groups import delete_groups
 from barnabas.broker.handlers.delete_topics import delete_topics
 from barnabas.broker.handlers.describe_cluster import describe_cluster
+from barnabas.broker.handlers.describe_configs import describe_configs
 from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.describe_log_dirs import describe_log_dirs
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.handlers.find_coordinator import find_coordinator
 from barnabas.broker.handlers.heartbeat import heartbeat
+from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.handlers.init_producer_id import init_producer_id
 from barnabas.broker.handlers.join_group import join_group
 from barnabas.broker.handlers.leave_group import leave_group
@@ -45,6 +48,9 @@ SERVED: dict[int, ServedApi] = {
         create_topics,
         delete_topics,
         init_producer_id,
+        alter_configs,
+        describe_configs,
+        incremental_alter_configs,
         create_partitions,
         delete_groups,
         describe_cluster,

@@ -48,7 +48,7 @@ def produce(broker: Broker, request: ProduceRequest, context: Context) -> Produc
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
-            result = _refused(data, refusal) if refusal else _append(broker, topic.name, data)
+            result = _refused(data, refusal) if refusal else _append(broker, topic.name, data, request.acks)
             results.append(result)
         topics.append(TopicProduceResponse(name=topic.name, partition_responses=results))
     if request.acks != Acks.NONE:
@@ -68,11 +68,13 @@ def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
     return None
 
 
-def _append(broker: Broker, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
+def _append(broker: Broker, topic: str, data: PartitionProduceData, acks: int) -> PartitionProduceResponse:
     try:
         partition = broker.topics.partition(topic, data.index)
         if data.records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+        if acks == Acks.ALL:
+            partition.check_replicas()
         info = partition.append(data.records)
     except BarnabasError as error:
         return _refused(data, error)

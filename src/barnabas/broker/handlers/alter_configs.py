@@ -1,0 +1,52 @@
+"""AlterConfigs, versions 0 to 2: replace all settings of a topic; what is not named goes back to its default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.broker.config_resources import check_alterable, find_topic
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(AlterConfigsRequest)
+async def alter_configs(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+    """Replace the settings of each resource, or check that they could be replaced."""
+    responses = []
+    for resource in request.resources:
+        error = await _alter(broker, resource, request.validate_only)
+        responses.append(altered(resource.resource_type, resource.resource_name, error))
+    return AlterConfigsResponse(responses=responses)
+
+
+async def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> BarnabasError | None:
+    """Return why the settings cannot be replaced, or None when they are."""
+    try:
+        check_alterable(resource.resource_type)
+        find_topic(broker, resource.resource_name)
+        settings = {config.name: config.value for config in resource.configs if config.value is not None}
+        await broker.topics.configure(resource.resource_name, settings, validate_only=validate_only)
+    except BarnabasError as error:
+        return error
+    return None
+
+
+def altered(resource_type: int, name: str, error: BarnabasError | None) -> AlterConfigsResourceResponse:
+    """Return what both APIs that change settings answer for a resource."""
+    code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+    message = error.message if isinstance(error, KafkaError) else str(error)
+    return AlterConfigsResourceResponse(
+        error_code=code if error else ErrorCode.NONE,
+        error_message=message if error else None,
+        resource_type=resource_type,
+        resource_name=name,
+    )

@@ -1,0 +1,68 @@
+"""DescribeConfigs, versions 0 to 4: settings with value, source, type and, where asked for, documentation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.broker.config_resources import ConfigSource, DescribedSetting, describe
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(DescribeConfigsRequest)
+def describe_configs(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+    """Describe each resource."""
+    return DescribeConfigsResponse(
+        results=[_describe(broker, request, resource, context) for resource in request.resources]
+    )
+
+
+def _describe(
+    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource, context: Context
+) -> DescribeConfigsResult:
+    wanted = resource.configuration_keys
+    error: KafkaError | None = None
+    settings: list[DescribedSetting] = []
+    try:
+        settings = describe(broker, resource.resource_type, resource.resource_name)
+    except KafkaError as caught:
+        error = caught
+    return DescribeConfigsResult(
+        error_code=error.code if error else ErrorCode.NONE,
+        error_message=error.message if error else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[
+            _setting(setting, request, context) for setting in settings if wanted is None or setting.name in wanted
+        ],
+    )
+
+
+def _setting(
+    setting: DescribedSetting, request: DescribeConfigsRequest, context: Context
+) -> DescribeConfigsResourceResult:
+    synonyms = setting.synonyms if request.include_synonyms else ()
+    result = DescribeConfigsResourceResult(
+        name=setting.name,
+        value=setting.value,
+        read_only=setting.read_only,
+        config_source=setting.source,
+        is_sensitive=False,
+        synonyms=[DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms],
+        config_type=setting.kind,
+        documentation=setting.documentation if request.include_documentation else None,
+    )
+    if context.version == 0:
+        result.is_default = setting.source is ConfigSource.DEFAULT
+    return result

@@ -1,0 +1,41 @@
+"""Batches compressed anew, for topics whose `compression.type` is not their producers' choice.
+
+The records are not looked at: the body is decompressed and compressed as one piece, and the header says so. What
+identifies the batch (offsets, producer, sequence) stays as it was.
+"""
+
+from __future__ import annotations
+
+from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompress
+from barnabas.records.header import (
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    LENGTH_OVERHEAD,
+    Buffer,
+    check_batch,
+    iter_headers,
+    pack_header,
+    write_crc,
+)
+
+
+def recompress(buffer: Buffer, kind: Compression, max_batch_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """Return the batches of `buffer`, each compressed as `kind`; `buffer` itself if all of them are already.
+
+    :param max_batch_bytes: a batch whose body is larger than this when decompressed is refused.
+    :raises CorruptBatchError: a batch is damaged.
+    """
+    placed = list(iter_headers(buffer))
+    if all(header.compression is kind for _, header in placed):
+        return buffer
+    batches = bytearray()
+    for position, header in placed:
+        check_batch(buffer, position, header)
+        body = memoryview(buffer)[position + BATCH_HEADER_SIZE : position + header.size]
+        changed = compress(kind, decompress(header.compression, body, max_batch_bytes))
+        batch = bytearray(BATCH_HEADER_SIZE) + changed
+        attributes = header.attributes & ~COMPRESSION_MASK | kind
+        pack_header(batch, header._replace(batch_length=len(batch) - LENGTH_OVERHEAD, attributes=attributes))
+        write_crc(batch, 0, len(batch))
+        batches += batch
+    return batches
