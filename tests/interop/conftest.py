@@ -1,0 +1,72 @@
+"""Fixtures for tests with other people's clients: each client by its adapter, and one broker for all such tests.
+
+A broker of one's own (`broker`, `make_broker`) is for tests that kill it, restart it or count what is in it; the
+others share one, each with topics and groups of its own (`topic`, `group`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import BrokerProcess
+from tests.interop.clients.asyncio_kafka import Aiokafka
+from tests.interop.clients.confluent import ConfluentKafka
+from tests.interop.clients.kafka_python import KafkaPython
+from tests.interop.clients.neutral import Client
+from tests.interop.clients.ours import Ours
+
+CLIENTS: list[Client] = [ConfluentKafka(), KafkaPython(), Aiokafka(), Ours()]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that tests of this folder share."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("shared") / "broker", {"group_min_session_timeout_ms": "500"})
+    broker.start()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def bootstrap(shared_broker: BrokerProcess) -> str:
+    """The address of the shared broker."""
+    return shared_broker.bootstrap
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that does not exist yet."""
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def group() -> str:
+    """The name of a group that does not exist yet."""
+    return f"group-{next(_numbers)}"
+
+
+@pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
+def client(request: pytest.FixtureRequest) -> Client:
+    """Each client in turn."""
+    found: Client = request.param
+    return found
+
+
+@pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
+def other_client(request: pytest.FixtureRequest) -> Client:
+    """Each client in turn, for the second part in a test of two."""
+    found: Client = request.param
+    return found
+
+
+@pytest.fixture
+def our_admin(bootstrap: str) -> Iterator[object]:
+    """Makes topics for tests whose subject is something else."""
+    admin = Ours().admin(bootstrap)
+    yield admin
+    admin.close()

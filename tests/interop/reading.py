@@ -1,0 +1,81 @@
+"""Reading until a condition holds, with any of the clients; and members of groups, each on a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from tests.interop.clients.neutral import Client, Consumer, Membership, Received
+
+TIMEOUT_S = 20.0
+POLL_S = 0.1
+LOOK_AGAIN_S = 0.01
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Wait until `condition()` is true; fail with `what` when it is not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(LOOK_AGAIN_S)
+
+
+def read(consumer: Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Received]:
+    """Poll until there are `count` records, and return them."""
+    received: list[Received] = []
+    deadline = time.monotonic() + timeout_s
+    while len(received) < count:
+        assert time.monotonic() < deadline, f"{len(received)} of {count} records within {timeout_s:g} s"
+        received += consumer.poll(POLL_S)
+    return received
+
+
+def read_topic(client: Client, bootstrap: str, topic: str, count: int) -> list[Received]:
+    """Read `count` records with a fresh consumer, all partitions, from the beginning."""
+    with contextlib.closing(client.consumer(bootstrap, topic)) as consumer:
+        return read(consumer, count)
+
+
+class Member:
+    """A member of a group that polls on its own thread, as applications do, and keeps what it gets.
+
+    A client is made, polled and closed on that thread alone. What went wrong there is raised by `close`.
+    """
+
+    def __init__(self, client: Client, bootstrap: str, topic: str, membership: Membership) -> None:
+        self.received: list[Received] = []
+        self.assigned: set[int] = set()
+        self._make = lambda: client.consumer(bootstrap, topic, membership)
+        self._ends = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"member with {client.name}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client and wait for it. May be called again."""
+        self._ends.set()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive(), f"{self._thread.name} does not end"
+        if self._failure:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _run(self) -> None:
+        try:
+            with contextlib.closing(self._make()) as consumer:
+                while not self._ends.is_set():
+                    self.received += consumer.poll(POLL_S)
+                    self.assigned = consumer.assigned()
+            self.assigned = set()
+        except BaseException as failure:  # noqa: BLE001 - it is raised where the test sees it
+            self._failure = failure
