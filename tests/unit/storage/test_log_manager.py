@@ -1,0 +1,214 @@
+"""The data folder: lock, identity, clean marker, recovery points, deletion."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import DataFolderError, StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage import LogConfig, LogManager, OsFileSystem
+
+CLICKS = TopicPartition("clicks", 0)
+OTHER = TopicPartition("page-views.v2", 11)
+MakeBatch = Callable[..., bytearray]
+
+
+@pytest.fixture
+def open_manager(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., LogManager]]:
+    managers: list[LogManager] = []
+
+    def open_it(**options: object) -> LogManager:
+        manager = LogManager(tmp_path / "data", LogConfig(), clock, OsFileSystem(), **options)
+        managers.append(manager)
+        return manager
+
+    yield open_it
+    for manager in managers:
+        manager._abandon()
+
+
+OpenManager = Callable[..., LogManager]
+
+
+def test_logs_are_found_again(open_manager: OpenManager, make_batch: MakeBatch) -> None:
+    manager = open_manager(cluster_id="castle")
+    topic_id = uuid.UUID(int=0x1234)
+    manager.create(CLICKS, topic_id=topic_id).append(make_batch(3), 0)
+    manager.create(OTHER).append(make_batch(1), 0)
+    manager.close()
+    manager = open_manager()
+    assert manager.was_clean
+    assert manager.cluster_id == "castle"
+    assert set(manager.all()) == {CLICKS, OTHER}
+    log = manager.get(CLICKS)
+    assert log is not None
+    assert log.log_end_offset == log.recovery_point == 3
+    assert manager.topic_ids == {CLICKS: topic_id}
+    assert manager.create(CLICKS) is log
+    assert manager.get(TopicPartition("missing", 0)) is None
+
+
+def test_files_are_those_of_kafka(open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path) -> None:
+    manager = open_manager(cluster_id="castle", broker_id=3)
+    topic_id = uuid.UUID("fa7bd9a3-8ff5-4f0c-a1ae-b43e22a8a6ac")
+    manager.create(CLICKS, topic_id=topic_id).append(make_batch(3), 4)
+    manager.close()
+    data = tmp_path / "data"
+    assert {path.name for path in (data / "clicks-0").iterdir()} == {
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000003.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    }
+    assert (data / "clicks-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n4 0\n"
+    assert (data / "clicks-0" / "partition.metadata").read_text() == "version: 0\ntopic_id: -nvZo4_1TwyhrrQ-IqimrA"
+    assert (data / "recovery-point-offset-checkpoint").read_text() == "0\n1\nclicks 0 3\n"
+    assert json.loads((data / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": -1}
+    assert (data / "meta.properties").read_text() == "version=0\nbroker.id=3\ncluster.id=castle\n"
+
+
+def test_folder_in_use_is_refused(open_manager: OpenManager, tmp_path: Path) -> None:
+    open_manager()
+    with pytest.raises(DataFolderError, match=f"data is used by another broker .process {os.getpid()}"):
+        open_manager()
+
+
+def test_folder_of_another_broker_or_cluster_is_refused(open_manager: OpenManager) -> None:
+    open_manager(cluster_id="castle", broker_id=1).close()
+    with pytest.raises(DataFolderError, match=r"meta\.properties says broker 1; this is broker 2"):
+        open_manager(broker_id=2)
+    with pytest.raises(DataFolderError, match="says cluster 'castle'; this is cluster 'village'"):
+        open_manager(broker_id=1, cluster_id="village")
+    open_manager(broker_id=1)
+
+
+@pytest.mark.parametrize("content", ["", "version=9\n", "version=0\nbroker.id=x\ncluster.id=c", "noise"])
+def test_damaged_meta_properties_are_named(content: str, open_manager: OpenManager, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").write_text(content)
+    with pytest.raises(DataFolderError, match=r"meta\.properties cannot be understood"):
+        open_manager()
+
+
+def test_clean_marker_is_removed_at_start(open_manager: OpenManager, tmp_path: Path) -> None:
+    manager = open_manager()
+    marker = tmp_path / "data" / ".kafka_cleanshutdown"
+    manager.close()
+    assert marker.exists()
+    manager = open_manager()
+    assert manager.was_clean
+    assert not marker.exists()
+    manager._abandon()
+    assert not open_manager().was_clean
+
+
+def test_deleted_log_is_renamed_then_purged(open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.append(make_batch(3), 0)
+    region = log.read(0, 10_000, 3)
+    manager.delete(CLICKS)
+    manager.delete(CLICKS)
+    assert manager.get(CLICKS) is None
+    (renamed,) = (tmp_path / "data").glob("clicks-0.*-delete")
+    assert manager.create(CLICKS).log_end_offset == 0
+    manager.purge_deleted()
+    assert not renamed.exists()
+    assert region is not None
+    assert len(os.pread(region.file.fileno(), region.length, region.position)) == region.length
+
+
+def test_deleted_log_does_not_come_back(open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path) -> None:
+    manager = open_manager()
+    manager.create(TopicPartition("t" * 249, 0)).append(make_batch(1), 0)
+    manager.delete(TopicPartition("t" * 249, 0))
+    manager.close()
+    manager = open_manager()
+    assert not manager.all()
+    manager.purge_deleted()
+    assert not list((tmp_path / "data").glob("*-delete"))
+
+
+def test_log_folder_that_cannot_be_loaded_is_named(open_manager: OpenManager, tmp_path: Path) -> None:
+    manager = open_manager()
+    manager.create(CLICKS, topic_id=uuid.UUID(int=5))
+    manager.close()
+    (tmp_path / "data" / "clicks-0" / "partition.metadata").write_text("noise")
+    with pytest.raises(DataFolderError, match="clicks-0: cannot be loaded"):
+        open_manager()
+    (tmp_path / "data" / "clicks-0" / "partition.metadata").unlink()
+    open_manager()
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path, clock: ManualClock) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(DataFolderError, match="data: cannot be used as a data folder"):
+        LogManager(tmp_path / "data", LogConfig(), clock, OsFileSystem())
+
+
+def test_other_folders_are_left_alone(open_manager: OpenManager, tmp_path: Path) -> None:
+    (tmp_path / "data" / "warehouse").mkdir(parents=True)
+    (tmp_path / "data" / "notes-1").write_text("a file")
+    manager = open_manager()
+    assert not manager.all()
+    manager.close()
+    assert (tmp_path / "data" / "warehouse").exists()
+
+
+@pytest.mark.parametrize("content", ["", "0\n1\n", "0\n1\nclicks 0 99999\n", "9\n0\n", "0\n1\nclicks zero 1\n"])
+def test_damaged_recovery_points_only_cost_time(
+    content: str, open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    manager.create(CLICKS).append(make_batch(3), 0)
+    manager._abandon()
+    (tmp_path / "data" / "recovery-point-offset-checkpoint").write_text(content)
+    log = open_manager().get(CLICKS)
+    assert log is not None
+    assert log.log_end_offset == 3
+    assert log.recovery_point <= 3
+
+
+def test_sealed_segments_are_flushed_and_the_recovery_points_stored(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.append(make_batch(3), 0)
+    manager.flush_sealed()
+    assert log.recovery_point == 0
+    log.roll()
+    log.append(make_batch(2), 0)
+    manager.flush_sealed()
+    assert log.recovery_point == 5
+    assert (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nclicks 0 5\n"
+
+
+def test_truncation_lowers_the_stored_recovery_point(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    for _ in range(3):
+        log.append(make_batch(1), 0)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    log.truncate_to(1)
+    assert (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nclicks 0 1\n"
+
+
+def test_log_that_cannot_be_made_leaves_nothing_behind(open_manager: OpenManager, tmp_path: Path) -> None:
+    manager = open_manager()
+    (tmp_path / "data" / "clicks-0").write_text("a file in the way")
+    with pytest.raises(StorageError, match="clicks-0"):
+        manager.create(CLICKS)
+    assert manager.get(CLICKS) is None
