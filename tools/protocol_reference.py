@@ -1,0 +1,59 @@
+"""Writes docs/protocol.md from the declarations of the messages and the docstrings of the handlers.
+
+`python tools/protocol_reference.py` writes it; a test compares what stands there with what would be written.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from barnabas.broker.api import ServedApi
+from barnabas.broker.handlers import SERVED
+from barnabas.protocol.declare import message_of
+
+PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
+
+HEAD = """\
+# The protocol
+
+Barnabas speaks Kafka's protocol. This page is generated from the declarations in `src/barnabas/protocol/messages/`
+and from the handlers in `src/barnabas/broker/handlers/`; `python tools/protocol_reference.py` writes it anew.
+
+A version is advertised only if it is complete. An API or version that is not served ends the connection with one
+line in the broker's log, except ApiVersions, which is answered in version 0 with the list of what is served.
+
+| key | API | versions | flexible from | what it is for |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the page as it should be."""
+    served = sorted(SERVED.values(), key=lambda each: each.api.key)
+    return HEAD + "".join(map(_row, served)) + "\n" + "\n".join(map(_section, served))
+
+
+def _row(served: ServedApi) -> str:
+    versions = served.versions
+    span = str(versions.start) if len(versions) == 1 else f"{versions.start}-{versions.stop - 1}"
+    since = message_of(served.api.request).flexible_since
+    flexible = str(since) if since in versions else "-"
+    purpose = _messages_doc(served).split("\n\n")[0].partition("): ")[2].split(". ")[0].rstrip(".")
+    return f"| {served.api.key} | [{served.api.name}](#{served.api.name.lower()}) | {span} | {flexible} | {purpose} |\n"
+
+
+def _section(served: ServedApi) -> str:
+    history = _messages_doc(served).partition("): ")[2]
+    handler = inspect.getdoc(inspect.getmodule(served.handle)) or ""
+    return f"## {served.api.name}\n\n{history[0].upper()}{history[1:]}\n\n{handler}\n"
+
+
+def _messages_doc(served: ServedApi) -> str:
+    return inspect.getdoc(inspect.getmodule(served.api.request)) or ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"wrote {PAGE.name}\n")
