@@ -170,10 +170,13 @@ def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk])
         written += count
 
 
-def replace_file(filesystem: FileSystem, path: Path, content: Chunk, *, durable: bool) -> None:
+def replace_file(
+    filesystem: FileSystem, path: Path, content: Chunk, *, durable: bool, name_later: bool = False
+) -> None:
     """Give a file new content so that a reader, and a crash, sees the old one or the new one, never a part.
 
     :param durable: fsync the content and the name before returning.
+    :param name_later: leave the name to the caller, who fsyncs the folder once for several files.
     :raises OSError: the file is as it was, or has the new content.
     """
     temporary = path.with_name(path.name + ".tmp")
@@ -187,7 +190,7 @@ def replace_file(filesystem: FileSystem, path: Path, content: Chunk, *, durable:
     finally:
         file.close()
     filesystem.replace(temporary, path)
-    if durable:
+    if durable and not name_later:
         filesystem.fsync_folder(path.parent)
 
 

@@ -66,8 +66,12 @@ class BesideFiles:
     def write_snapshot(
         self, offset: int, producers: dict[int, ProducerEntry], segment_starts: set[int], *, durable: bool
     ) -> None:
-        """Store the producers as of `offset`; delete the snapshot before, unless it is at a segment's start."""
-        replace_file(self._filesystem, self._snapshot(offset), encode_snapshot(producers), durable=durable)
+        """Store the producers as of `offset`; delete the snapshot before, unless it is at a segment's start.
+
+        The name is made durable by the caller, with others.
+        """
+        content = encode_snapshot(producers)
+        replace_file(self._filesystem, self._snapshot(offset), content, durable=durable, name_later=True)
         before, self._last_snapshot = self._last_snapshot, offset
         if before is not None and before != offset and before not in segment_starts:
             self._filesystem.unlink(self._snapshot(before))
@@ -89,8 +93,9 @@ class BesideFiles:
                 if not plan.active.is_sealed:
                     plan.active.write_indexes(*plan.indexes, durable=True)
                 self.write_snapshot(plan.end_offset, plan.producers, segment_starts, durable=True)
-        if plan.new_names:
+        if plan.new_names or plan.indexes is not None:
             self._filesystem.fsync_folder(self._folder)
+        if plan.new_names:
             self._filesystem.fsync_folder(self._folder.parent)
         for segment in plan.sealed:
             segment.unflushed_file = None

@@ -104,6 +104,7 @@ class Log:
         self._producers = load_producers(filesystem, folder, loaded.segments, self._log_end_offset, clock.time_ms())
         self._beside = BesideFiles(filesystem, folder)
         self._new_names = True
+        self._as_closed = False
         self._bytes_since_checkpoint = loaded.active.size
         self._sealed_open: dict[SealedSegment, None] = {}
         self._offline: str | None = None
@@ -137,6 +138,7 @@ class Log:
             log = cls(directory, topic_partition, config, clock, filesystem, loaded, recovery_point)
             if loaded.epochs_changed:
                 log._beside.write_epochs(log.leader_epochs)
+            log._as_closed = clean and not loaded.epochs_changed and loaded.damage is None
         except OSError as error:
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
         return log
@@ -214,6 +216,7 @@ class Log:
         if duplicate is not None:
             return AppendInfo(duplicate.base_offset, duplicate.last_offset, append_time_ms, self.log_start_offset, True)
         base_offset = self._log_end_offset
+        self._as_closed = False
         try:
             if self.leader_epochs.assign(leader_epoch, base_offset):
                 self._beside.write_epochs(self.leader_epochs)
@@ -234,6 +237,7 @@ class Log:
         """
         self._check_usable()
         if self._active.size:
+            self._as_closed = False
             with self._offline_on_error("roll"):
                 self._roll(self._clock.time_ms())
 
@@ -306,6 +310,7 @@ class Log:
         self._check_usable()
         if offset >= self._log_end_offset:
             return
+        self._as_closed = False
         with self._flush_lock, self._offline_on_error("truncate"):
             if offset < self.log_start_offset:
                 self._start_over(offset)
@@ -322,7 +327,8 @@ class Log:
         try:
             with self._flush_lock:
                 self._check_usable()
-                self._flush(closing=True)
+                if not self._as_closed:
+                    self._flush(closing=True)
         finally:
             self.abandon()
 
@@ -486,6 +492,7 @@ class Log:
         if offset < active.next_offset:
             active.truncate(active.locate(offset))
         active.write_indexes(*active.encode_indexes(closing=False), durable=True)
+        self._filesystem.fsync_folder(self.folder)
         self._end_at(kept, active)
 
     def _delete_segments(self, segments: list[Segment]) -> None:

@@ -7,7 +7,7 @@ while no broker runs and the last one stopped cleanly. Other folders and files a
 The marker of a clean shutdown is written after every log was fsynced, and only if every one was; it is removed,
 durably, before anything is written.
 
-Not safe to use from several threads, except `flush_sealed` and `checkpoint_recovery_points`.
+Not safe to use from several threads, except `flush_sealed`, `checkpoint_recovery_points` and `purge_deleted`.
 """
 
 from __future__ import annotations

@@ -57,6 +57,8 @@ class LoadedLog:
     epochs: LeaderEpochs
     epochs_changed: bool
     """The checkpoint of the epochs does not say what `epochs` says."""
+    damage: str | None = None
+    """Why the log was cut, if it was."""
 
     @property
     def segments(self) -> list[Segment]:
@@ -86,8 +88,10 @@ def load_log(filesystem: FileSystem, folder: Path, config: LogConfig, recovery_p
         )
         for base, following in pairwise(bases[: first_checked + 1])
     ]
-    active = _check_segments(filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check)
-    loaded = LoadedLog(sealed, active, epoch_check.epochs, epochs_changed=False)
+    active, damage = _check_segments(
+        filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check
+    )
+    loaded = LoadedLog(sealed, active, epoch_check.epochs, epochs_changed=False, damage=damage)
     if epochs is None or epoch_check.contradicted:
         loaded.epochs = _epochs_of_batches(loaded.segments)
         loaded.epochs_changed = True
@@ -216,8 +220,8 @@ def _check_segments(
     sealed: list[SealedSegment],
     recovery_point: int,
     epoch_check: EpochCheck,
-) -> ActiveSegment:
-    """Check segments in order; add them to `sealed`, and return the one where the log ends."""
+) -> tuple[ActiveSegment, str | None]:
+    """Check segments in order; add them to `sealed`, and return the one where the log ends, and why there."""
     for number, base in enumerate(bases):
         later = bases[number + 1 :]
         segment, damage = load_segment(
@@ -233,9 +237,9 @@ def _check_segments(
             for later_base in reversed(later):
                 delete_segment_files(filesystem, folder, later_base)
             filesystem.truncate(segment.file, segment.size)
-            return segment
+            return segment, damage
         if not later:
-            return segment
+            return segment, None
         segment.write_indexes(*segment.encode_indexes(closing=True))
         sealed.append(segment.seal())
     raise AssertionError("there is at least one segment")

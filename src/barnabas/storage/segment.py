@@ -85,6 +85,8 @@ class Segment(ABC):
         :param min_one_batch: return the first batch even if it is larger than `max_bytes`.
         :raises CorruptBatchError: there are no batches where they should be.
         """
+        if max_bytes <= 0 and not min_one_batch:
+            return None
         try:
             return self._read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
         except CorruptBatchError:
@@ -408,10 +410,13 @@ class ActiveSegment(Segment):
         return self._offset_index.encode(), self._time_index.encode()
 
     def write_indexes(self, offset_index: bytes, time_index: bytes, *, durable: bool = False) -> None:
-        """Store the indexes. :raises OSError: each is as it was, or new."""
+        """Store the indexes. The name of the last file is made durable by the caller, with others.
+
+        :raises OSError: each is as it was, or new.
+        """
         # In this order, so that a crash between the two leaves no offset entry without its time entry.
         replace_file(self.filesystem, self.paths.time_index, time_index, durable=durable)
-        replace_file(self.filesystem, self.paths.index, offset_index, durable=durable)
+        replace_file(self.filesystem, self.paths.index, offset_index, durable=durable, name_later=True)
 
     def seal(self) -> SealedSegment:
         """Return the segment as one that will not be appended to; the indexes must have been written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError
 from barnabas.model import OffsetAndTimestamp, TimestampType
-from barnabas.records import BatchBuilder, Compression, Record, read_header, read_records
+from barnabas.records import BatchBuilder, Compression, Record, iter_headers, read_header, read_records
 from barnabas.records.header import CONTROL_MASK, write_crc
 from barnabas.storage import Log
 from barnabas.storage.checkpoints import EpochStart
@@ -551,3 +552,46 @@ def test_high_watermark_can_be_held_back(open_log: OpenLog, make_batch: MakeBatc
     assert log.high_watermark == 1
     log.high_watermark = 99
     assert log.high_watermark == 2
+
+
+# --- what Kafka's tools expect ---
+
+
+def test_indexes_say_what_kafkas_dump_tool_checks(open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path) -> None:
+    """kafka.tools.DumpLogSegments: an offset entry is the last offset of the batch at its position; a time entry
+    is the greatest timestamp of the batch that ends with its offset; both ascend."""
+    log = open_log(segment_bytes=5_000, index_interval_bytes=300)
+    for number in range(100):
+        log.append(make_batch(1 + number % 3, timestamp_ms=START_MS + number * 7 % 50 * 10), 0)
+    log.close()
+    entries = 0
+    for path in (tmp_path / "clicks-0").glob("*.log"):
+        base = int(path.stem)
+        data = path.read_bytes()
+        batches = dict(iter_headers(data))
+        by_last_offset = {header.last_offset: header for header in batches.values()}
+        previous = (-1, -1)
+        for relative, position in struct.iter_unpack(">ii", path.with_suffix(".index").read_bytes()):
+            assert batches[position].last_offset == base + relative
+            assert (relative, position) > previous
+            previous = (relative, position)
+            entries += 1
+        time_entries = list(struct.iter_unpack(">qi", path.with_suffix(".timeindex").read_bytes()))
+        assert time_entries == sorted(set(time_entries))
+        for timestamp_ms, relative in time_entries:
+            assert by_last_offset[base + relative].max_timestamp_ms == timestamp_ms
+        assert time_entries[-1][0] == max(header.max_timestamp_ms for header in batches.values())
+    assert entries > 20
+
+
+def test_log_that_nobody_touched_is_closed_without_work(
+    open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    log.append(make_batch(), 0)
+    log.close()
+    log = open_log(clean=True)
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("nothing to make durable"))
+    log.close()
+    monkeypatch.undo()
+    assert open_log(clean=True).log_end_offset == 1
