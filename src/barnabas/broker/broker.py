@@ -8,6 +8,7 @@ import contextlib
 import errno
 import logging
 import os
+import secrets
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.producer_ids import ProducerIds
@@ -51,6 +53,7 @@ class Broker:
         self.node_id = config.broker_id
         self.cluster_id = ""
         self.port = 0
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, secrets.randbelow)
         self._stopping = contextlib.ExitStack()
         self._tree_thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
         self._tasks: list[asyncio.Task[None]] = []

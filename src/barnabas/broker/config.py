@@ -41,6 +41,7 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "file_delete_delay_ms": "How long the files of a deleted topic stay, for those who still read them.",
     "socket_request_max_bytes": "The largest request; a larger one ends its connection.",
     "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
+    "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
     "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
     "group_min_session_timeout_ms": "The shortest session that a group's member may ask for.",
     "group_max_session_timeout_ms": "The longest session that a group's member may ask for.",
@@ -77,6 +78,7 @@ class BrokerConfig:
     file_delete_delay_ms: int = 60_000
     socket_request_max_bytes: int = 104_857_600
     fetch_max_bytes: int = 57_671_680
+    max_incremental_fetch_session_cache_slots: int = 1000
     offset_metadata_max_bytes: int = 4096
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000

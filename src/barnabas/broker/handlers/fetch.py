@@ -4,10 +4,9 @@ Whole batches are returned, from the one that holds the offset asked for, as fil
 with sendfile. The first batch is returned even if it is larger than the limits; after that nothing exceeds
 `max_bytes`. If there is less than `min_bytes`, the answer waits until there is, at most `max_wait_ms`.
 
-Fetch sessions (version 7, KIP-227) are answered as by a broker whose session cache is full: session id 0, and
-every request names all its partitions. The replica id is not believed (CVE-2018-1288): every reader gets what is
-below the high watermark. Without transactions the last stable offset is the high watermark, and no transaction
-was ever aborted.
+Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id is not believed
+(CVE-2018-1288): every reader gets what is below the high watermark. Without transactions the last stable offset
+is the high watermark, and no transaction was ever aborted.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
-from barnabas.model import NO_OFFSET, IsolationLevel
+from barnabas.model import NO_OFFSET, IsolationLevel, TopicPartition
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
-    FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -31,24 +29,24 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from barnabas.broker.broker import Broker
+    from barnabas.broker.fetch_sessions import FetchPlan
     from barnabas.broker.partition import Partition
-
-NO_SESSION = 0
 
 
 @serves(FetchRequest)
 def fetch(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse | Awaitable[FetchResponse]:
     """Read, at once if there is enough or something to tell, else later."""
-    if request.session_id != NO_SESSION:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    read = _Read(broker, request)
-    response = read.now()
+    try:
+        plan = broker.fetch_sessions.plan(request, broker.clock.monotonic())
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code, responses=[])
+    read = _Read(broker, request, plan)
     if read.is_enough or request.max_wait_ms <= 0:
-        return response
-    return _read_later(broker, request, read)
+        return plan.respond(read.data)
+    return _read_later(broker, request, plan, read)
 
 
-async def _read_later(broker: Broker, request: FetchRequest, read: _Read) -> FetchResponse:
+async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, read: _Read) -> FetchResponse:
     """Wait until enough is appended, or the time is up, and read again."""
     loop = asyncio.get_running_loop()
     enough: asyncio.Future[None] = loop.create_future()
@@ -74,37 +72,29 @@ async def _read_later(broker: Broker, request: FetchRequest, read: _Read) -> Fet
         timer.cancel()
         for partition in watched:
             partition.unwatch(on_append)
-    return _Read(broker, request).now()
+    return plan.respond(_Read(broker, request, plan).data)
 
 
 class _Read:
-    """One pass over the partitions of a request."""
+    """One pass over the partitions of a request; `data` is what it brought."""
 
-    def __init__(self, broker: Broker, request: FetchRequest) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, plan: FetchPlan) -> None:
         self._broker = broker
         self._request = request
         self._bytes_left = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
+        self._must_answer = False
         self.size = 0
         self.partitions: list[Partition] = []
-        self._must_answer = False
+        self.data = [(where, self._read(where, wanted)) for where, wanted in plan.wanted]
 
     @property
     def is_enough(self) -> bool:
         """Whether the answer need not wait: enough bytes, an error to tell, or nothing to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
 
-    def now(self) -> FetchResponse:
-        responses = [
-            FetchableTopicResponse(
-                topic=topic.topic, partitions=[self._read(topic.topic, wanted) for wanted in topic.partitions]
-            )
-            for topic in self._request.topics
-        ]
-        return FetchResponse(responses=responses)
-
-    def _read(self, topic: str, wanted: FetchPartition) -> PartitionData:
+    def _read(self, where: TopicPartition, wanted: FetchPartition) -> PartitionData:
         try:
-            partition = self._broker.topics.partition(topic, wanted.partition)
+            partition = self._broker.topics.partition(where.topic, where.partition)
             partition.check_epoch(wanted.current_leader_epoch)
             return self._read_partition(partition, wanted)
         except BarnabasError as error:

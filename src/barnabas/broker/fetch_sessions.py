@@ -1,0 +1,184 @@
+"""Fetch sessions (KIP-227): the broker remembers which partitions a reader follows, so that a request names only
+what changed, and an answer holds only what is news.
+
+Pure: time and randomness are arguments. A session belongs to whoever knows its id. Each request of a session has
+the epoch after the one before; one that does not is refused, and the reader begins anew. When the cache is full,
+a session that has not been used for a while makes room; if there is none, the reader is answered without session.
+
+Used from the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+"""The epoch of a request that asks for a new session."""
+FINAL_EPOCH = -1
+"""The epoch of a request that wants no session, or closes the one it names."""
+EPOCH_MAX = 2**31 - 1
+SESSION_ID_MAX = 2**31 - 1
+
+EVICTION_S = 120.0
+"""A session that was not used for so long may make room for another one."""
+
+
+@dataclass(slots=True)
+class FollowedPartition:
+    """A partition of a session: what is wanted of it, and what the reader was told last."""
+
+    wanted: FetchPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether the reader must be told; notes what it is told."""
+        changed = (data.high_watermark, data.log_start_offset) != (self.high_watermark, self.log_start_offset)
+        self.high_watermark, self.log_start_offset = data.high_watermark, data.log_start_offset
+        if data.error_code:
+            # Told again each time, until it passes or the reader stops asking.
+            self.high_watermark = self.log_start_offset = -1
+            return True
+        return changed or len(data.records) > 0 or data.diverging_epoch.epoch >= 0
+
+
+class FetchSession:
+    """One reader's session."""
+
+    __slots__ = ("id", "next_epoch", "partitions", "used_at_s")
+
+    def __init__(self, session_id: int, now_s: float) -> None:
+        self.id = session_id
+        self.next_epoch = INITIAL_EPOCH + 1
+        self.used_at_s = now_s
+        self.partitions: dict[TopicPartition, FollowedPartition] = {}
+
+    def update(self, request: FetchRequest) -> None:
+        """Take over what an incremental request changes."""
+        for forgotten in request.forgotten_topics_data:
+            for partition in forgotten.partitions:
+                self.partitions.pop(TopicPartition(forgotten.topic, partition), None)
+        for where, wanted in wanted_partitions(request):
+            followed = self.partitions.get(where)
+            if followed is None:
+                self.partitions[where] = FollowedPartition(wanted)
+            else:
+                followed.wanted = wanted
+
+    def news(self, read: Iterable[tuple[TopicPartition, PartitionData]]) -> list[tuple[TopicPartition, PartitionData]]:
+        """Return what the reader must be told. What brought records is asked last the next time, for fairness."""
+        news = []
+        for where, data in read:
+            followed = self.partitions.get(where)
+            if followed is None or not followed.is_news(data):
+                continue
+            news.append((where, data))
+            if len(data.records):
+                self.partitions[where] = self.partitions.pop(where)
+        return news
+
+
+@dataclass(slots=True)
+class FetchPlan:
+    """What to read for a request, and in which form to answer."""
+
+    wanted: list[tuple[TopicPartition, FetchPartition]]
+    session: FetchSession | None = None
+    is_full: bool = True
+    """Whether the answer holds every partition, or only those with news."""
+
+    def respond(self, read: list[tuple[TopicPartition, PartitionData]]) -> FetchResponse:
+        """Return the response to what was read."""
+        if self.session is not None:
+            news = self.session.news(read)
+            read = read if self.is_full else news
+        topics: list[FetchableTopicResponse] = []
+        for where, data in read:
+            if not topics or topics[-1].topic != where.topic:
+                topics.append(FetchableTopicResponse(topic=where.topic, partitions=[]))
+            topics[-1].partitions.append(data)
+        return FetchResponse(session_id=self.session.id if self.session else NO_SESSION, responses=topics)
+
+
+class FetchSessions:
+    """The sessions of all readers.
+
+    :param slots: how many there can be.
+    :param random_below: returns a random number from 0 to its argument, exclusive.
+    """
+
+    def __init__(self, slots: int, random_below: Callable[[int], int]) -> None:
+        self._slots = slots
+        self._random_below = random_below
+        self._sessions: dict[int, FetchSession] = {}  # the one that was used longest ago comes first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, now_s: float) -> FetchPlan:
+        """Return what to read.
+
+        :param now_s: monotonic seconds.
+        :raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
+        """
+        if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+            self._sessions.pop(request.session_id, None)
+            wanted = list(wanted_partitions(request))
+            session = self._open(request, now_s) if request.session_epoch == INITIAL_EPOCH and wanted else None
+            return FetchPlan(wanted, session)
+        session = self._continue(request, now_s)
+        session.update(request)
+        wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
+        if not wanted:
+            del self._sessions[session.id]
+            return FetchPlan([])
+        return FetchPlan(wanted, session, is_full=False)
+
+    def _continue(self, request: FetchRequest, now_s: float) -> FetchSession:
+        session = self._sessions.pop(request.session_id, None)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id}")
+        self._sessions[session.id] = session
+        if request.session_epoch != session.next_epoch:
+            message = f"fetch session {session.id} goes on with epoch {session.next_epoch}, not {request.session_epoch}"
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
+        session.next_epoch = INITIAL_EPOCH + 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
+        session.used_at_s = now_s
+        return session
+
+    def _open(self, request: FetchRequest, now_s: float) -> FetchSession | None:
+        """Return a new session, or None if there is no room for one."""
+        if len(self._sessions) >= self._slots and not self._evict(now_s):
+            return None
+        session_id = self._random_below(SESSION_ID_MAX) + 1
+        while session_id in self._sessions:
+            session_id = self._random_below(SESSION_ID_MAX) + 1
+        session = self._sessions[session_id] = FetchSession(session_id, now_s)
+        session.update(request)
+        return session
+
+    def _evict(self, now_s: float) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_s - oldest.used_at_s < EVICTION_S:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+
+def wanted_partitions(request: FetchRequest) -> Iterable[tuple[TopicPartition, FetchPartition]]:
+    """Yield the partitions that a request names, in its order."""
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            yield TopicPartition(topic.topic, wanted.partition), wanted
