@@ -358,7 +358,8 @@ def test_a_slow_handler_keeps_its_partitions_before_max_poll_interval(broker, fi
     with consumer:
         consumer.subscribe(filled)
         assert next(consumer).offset == 0
-        time.sleep(7)  # longer than the session
+        slow_until = time.monotonic() + 7  # longer than the session
+        wait_for(lambda: time.monotonic() > slow_until)
         consumer.commit()
 
 

@@ -97,13 +97,10 @@ def test_every_acks_setting_delivers(broker, acks):
 def test_kill_9_loses_nothing_doubles_nothing_and_keeps_the_order(broker, compression):
     with barnabas.Admin(broker.bootstrap) as admin:
         admin.create_topic("clicks", partitions=3)
-    count, kills = 30_000, 4
-    stop = threading.Event()
 
     def kill_now_and_then():
-        for _ in range(kills):
-            if stop.wait(0.5):
-                return
+        for _ in range(4):
+            wait_for_offset(broker.bootstrap, lambda end, start: end > start + 3_000)
             broker.kill()
             broker.restart()
 
@@ -114,20 +111,30 @@ def test_kill_9_loses_nothing_doubles_nothing_and_keeps_the_order(broker, compre
         producer.partitions_for("clicks")
         killer.start()
         deliveries = []
-        for number in range(count):
+        while killer.is_alive():
+            number = len(deliveries)
             deliveries.append(producer.send("clicks", b"%d" % number, partition=number % 3))
-            if number % 100 == 0:
-                time.sleep(0.007)  # a pace, so that the kills fall into the middle
+            if number >= 1_000 and number % 100 == 0:
+                deliveries[number - 1_000].result(60)  # always some under way, never all at once
         killer.join()
         producer.flush(60)
-    stop.set()
     results = [delivery.result() for delivery in deliveries]
     values = read_all(broker.bootstrap, "clicks")
     for partition in range(3):
-        assert values[partition] == [b"%d" % number for number in range(partition, count, 3)]
+        assert values[partition] == [b"%d" % number for number in range(partition, len(deliveries), 3)]
     for number, result in enumerate(results):
         # An answer that was lost with the broker is known as a duplicate later, with its offset.
         assert result.offset == number // 3
+
+
+def wait_for_offset(bootstrap, reached, timeout_s=30.0):
+    """Wait until `reached(end offset of clicks-0 now, the one at the beginning)`."""
+    deadline = time.monotonic() + timeout_s
+    with barnabas.Admin(bootstrap) as admin:
+        start = admin.end_offsets([("clicks", 0)])["clicks", 0]
+        while not reached(admin.end_offsets([("clicks", 0)])["clicks", 0], start):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_broker_that_is_down_at_first_is_waited_for(broker):
@@ -223,10 +230,16 @@ def test_a_forked_child_gets_an_error_and_the_parent_goes_on(broker):
 
 def test_ctrl_c_interrupts_a_wait(broker):
     program = f"""
-import barnabas
+import barnabas, threading, time
 consumer = barnabas.Consumer({broker.bootstrap!r}, group="g")
 consumer.subscribe("clicks")
-print("reading", flush=True)
+
+def tell_when_it_waits():
+    while not consumer._waiting:
+        time.sleep(0.01)
+    print("reading", flush=True)
+
+threading.Thread(target=tell_when_it_waits).start()
 try:
     for record in consumer:
         pass
@@ -236,7 +249,6 @@ except KeyboardInterrupt:
 """
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"reading\n"
-    time.sleep(0.5)  # well into the wait
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == b"interrupted\n"
     assert process.wait(10) == 0

@@ -1,3 +1,5 @@
+"""The background thread of the synchronous clients."""
+
 from __future__ import annotations
 
 import asyncio

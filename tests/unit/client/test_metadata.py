@@ -1,3 +1,5 @@
+"""The picture of the cluster."""
+
 from __future__ import annotations
 
 from barnabas.client.metadata import ClusterView

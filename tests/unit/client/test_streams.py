@@ -1,3 +1,5 @@
+"""Which partition goes to which message stream."""
+
 from __future__ import annotations
 
 import pytest

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import logging
 import random
 import re
 import threading
@@ -18,6 +16,7 @@ from barnabas.client.config import ConsumerConfig, make_config
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.decoding import decode_chunk
 from barnabas.client.consumer.engine import ConsumerEngine
+from barnabas.client.consumer.rebalancing import Listener, Rebalancing
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread, at_exit
@@ -25,7 +24,6 @@ from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP,
 from barnabas.client.streams import MessageStream, StreamPlan
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import (
-    BarnabasError,
     ClosedError,
     ConfigurationError,
     CorruptBatchError,
@@ -36,15 +34,8 @@ from barnabas.errors import (
 from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.records import Record
 
-log = logging.getLogger(__name__)
-
-COMMIT_ON_THE_WAY_OUT_S = 5.0
-"""How long a rebalance, a close or the end of the program waits for the last auto-commit."""
-
 FOREVER_S = float("inf")
 
-Partitions = list[TopicPartition]
-Listener = Callable[[Partitions], object]
 Committable = OffsetAndMetadata | int
 
 
@@ -78,14 +69,10 @@ class Consumer:
         self._config = config
         self._clock = SYSTEM_CLOCK
         self._condition = threading.Condition()
-        self._rebalance_lock = threading.RLock()
         self._cursor = Cursor()
         self._cursors = [self._cursor]
         self._streams: StreamPlan | None = None
         self._iteration = chain.from_iterable(self._slices(self._cursor))
-        self._on_assign: Listener | None = None
-        self._on_revoke: Listener | None = None
-        self._join: concurrent.futures.Future[Partitions] | None = None
         self._waiting = 0
         self._last_poll_s = self._clock.monotonic()
         self._last_progress: tuple[int, ...] = ()
@@ -93,6 +80,7 @@ class Consumer:
         self._forked: ClosedError | None = None
         self._cluster: Cluster
         self._engine: ConsumerEngine
+        self._rebalancing: Rebalancing
         self._thread = LoopThread("barnabas-consumer")
         self._thread.after_fork = self._after_fork
         self._thread.call(self._start())
@@ -106,6 +94,15 @@ class Consumer:
             self._condition,
             alive=self._alive,
             done_offsets=self._done_offsets,
+        )
+        self._rebalancing = Rebalancing(
+            self._engine,
+            self._thread,
+            self._condition,
+            self._cursors,
+            view=lambda: self._cluster.view,
+            commits=self._config.enable_auto_commit,
+            check=self._check_while_joining,
         )
         self._engine.start()
 
@@ -134,7 +131,7 @@ class Consumer:
         names = [topics] if isinstance(topics, str) else list(topics)
         with self._condition:
             self._engine.subscription.subscribe(names, pattern)
-            self._on_assign, self._on_revoke = on_assign, on_revoke
+            self._rebalancing.on_assign, self._rebalancing.on_revoke = on_assign, on_revoke
             self._engine.view_changed = True
             if self._engine.membership is not None:
                 self._engine.membership.rejoin("the subscription has changed")
@@ -149,7 +146,7 @@ class Consumer:
         self._check_usable()
         with self._condition:
             self._engine.subscription.assign_by_hand(TopicPartition(*each) for each in partitions)
-            self._drop_what_is_gone()
+            self._rebalancing.drop_what_is_gone()
         self._thread.soon(self._engine.want_topics)
 
     def assignment(self) -> set[TopicPartition]:
@@ -160,14 +157,10 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Read nothing any more; leave the group, if in one."""
         self._check_usable()
-        with self._rebalance_lock:
-            if self._engine.subscription.by_topics:
-                self._give_up_partitions()
-                self._abandon_join()
-                self._thread.call(self._engine.leave("unsubscribed"))
-            with self._condition:
-                self._engine.subscription.unsubscribe()
-                self._drop_what_is_gone()
+        self._rebalancing.leave("unsubscribed")
+        with self._condition:
+            self._engine.subscription.unsubscribe()
+            self._rebalancing.drop_what_is_gone()
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream]]:
         """Subscribe to topics and return as many streams of each as `counts` says (paper, section 3).
@@ -177,7 +170,7 @@ class Consumer:
         """
         self._check_usable()
         plan = StreamPlan(counts)
-        self._streams = plan
+        self._streams = self._rebalancing.streams = plan
         streams: dict[str, list[MessageStream]] = {}
         for topic, count in counts.items():
             for number in range(count):
@@ -271,7 +264,7 @@ class Consumer:
         """Wait until `cursor` has records; returns False at the deadline."""
         while True:
             self._check_usable()
-            self._look_after_assignment(deadline_s)
+            self._rebalancing.look_after(deadline_s)
             if self._load(cursor):
                 return True
             remaining_s = deadline_s - self._clock.monotonic()
@@ -296,7 +289,14 @@ class Consumer:
         patience_s = self._config.default_api_timeout_ms / 1000
         if unreachable is not None and self._clock.monotonic() - unreachable[0] > patience_s:
             raise unreachable[1]
-        return self._closed or self._assignment_is_stale() or self._engine.fetcher.has_chunk(cursor.accepts)
+        return self._closed or self._rebalancing.due or self._engine.fetcher.has_chunk(cursor.accepts)
+
+    def _check_while_joining(self) -> None:
+        """Raise what ends the wait for the other members of the group."""
+        if self._closed:
+            raise ClosedError("this consumer was closed")
+        with self._condition:
+            self._something_new(self._cursor)
 
     def _load(self, cursor: Cursor) -> bool:
         """Make sure that `cursor` has records, if some are at hand; returns whether it has."""
@@ -327,108 +327,6 @@ class Consumer:
                 raise CorruptBatchError(
                     f"{chunk.state.tp} at offset {next_offset}: {damage}; seek past it to go on"
                 ) from damage
-
-    # --- assignment -------------------------------------------------------------------------------------
-
-    def _assignment_is_stale(self) -> bool:
-        if not self._engine.subscription.by_topics:
-            return False
-        membership = self._engine.membership
-        return self._engine.view_changed if membership is None else membership.rejoin_needed
-
-    def _look_after_assignment(self, deadline_s: float) -> None:
-        """Join the group (again) if need be, or take over new partitions; by the thread that polls."""
-        if not self._engine.subscription.by_topics:
-            return
-        if self._engine.membership is None:
-            if self._engine.view_changed:
-                self._take_all_partitions()
-            return
-        if self._engine.membership.rejoin_needed or self._join is not None:
-            with self._rebalance_lock:
-                self._rebalance(deadline_s)
-
-    def _take_all_partitions(self) -> None:
-        """Without a group, all partitions of the topics are this consumer's."""
-        with self._condition:
-            self._engine.view_changed = False
-            subscription = self._engine.subscription
-            before = set(subscription.partitions)
-            subscription.replace(self._cluster.view.partitions_of(sorted(subscription.topics)))
-            self._drop_what_is_gone()
-            new = [tp for tp in subscription.partitions if tp not in before]
-            if self._streams is not None:
-                self._streams.deal(subscription.partitions)
-        if new and self._on_assign is not None:
-            self._on_assign(new)
-        self._thread.soon(self._engine.kick)
-
-    def _rebalance(self, deadline_s: float) -> None:
-        membership = self._engine.membership
-        assert membership is not None
-        if self._join is None:
-            if not membership.rejoin_needed:
-                return  # another stream has done it meanwhile
-            self._give_up_partitions()
-            self._join = self._thread.start(self._engine.join())
-        if not self._wait_for_join(self._join, deadline_s):
-            return
-        join, self._join = self._join, None
-        partitions = join.result()
-        with self._condition:
-            self._engine.subscription.replace(partitions)
-            if self._streams is not None:
-                self._streams.deal(partitions)
-        log.info("group %s: assigned %s", membership.group, ", ".join(map(str, partitions)) or "no partitions")
-        if self._on_assign is not None:
-            self._on_assign(partitions)
-        self._thread.soon(self._engine.kick)
-
-    def _wait_for_join(self, join: concurrent.futures.Future[Partitions], deadline_s: float) -> bool:
-        """Wait for the other members; says so if no broker can be reached for long."""
-        while True:
-            remaining_s = min(deadline_s - self._clock.monotonic(), 1.0)
-            concurrent.futures.wait([join], max(remaining_s, 0.0))
-            if self._closed:
-                raise ClosedError("this consumer was closed")
-            if join.done():
-                return True
-            with self._condition:
-                self._something_new(self._cursor)
-            if self._clock.monotonic() >= deadline_s:
-                return False
-
-    def _abandon_join(self) -> None:
-        if self._join is not None:
-            self._join.cancel()
-            self._join = None
-
-    def _give_up_partitions(self) -> None:
-        """Commit what is dealt with and tell the application, before others take over."""
-        membership = self._engine.membership
-        given_up = self.assignment()
-        if not given_up:
-            return
-        if membership is not None and not membership.lost and self._config.enable_auto_commit:
-            self._commit_done_now()
-        if self._on_revoke is not None:
-            self._on_revoke(sorted(given_up))
-        with self._condition:
-            self._engine.subscription.clear_partitions()
-            self._drop_what_is_gone()
-
-    def _commit_done_now(self) -> None:
-        try:
-            self._thread.call(self._engine.commit_done(COMMIT_ON_THE_WAY_OUT_S))
-        except BarnabasError as error:
-            log.warning("auto-commit: %s", error)
-
-    def _drop_what_is_gone(self) -> None:
-        """Under the lock: hand out nothing of partitions that are not this consumer's any more."""
-        subscription = self._engine.subscription
-        self._engine.fetcher.drop_stale()
-        for cursor in self._cursors:
-            cursor.drop(lambda state: not subscription.owns(state))
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -585,13 +483,7 @@ class Consumer:
                 for cursor in self._cursors:
                     cursor.finish()
             self._condition.notify_all()
-        self._abandon_join()
-        membership = self._engine.membership
-        if membership is not None:
-            in_group = self._engine.subscription.by_topics
-            if self._config.enable_auto_commit and not (in_group and membership.lost):
-                self._commit_done_now()
-            self._thread.call(self._engine.leave("the consumer was closed"))
+        self._rebalancing.finish("the consumer was closed")
         self._thread.call(self._engine.close())
         self._thread.stop()
 

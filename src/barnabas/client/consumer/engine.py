@@ -103,6 +103,10 @@ class ConsumerEngine:
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
 
+    def now_s(self) -> float:
+        """Return monotonic time on the client's clock."""
+        return self._cluster.clock.monotonic()
+
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
         task.add_done_callback(self._on_task_done)

@@ -1,3 +1,5 @@
+"""What is read and how far: topics, partitions, positions."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""What deliveries say about their records."""
+
 from __future__ import annotations
 
 import pytest
