@@ -15,6 +15,7 @@ import click
 from barnabas.cli.lines import read_lines
 from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
 from barnabas.cli.progress import byte_progress
+from barnabas.cli.signals import end_on_sigterm
 from barnabas.model import Header
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def produce(
 
     split = line_splitter(key, key_delimiter)
     chosen = {"compression.type": compression, **properties}
+    end_on_sigterm()
     connect(bootstrap).close()
     partition_or_any = None if partition < 0 else partition
     with ExitStack() as stack:
