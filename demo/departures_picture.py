@@ -34,7 +34,7 @@ def draw_departures(
     for (airport, delays), colour in zip(delays_min.items(), COLOURS, strict=False):
         right.plot(months, delays, color=colour, linewidth=2.4, marker="o", markersize=4.5, label=labels[airport])
     right.set_title("Mean departure delay in minutes")
-    right.set_ylim(0, max(max(each) for each in delays_min.values()) * 1.15)
+    right.set_ylim(0, max(max(each) for each in delays_min.values()) * 1.25)
     right.margins(x=0.03)
-    right.legend(frameon=False, loc="upper right", borderaxespad=0.1)
+    right.legend(ncols=len(counts), frameon=False, loc="upper left", borderaxespad=0.1, handlelength=1.4)
     save(figure, path)

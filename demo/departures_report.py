@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from rich.table import Table
 from rich.text import Text
 
@@ -13,19 +13,7 @@ from demo.departures import AIRPORTS
 from demo.departures_picture import draw_departures
 from demo.loaded_run import LoadedRun, Report
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-QUERY = """
-    SELECT month, origin,
-           count(*) AS scheduled,
-           count(dep_time) AS departed,
-           sum(dep_delay) AS delay_sum_min
-    FROM departures
-    GROUP BY month, origin
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +38,9 @@ Cells = Mapping[tuple[int, str], Punctuality]
 """By month (1 to 12) and airport."""
 
 
-def report_departures(spark: SparkSession, loaded: LoadedRun) -> Report:
+def report_departures(loaded: LoadedRun) -> Report:
     """Query the table and draw the report."""
-    cells = query(spark, loaded)
+    cells = query(loaded)
     picture = loaded.picture("departures")
     delays = {airport: [cells[month, airport].delay_mean_min for month in range(1, 13)] for airport in AIRPORTS}
     counts = {airport: [cells[month, airport].scheduled for month in range(1, 13)] for airport in AIRPORTS}
@@ -60,14 +48,14 @@ def report_departures(spark: SparkSession, loaded: LoadedRun) -> Report:
     return Report(terminal_table(cells), picture)
 
 
-def query(spark: SparkSession, loaded: LoadedRun) -> Cells:
+def query(loaded: LoadedRun) -> Cells:
     """Return the figures of each month and airport."""
-    loaded.frame(spark).createOrReplaceTempView("departures")
-    rows = spark.sql(QUERY).collect()
+    table = pa.Table.from_batches(loaded.scan(["month", "origin", "dep_time", "dep_delay"]))
+    figures = [("origin", "count"), ("dep_time", "count"), ("dep_delay", "sum")]
     cells = {(month, airport): Punctuality() for month in range(1, 13) for airport in AIRPORTS}
-    for row in rows:
+    for row in table.group_by(["month", "origin"]).aggregate(figures).to_pylist():
         cells[row["month"], row["origin"]] = Punctuality(
-            row["scheduled"], row["departed"], float(row["delay_sum_min"] or 0)
+            row["origin_count"], row["dep_time_count"], float(row["dep_delay_sum"] or 0)
         )
     return cells
 

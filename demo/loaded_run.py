@@ -1,18 +1,17 @@
-"""The records of one run in the table, as the reports query them; and what a report is."""
+"""The records of one run in the table, as the reports read them; and what a report is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from rich.console import RenderableType
 
-from barnabas.spark import read_table
+from barnabas.spark import scan_table
 from demo.events import ID_HEADER
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Report:
 class LoadedRun:
     """Where the records of a run are.
 
-    :param where: a filter in the table's language that leaves out files of earlier runs.
+    :param where: a filter in the table's language that leaves out what was stored before the run.
     """
 
     folder: Path
@@ -35,13 +34,25 @@ class LoadedRun:
     run: str
     where: str
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the records of this run, told by their ids."""
-        frame = read_table(spark, self.folder / "warehouse", self.table, where=self.where)
-        return frame.where(
-            f"exists(headers, h -> h.key = '{ID_HEADER}' AND startswith(h.value, CAST('{self.run}:' AS BINARY)))"
-        )
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of this run, told by their ids."""
+        wanted = [*columns, "headers"]
+        for batch in scan_table(self.folder / "warehouse", self.table, columns=wanted, where=self.where):
+            yield batch.take(rows_with_id_of(batch.column("headers"), self.run)).select(list(columns))
+
+    def headers(self) -> Iterator[pa.ListArray]:
+        """Yield the headers of all that was stored since the run began, of whatever run."""
+        batches = scan_table(self.folder / "warehouse", self.table, columns=["headers"], where=self.where)
+        return (batch.column("headers") for batch in batches)
 
     def picture(self, name: str) -> Path:
         """Return where a picture goes."""
         return self.folder / f"{name}.png"
+
+
+def rows_with_id_of(headers: pa.ListArray, run: str) -> pa.Array:
+    """Return the positions of the rows whose id names the run."""
+    pairs = headers.flatten()
+    is_id = pc.equal(pairs.field("key"), ID_HEADER)
+    is_of_run = pc.starts_with(pairs.field("value"), pattern=f"{run}:")
+    return pc.unique(pc.list_parent_indices(headers).filter(pc.and_kleene(is_id, is_of_run)))

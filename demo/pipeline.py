@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
-from barnabas.spark import LoadProgress, TableLoad, load, local_session, scan_table, stop_session
+from barnabas.spark import LoadProgress, TableLoad, load, local_session, stop_session
 from barnabas.spark.java import find_java_home
 from demo.audit import Audit, count_in_table, since, stored_between
 from demo.broker_process import running_broker
@@ -24,9 +23,6 @@ from demo.loaded_run import LoadedRun, Report
 from demo.log_report import report_access_log, report_lines
 from demo.screen import Screen, StepView
 from demo.shipping import end_offsets, prepare_topic, ship
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +54,15 @@ def run_demo(feed: Feed, folder: Path, screen: Screen) -> Audit:
         with screen.step("Ship, and follow online") as view:
             shipped = _ship_and_follow(bootstrap, feed, run, folder, view)
         with screen.step("Load into Iceberg with Spark") as view:
-            spark = stack.enter_context(_spark(folder))
-            loaded = _load(spark, bootstrap, feed, folder, view)
+            loaded = _load(bootstrap, feed, folder, view)
+        in_table = LoadedRun(folder, loaded.table, run, since(shipped.before))
         _note_more_than_this_run(loaded, shipped, screen)
         with screen.step("Report from the table") as view:
-            report = _report(spark, feed, LoadedRun(folder, loaded.table, run, since(shipped.before)))
+            report = _report(feed, in_table)
             view.outcome = f"picture in {report.picture}"
         screen.show(report.content)
         with screen.step("Balance the books") as view:
-            audit = _audit(feed, run, shipped, loaded, folder)
+            audit = _audit(feed, shipped, in_table)
             view.outcome = "every event is there, once" if audit.balances else "[red]something is wrong[/]"
     return audit
 
@@ -83,28 +79,23 @@ def _ship_and_follow(bootstrap: str, feed: Feed, run: str, folder: Path, view: S
     return Shipped(produced, stored_between(before, after), seen.records, before)
 
 
-@contextmanager
-def _spark(folder: Path) -> Iterator[SparkSession]:
-    session = local_session("barnabas demo", log_file=folder / "spark.log")
-    try:
-        yield session
-    finally:
-        stop_session(session)
-
-
-def _load(spark: SparkSession, bootstrap: str, feed: Feed, folder: Path, view: StepView) -> TableLoad:
+def _load(bootstrap: str, feed: Feed, folder: Path, view: StepView) -> TableLoad:
     def show(progress: LoadProgress) -> None:
         view.at_most(progress.records_total)
         view.set_done(progress.records_done, f"Load into Iceberg with Spark: {progress.step}")
 
-    result = load(
-        feed.topic,
-        bootstrap=bootstrap,
-        warehouse=folder / "warehouse",
-        format=feed.value_format,
-        spark=spark,
-        on_progress=show,
-    )
+    session = local_session("barnabas demo", log_file=folder / "spark.log")
+    try:
+        result = load(
+            feed.topic,
+            bootstrap=bootstrap,
+            warehouse=folder / "warehouse",
+            format=feed.value_format,
+            spark=session,
+            on_progress=show,
+        )
+    finally:
+        stop_session(session)
     loaded = result.tables[0]
     view.outcome = f"{loaded.records:,} records in {loaded.files:,} files by event day, one commit"
     return loaded
@@ -116,19 +107,18 @@ def _note_more_than_this_run(loaded: TableLoad, shipped: Shipped, screen: Screen
         screen.note(f"{extra:,} of them were left in the log by an earlier run that was stopped; not counted below")
 
 
-def _report(spark: SparkSession, feed: Feed, loaded: LoadedRun) -> Report:
+def _report(feed: Feed, loaded: LoadedRun) -> Report:
     match feed.kind:
         case "departures":
-            return report_departures(spark, loaded)
+            return report_departures(loaded)
         case "access log":
-            return report_access_log(spark, loaded)
+            return report_access_log(loaded)
         case "text log":
-            return report_lines(spark, loaded)
+            return report_lines(loaded)
 
 
-def _audit(feed: Feed, run: str, shipped: Shipped, loaded: TableLoad, folder: Path) -> Audit:
-    batches = scan_table(folder / "warehouse", loaded.table, columns=["headers"], where=since(shipped.before))
-    table = count_in_table((batch.column("headers") for batch in batches), run, feed.count)
+def _audit(feed: Feed, shipped: Shipped, loaded: LoadedRun) -> Audit:
+    table = count_in_table(loaded.headers(), loaded.run, feed.count)
     return Audit(
         expected=feed.count,
         produced=shipped.produced,

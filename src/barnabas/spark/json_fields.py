@@ -1,8 +1,9 @@
 """Top-level fields of JSON values as typed columns: inferred on the first load, decoded on each.
 
 A column is one of four types. Values of a field that are of different types meet in the least type that holds
-them all: whole numbers and others in `double`, anything else in `string`, as JSON text; so do objects, arrays
-and numbers beyond 64 bits. A field that was always null is a `string`.
+them all: whole numbers and others in `double`, anything else in `string`, as JSON text; objects and arrays are
+such strings too. A field that was always null is a `string`. Whole numbers beyond 64 bits are `double`, which
+rounds, as it does for most readers of JSON.
 
 Nothing is lost: a value that the columns do not hold whole (not a JSON object, a field without a column, a field
 of another type than its column) is kept as it came. `decode` says which ones these are.
@@ -177,7 +178,7 @@ def _type_of(item: object) -> ColumnType | None:
         case bool():
             return "boolean"
         case int():
-            return "long" if _LONG_MIN <= item <= _LONG_MAX else "string"
+            return "long" if _LONG_MIN <= item <= _LONG_MAX else "double"
         case float():
             return "double"
         case _:
@@ -191,8 +192,11 @@ def _convert(item: object, column_type: ColumnType) -> tuple[bool, object]:
         return True, None
     if column_type == "string":
         return True, item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-    if column_type == "double" and item_type == "long":
-        return True, float(item)  # type: ignore[arg-type]  # a long
+    if column_type == "double" and isinstance(item, int | float) and item_type != "boolean":
+        try:
+            return True, float(item)
+        except OverflowError:
+            return False, None
     return item_type == column_type, item
 
 

@@ -93,4 +93,4 @@ def test_what_is_inferred_from_values_decodes_them(objects: list[dict[str, Any]]
             expected = each[name]
             if fields[name] == "string" and not isinstance(expected, str):
                 expected = json.dumps(expected)
-            assert column[row] == (pytest.approx(expected) if isinstance(expected, float) else expected)
+            assert column[row] == (pytest.approx(float(expected)) if fields[name] == "double" else expected)

@@ -1,0 +1,27 @@
+"""Fixtures of the pipeline's tests: one Spark session for all of them. Without Java they are skipped, and say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from barnabas.spark import JavaNotFoundError, local_session, stop_session
+from barnabas.spark.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session on two cores."""
+    try:
+        find_java_home(os.environ)
+    except JavaNotFoundError as error:
+        pytest.skip(str(error))
+    session = local_session("barnabas tests", master="local[2]", log_file=tmp_path_factory.mktemp("spark") / "log")
+    yield session
+    stop_session(session)

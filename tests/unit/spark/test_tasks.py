@@ -1,0 +1,100 @@
+"""A task of a load: what it answers when all goes well, when the disk is full, when the log is shorter."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO
+
+import pyarrow.parquet as pq
+import pytest
+
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.records import BatchBuilder, Columns, read_columns
+from barnabas.spark import tasks
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_range, write_range
+
+RANGE = OffsetRange("t", 2, 0, 4)
+READING = Reading("nowhere:1", {})
+
+
+def fake_log(*values: bytes | None) -> Iterator[Columns]:
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(0, None, value)
+    yield read_columns(builder.build())
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of four values in place of the brokers."""
+    values = [b'{"a": 1}', b'{"a": 2, "b": 3}', b"?", None]
+    monkeypatch.setattr(tasks, "read_range", lambda *args: fake_log(*values))
+
+
+@pytest.mark.usefixtures("log")
+def test_a_task_writes_its_range_and_counts(tmp_path: Path) -> None:
+    done = write_range(RANGE, READING, Writing(f"file://{tmp_path}", {}, {"a": "long"}), attempt_id=5)
+    assert isinstance(done, Written)
+    assert (done.records, done.kept_values, len(done.files)) == (4, 2, 1)
+    path = done.files[0].path.removeprefix("file://")
+    assert Path(path).name == "t-2-0-5-1970-01-01-00000.parquet"
+    assert pq.read_table(path).select(["a", "value"]).to_pydict() == {
+        "a": [1, 2, None, None],
+        "value": [None, b'{"a": 2, "b": 3}', b"?", None],
+    }
+
+
+@pytest.mark.usefixtures("log")
+def test_a_full_disk_is_an_answer_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_properties: Mapping[str, str], path: str) -> AbstractContextManager[IO[bytes]]:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(tasks, "create_file", full)
+    failed = write_range(RANGE, READING, Writing(str(tmp_path), {}, None), attempt_id=0)
+    assert isinstance(failed, Failed)
+    assert failed.kind == "storage"
+    assert "No space left on device" in failed.message
+
+
+@pytest.mark.usefixtures("log")
+def test_a_disk_that_fills_while_a_file_is_written_is_an_answer_too() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full, a device that is always full (Linux)")
+
+    def always_full(_properties: Mapping[str, str], _path: str) -> AbstractContextManager[IO[bytes]]:
+        return Path("/dev/full").open("wb")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tasks, "create_file", always_full)
+        failed = write_range(RANGE, READING, Writing("", {}, None), attempt_id=0)
+    assert isinstance(failed, Failed)
+    assert failed.kind == "storage"
+
+
+@pytest.mark.usefixtures("log")
+def test_a_file_of_an_earlier_attempt_is_never_overwritten(tmp_path: Path) -> None:
+    writing = Writing(str(tmp_path), {}, None)
+    assert isinstance(write_range(RANGE, READING, writing, attempt_id=1), Written)
+    assert isinstance(write_range(RANGE, READING, writing, attempt_id=2), Written)
+    assert isinstance(write_range(RANGE, READING, writing, attempt_id=1), Failed)
+
+
+@pytest.mark.usefixtures("log")
+def test_the_fields_of_a_range_are_found() -> None:
+    assert infer_range(RANGE, READING) == {"a": "long", "b": "long"}
+
+
+def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_args: object) -> Iterator[Columns]:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "t-2 at offset 0")
+        yield Columns()
+
+    monkeypatch.setattr(tasks, "read_range", gone)
+    failed = write_range(RANGE, READING, Writing(str(tmp_path), {}, None), attempt_id=0)
+    assert isinstance(failed, Failed)
+    assert failed.kind == "data loss"
+    assert "t-2 [0, 4)" in failed.message
