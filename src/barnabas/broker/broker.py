@@ -28,7 +28,7 @@ from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import ConfigurationError, DataFolderError, StorageError
+from barnabas.errors import ConfigurationError, CoordinationError, DataFolderError, StorageError
 from barnabas.net.listener import Listener, Peer
 from barnabas.storage.filesystem import OsFileSystem
 from barnabas.storage.log_manager import LogManager
@@ -109,6 +109,7 @@ class Broker:
         self.offsets = OffsetStore(tree, self.clock, self._in_tree_thread)
         self.producer_ids = ProducerIds(tree, self.node_id, self._in_tree_thread)
         self._tasks = [
+            asyncio.create_task(self._expire_offsets()),
             asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms, logs.purge_deleted)),
             asyncio.create_task(
                 self._now_and_then(self.config.log_flush_offset_checkpoint_interval_ms, logs.flush_sealed)
@@ -150,6 +151,18 @@ class Broker:
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
+
+    async def _expire_offsets(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
+            try:
+                retention_ms = self.config.offsets_retention_minutes * 60_000
+                forgotten = await self.offsets.expire(retention_ms, self.groups.empty_for_ms)
+            except CoordinationError as error:
+                log.warning("%s", error)
+            else:
+                if forgotten:
+                    log.info("forgot %d offsets of groups without members", forgotten)
 
     async def _now_and_then(self, interval_ms: int, action: Callable[[], None]) -> None:
         """Do something to the logs again and again, off the event loop."""

@@ -43,6 +43,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
     "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
     "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
+    "offsets_retention_minutes": "How long a group without members keeps its committed offsets.",
+    "offsets_retention_check_interval_ms": "How often it is looked whether offsets can be forgotten.",
     "group_min_session_timeout_ms": "The shortest session that a group's member may ask for.",
     "group_max_session_timeout_ms": "The longest session that a group's member may ask for.",
     "group_initial_rebalance_delay_ms": "How long an empty group waits for more members after the first.",
@@ -80,6 +82,8 @@ class BrokerConfig:
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     offset_metadata_max_bytes: int = 4096
+    offsets_retention_minutes: int = 7 * 24 * 60
+    offsets_retention_check_interval_ms: int = 600_000
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 0

@@ -28,9 +28,11 @@ class GroupShell:
             session_timeout_ms_max=config.group_max_session_timeout_ms,
             members_max=config.group_max_size,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            empty_group_retention_s=config.offsets_retention_minutes * 60.0,
         )
         self._loop = asyncio.get_running_loop()
         self._clock = clock
+        self._started_at_s = clock.monotonic()
         self._coordinator = GroupCoordinator(limits, lambda: str(uuid.uuid4()))
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0.0
@@ -70,6 +72,12 @@ class GroupShell:
     def describe(self, group_id: str) -> GroupDescription | None:
         """Return the group as administrators see it; None if no member has joined it lately."""
         return self._coordinator.describe(group_id)
+
+    def empty_for_ms(self, group_id: str) -> int:
+        """Return for how long a group has had no members; since this broker's start, as far as is known."""
+        now = self._clock.monotonic()
+        empty_for_s = self._coordinator.empty_for_s(now, group_id)
+        return int(1000 * (now - self._started_at_s if empty_for_s is None else empty_for_s))
 
     def group_ids(self) -> list[str]:
         """Return the ids of the groups that have members, or had some lately."""

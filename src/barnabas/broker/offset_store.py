@@ -2,17 +2,29 @@
 
 One write is under way at a time; the commits that arrive meanwhile form the next one. A commit returns when it
 is in the tree, so what a group reads back is never older than what it was told is kept.
+
+Offsets of a group that is dead are forgotten after a while (KIP-211): when the group has had no members, and the
+offset was not committed, for the retention time. A broker that starts does not know how long a group has been
+without members, and counts from its start.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.broker.topics import InTreeThread
 from barnabas.clock import Clock
-from barnabas.coordination.offsets import commit_all, delete_group, delete_offsets, groups_with_offsets, read_offsets
+from barnabas.coordination.offsets import (
+    commit_all,
+    delete_group,
+    delete_offsets,
+    groups_with_offsets,
+    read_committed_offsets,
+    read_offsets,
+)
 from barnabas.coordination.tree import Tree
+from barnabas.coordination.values import CommittedOffset
 from barnabas.errors import CoordinationError
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
@@ -67,6 +79,30 @@ class OffsetStore:
         """
         had_offsets: bool = await self._in_tree_thread(delete_group, self._tree, group_id)
         return had_offsets
+
+    async def expire(self, retention_ms: int, empty_for_ms: Callable[[str], int]) -> int:
+        """Forget the offsets of dead groups; return how many.
+
+        :param empty_for_ms: returns for how long a group has had no members.
+        :raises CoordinationError: some could not be deleted.
+        """
+        forgotten = 0
+        for group_id in await self.group_ids():
+            if empty_for_ms(group_id) < retention_ms:
+                continue
+            found: dict[TopicPartition, CommittedOffset]
+            found = await self._in_tree_thread(read_committed_offsets, self._tree, group_id)
+            oldest_ms = self._clock.time_ms() - retention_ms
+            old = [where for where, committed in found.items() if committed.committed_ms <= oldest_ms]
+            # Members may have come while the offsets were read; what they would go on with must stay.
+            if empty_for_ms(group_id) < retention_ms:
+                continue
+            if len(old) == len(found):
+                await self.delete_group(group_id)
+            else:
+                await self.delete(group_id, old)
+            forgotten += len(old)
+        return forgotten
 
     async def _write(self) -> None:
         while self._gathered:

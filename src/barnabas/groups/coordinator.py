@@ -26,9 +26,6 @@ from barnabas.groups.results import (
     SyncResult,
 )
 
-EMPTY_GROUP_RETENTION_S = 24 * 3600.0
-"""How long a group without members is remembered. Only its generation and its protocol type are lost."""
-
 
 class GroupCoordinator:
     """Many groups, each reached by its id.
@@ -134,7 +131,7 @@ class GroupCoordinator:
             del self._scheduled[group_id]
             group = self._groups[group_id]
             replies += group.tick(now)
-            if now - self._empty_since.get(group_id, now) >= EMPTY_GROUP_RETENTION_S:
+            if now - self._empty_since.get(group_id, now) >= self._config.empty_group_retention_s:
                 self._drop(group_id)
             else:
                 self._schedule(now, group)
@@ -146,6 +143,12 @@ class GroupCoordinator:
         """Return the group as administrators see it; None if no member has joined it lately."""
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
+
+    def empty_for_s(self, now: float, group_id: str) -> float | None:
+        """Return for how long a group has had no members; 0 if it has some, None if nothing is known of it."""
+        if group_id not in self._groups:
+            return None
+        return now - self._empty_since.get(group_id, now)
 
     def group_ids(self) -> list[str]:
         """Return the ids of the groups that have members, or had some lately."""
@@ -200,7 +203,7 @@ class GroupCoordinator:
         deadline = group.next_deadline()
         if group.is_forgettable:
             since = self._empty_since.setdefault(group.group_id, now)
-            deadline = min(deadline, since + EMPTY_GROUP_RETENTION_S)
+            deadline = min(deadline, since + self._config.empty_group_retention_s)
         else:
             self._empty_since.pop(group.group_id, None)
         if deadline < self._scheduled.get(group.group_id, NEVER):

@@ -49,6 +49,8 @@ class GroupConfig:
     members_max: int = 2**31 - 1
     initial_rebalance_delay_ms: int = 3_000
     new_member_join_timeout_ms: int = 300_000
+    empty_group_retention_s: float = 7 * 24 * 3600.0
+    """How long a group without members is remembered; after that its generation and protocol type are lost."""
 
 
 class Group:

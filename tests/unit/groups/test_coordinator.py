@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from barnabas.errors import ErrorCode
 from barnabas.groups import GroupState
-from barnabas.groups.coordinator import EMPTY_GROUP_RETENTION_S
+from barnabas.groups.group import GroupConfig
+
+EMPTY_GROUP_RETENTION_S = GroupConfig().empty_group_retention_s
 
 GROUP = "clicks-readers"
 
