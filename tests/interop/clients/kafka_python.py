@@ -94,6 +94,7 @@ class KafkaPythonConsumer:
 
     def poll(self, timeout_s: float) -> list[Received]:
         batches = self._consumer.poll(timeout_s * 1000)
+        self._ask_again_for_a_lost_assignment()
         return [_received(record) for records in batches.values() for record in records]
 
     def assigned(self) -> set[int]:
@@ -132,6 +133,16 @@ class KafkaPythonConsumer:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _ask_again_for_a_lost_assignment(self) -> None:
+        """Join once more where kafka-python 3.0 has lost what it was assigned.
+
+        Its I/O thread goes on with a join when `poll` has run out of time; if the join ends before the next
+        `poll`, the assignment is never taken up and no heartbeat is sent any more.
+        """
+        coordinator = self._consumer._coordinator
+        if coordinator is not None and coordinator._join_task is not None and coordinator._join_task.is_done:
+            coordinator.request_rejoin()
 
     def _at(self, partition: int) -> kafka.TopicPartition:
         return kafka.TopicPartition(self._topic, partition)
