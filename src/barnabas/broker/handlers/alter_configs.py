@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.config_resources import check_alterable, find_topic
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.broker.error_codes import error_code, error_message
+from barnabas.errors import BarnabasError
 from barnabas.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -42,11 +43,9 @@ async def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: 
 
 def altered(resource_type: int, name: str, error: BarnabasError | None) -> AlterConfigsResourceResponse:
     """Return what both APIs that change settings answer for a resource."""
-    code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-    message = error.message if isinstance(error, KafkaError) else str(error)
     return AlterConfigsResourceResponse(
-        error_code=code if error else ErrorCode.NONE,
-        error_message=message if error else None,
+        error_code=error_code(error),
+        error_message=error_message(error),
         resource_type=resource_type,
         resource_name=name,
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -27,13 +28,11 @@ async def create_partitions(
     results = []
     for topic in request.topics:
         error = await _grow(broker, topic, times[topic.name] > 1, request.validate_only)
-        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-        message = error.message if isinstance(error, KafkaError) else str(error)
         results.append(
             CreatePartitionsTopicResult(
                 name=topic.name,
-                error_code=code if error else ErrorCode.NONE,
-                error_message=message if error else None,
+                error_code=error_code(error),
+                error_message=error_message(error),
             )
         )
     return CreatePartitionsResponse(results=results)

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
@@ -48,9 +49,7 @@ async def _create(
         else:
             topic_id = (await broker.topics.create(wanted.name, partitions, settings)).id
     except BarnabasError as error:
-        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-        message = error.message if isinstance(error, KafkaError) else str(error)
-        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
+        return CreatableTopicResult(name=wanted.name, error_code=error_code(error), error_message=error_message(error))
     result = CreatableTopicResult(
         name=wanted.name,
         error_code=ErrorCode.NONE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -40,7 +41,7 @@ async def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicRes
         name, topic_id = topic.name, topic.id
         await broker.topics.delete(topic.name)
     except BarnabasError as error:
-        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-        message = error.message if isinstance(error, KafkaError) else str(error)
-        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+        return DeletableTopicResult(
+            name=name, topic_id=topic_id, error_code=error_code(error), error_message=error_message(error)
+        )
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)

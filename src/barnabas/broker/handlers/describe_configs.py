@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.config_resources import ConfigSource, DescribedSetting, describe
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.broker.error_codes import error_code, error_message
+from barnabas.errors import KafkaError
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -39,8 +40,8 @@ def _describe(
     except KafkaError as caught:
         error = caught
     return DescribeConfigsResult(
-        error_code=error.code if error else ErrorCode.NONE,
-        error_message=error.message if error else None,
+        error_code=error_code(error),
+        error_message=error_message(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[

@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, IsolationLevel, TopicPartition
 from barnabas.protocol.messages.fetch import (
@@ -99,9 +100,8 @@ class _Read:
             return self._read_partition(partition, wanted)
         except BarnabasError as error:
             self._must_answer = True
-            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             return PartitionData(
-                partition_index=wanted.partition, error_code=code, high_watermark=NO_OFFSET, records=b""
+                partition_index=wanted.partition, error_code=error_code(error), high_watermark=NO_OFFSET, records=b""
             )
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.protocol.messages.list_offsets import (
@@ -47,8 +48,7 @@ def _look_up(broker: Broker, topic: str, wanted: ListOffsetsPartition, version: 
         partition.check_epoch(wanted.current_leader_epoch)
         found = _offset_for(partition, wanted.timestamp, version)
     except BarnabasError as error:
-        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error_code(error))
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=ErrorCode.NONE,
@@ -66,7 +66,7 @@ def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAnd
     if timestamp == EARLIEST_TIMESTAMP:
         return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
     if timestamp == MAX_TIMESTAMP and version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:
-        return log.max_timestamp() or nothing
+        return log.max_timestamp()
     if timestamp < 0:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the special timestamp {timestamp} is not known")
     return log.offset_for_timestamp(timestamp) or nothing

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.broker.error_codes import error_code
+from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     LeaderEpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -41,8 +42,7 @@ def _look_up(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> Le
             wanted.leader_epoch, partition.log.log_end_offset
         )
     except BarnabasError as error:
-        code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-        return LeaderEpochEndOffset(error_code=code, partition=wanted.partition)
+        return LeaderEpochEndOffset(error_code=error_code(error), partition=wanted.partition)
     return LeaderEpochEndOffset(
         error_code=ErrorCode.NONE, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset
     )

@@ -8,16 +8,14 @@ single records.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import (
     BarnabasError,
-    CorruptBatchError,
     ErrorCode,
     KafkaError,
-    StorageError,
     UnsupportedVersionError,
 )
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, Acks
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 FIRST_VERSION_WITH_BATCHES = 3
-
-log = logging.getLogger(__name__)
 
 
 @serves(ProduceRequest)
@@ -90,25 +86,12 @@ def _append(broker: Broker, topic: str, data: PartitionProduceData, acks: int) -
 def _refused(data: PartitionProduceData, error: BarnabasError) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=data.index,
-        error_code=_error_code(error),
+        error_code=error_code(error),
         base_offset=NO_OFFSET,
         log_append_time_ms=NO_TIMESTAMP,
         log_start_offset=NO_OFFSET,
-        error_message=str(error),
+        error_message=error_message(error),
     )
-
-
-def _error_code(error: BarnabasError) -> ErrorCode:
-    if isinstance(error, KafkaError):
-        return error.code
-    if isinstance(error, CorruptBatchError):
-        return ErrorCode.CORRUPT_MESSAGE
-    if isinstance(error, UnsupportedVersionError):
-        return ErrorCode.UNSUPPORTED_VERSION
-    if isinstance(error, StorageError):
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    log.error("an append failed: %s", error)
-    return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _check_all_appended(topics: list[TopicProduceResponse]) -> None:

@@ -1,0 +1,40 @@
+"""Which error code of the protocol tells a client what went wrong in here."""
+
+from __future__ import annotations
+
+from barnabas.errors import (
+    BarnabasError,
+    CoordinationError,
+    CorruptBatchError,
+    ErrorCode,
+    KafkaError,
+    StorageError,
+    UnsupportedVersionError,
+)
+
+
+def error_code(error: BarnabasError | None) -> ErrorCode:
+    """Return the code for an error, or NONE."""
+    if error is None:
+        return ErrorCode.NONE
+    if isinstance(error, KafkaError):
+        return error.code
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_message(error: BarnabasError | None) -> str | None:
+    """Return what to say about an error beside its code, or None."""
+    if error is None:
+        return None
+    return error.message if isinstance(error, KafkaError) else str(error)
+
+
+_CODES: dict[type[BarnabasError], ErrorCode] = {
+    CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
+    StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    CoordinationError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    UnsupportedVersionError: ErrorCode.UNSUPPORTED_VERSION,
+}
