@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 
+import aiokafka
 import confluent_kafka
 import kafka
 import pytest
@@ -63,6 +65,19 @@ def test_other_clients_read_what_we_produce(broker, compression):
     python.close()
     assert [record.value for record in records] == [message.value() for message in got]
     assert records[7].headers == [("n", b"7"), ("null", None)]
+
+    records = asyncio.run(read_with_aiokafka(broker.bootstrap, "mixed", 100))
+    assert [record.value for record in records] == [message.value() for message in got]
+    assert records[7].headers == (("n", b"7"), ("null", None))
+
+
+async def read_with_aiokafka(bootstrap, topic, count):
+    consumer = aiokafka.AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        return [await consumer.getone() for _ in range(count)]
+    finally:
+        await consumer.stop()
 
 
 def test_keys_go_where_librdkafka_with_murmur2_puts_them(broker):

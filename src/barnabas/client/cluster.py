@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+FOREVER_S = float("inf")
+
 FIND_COORDINATOR_VERSION_MAX = 3
 """Later versions ask for several groups at once, which a client of one group has no use for."""
 
@@ -47,6 +49,9 @@ STALE_METADATA = frozenset(
     }
 )
 """Errors after which the leaders should be looked up again."""
+
+UNKNOWN_TOPIC_PATIENCE_S = 2.0
+"""How long a topic may be unknown to a broker that has just not heard of it yet, where none is created."""
 
 STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
@@ -90,8 +95,8 @@ class Cluster:
         self._dialing: dict[tuple[str, int, str], asyncio.Lock] = {}
         self._coordinators: dict[str, Node] = {}
         self._topics: set[str] = set()
+        self._creatable: set[str] = set()
         self._all_topics = False
-        self._auto_creates = False
         self._refresh_wanted = asyncio.Event()
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
@@ -186,9 +191,11 @@ class Cluster:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def watch_topics(self, topics: Iterable[str], *, auto_creates: bool) -> None:
-        """Keep these topics in `view` from now on; with `auto_creates` asking for one may create it."""
-        self._topics.update(topics)
-        self._auto_creates = auto_creates
+        """Keep these topics in `view` from now on; with `auto_creates` asking for them may create them."""
+        names = set(topics)
+        self._topics |= names
+        if auto_creates:
+            self._creatable |= names
 
     def watch_all_topics(self) -> None:
         """Keep every topic in `view` from now on."""
@@ -199,16 +206,16 @@ class Cluster:
 
         :raises DisconnectedError: no broker can be reached.
         """
-        # With all topics wanted, watched ones that do not exist yet are still asked for by name, to create them.
-        topics = None if self._all_topics and not self._missing() else sorted(self._topics)
-        return await self._fetch_metadata(topics, auto_creates=self._auto_creates)
-
-    def _missing(self) -> set[str]:
-        return (
-            {topic for topic in self._topics if self.view.partition_count(topic) is None}
-            if self._auto_creates
-            else set()
-        )
+        # Those that may be created are asked for apart, so that no other one is created with them.
+        new = {topic for topic in self._creatable if self.view.partition_count(topic) is None}
+        if new:
+            await self._fetch_metadata(sorted(new), auto_creates=True)
+        if self._all_topics:
+            return await self._fetch_metadata(None, auto_creates=False)
+        known = self._topics - new
+        if known or not new:
+            await self._fetch_metadata(sorted(known), auto_creates=False)
+        return self.view
 
     async def describe(self, topics: Iterable[str] | None) -> list[TopicView]:
         """Return how the brokers describe `topics`, or all topics, at this moment; creates none; one try."""
@@ -324,17 +331,25 @@ class Cluster:
     # --- patience ---------------------------------------------------------------------------------------
 
     async def retrying(
-        self, attempt: Callable[[], Awaitable[T]], *, what: str, timeout_s: float | None = None, group: str = ""
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        what: str,
+        timeout_s: float | None = None,
+        group: str = "",
+        unknown_topic_s: float = FOREVER_S,
     ) -> T:
         """Run `attempt` until it succeeds, its error will not pass, or the time is over.
 
         :param what: said first in the message when the time is over.
         :param timeout_s: None takes `default_api_timeout_ms`.
         :param group: its coordinator is looked up again after an error that says so.
+        :param unknown_topic_s: after so many seconds a topic that is not known does not exist.
         :raises TimedOutError: the time is over; names the last error.
         """
         timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
-        deadline_s = self.clock.monotonic() + timeout_s
+        started_s = self.clock.monotonic()
+        deadline_s = started_s + timeout_s
         tries = 0
         while True:
             remaining_s = deadline_s - self.clock.monotonic()
@@ -347,16 +362,17 @@ class Cluster:
                 failure: BarnabasError = error
             except BarnabasError as error:
                 failure = error
-            if not failure.retriable:
+            unknown = isinstance(failure, KafkaError) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not failure.retriable or (unknown and self.clock.monotonic() - started_s >= unknown_topic_s):
                 raise failure
-            await self._recover(failure, group)
+            self._recover(failure, group)
             delay_s = self.backoff.delay_s(tries)
             tries += 1
             if self.clock.monotonic() + delay_s >= deadline_s:
                 raise TimedOutError(f"{what} (tried for {timeout_s:g} s): {failure}") from failure
             await asyncio.sleep(delay_s)
 
-    async def _recover(self, failure: BarnabasError, group: str) -> None:
+    def _recover(self, failure: BarnabasError, group: str) -> None:
         if isinstance(failure, KafkaError) and failure.code in STALE_COORDINATOR and group:
             self.forget_coordinator(group)
         stale = isinstance(failure, DisconnectedError) or (

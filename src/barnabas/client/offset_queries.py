@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.messages.list_offsets import (
@@ -69,7 +69,12 @@ async def list_offsets(
             raise failure
 
     names = ", ".join(str(tp) for tp in timestamps_ms)
-    await cluster.retrying(attempt, what=f"offsets of {names} are not known", timeout_s=timeout_s)
+    await cluster.retrying(
+        attempt,
+        what=f"offsets of {names} are not known",
+        timeout_s=timeout_s,
+        unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
+    )
     return found
 
 
@@ -80,7 +85,11 @@ def _leader(cluster: Cluster, tp: TopicPartition) -> int:
     topic = cluster.view.topics.get(tp.topic)
     if topic is None or not topic.partitions:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
-        raise KafkaError(code or ErrorCode.LEADER_NOT_AVAILABLE, f"topic {tp.topic!r} is not there")
+        missing = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise KafkaError(
+            code or ErrorCode.LEADER_NOT_AVAILABLE,
+            f"topic {tp.topic!r} {'does not exist' if missing else 'is not ready'}",
+        )
     if not 0 <= tp.partition < len(topic.partitions):
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp}: the topic has partitions 0 to {len(topic.partitions) - 1}"

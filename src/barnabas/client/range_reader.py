@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from barnabas.client.cluster import STALE_METADATA, Cluster
+from barnabas.client.cluster import STALE_METADATA, UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.config import ClientConfig, make_config
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
@@ -98,7 +98,9 @@ class RangeReader:
     async def _fetch(self, offset: int) -> memoryview:
         """Return the batches from `offset` on; waits for records that are not there yet."""
         return await self._cluster.retrying(
-            lambda: self._try_fetch(offset), what=f"{self._tp} at offset {offset} could not be read"
+            lambda: self._try_fetch(offset),
+            what=f"{self._tp} at offset {offset} could not be read",
+            unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
         )
 
     async def _try_fetch(self, offset: int) -> memoryview:
@@ -106,7 +108,10 @@ class RangeReader:
         if leader is None:
             leader = (await self._cluster.refresh()).leader(self._tp)
         if leader is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._tp} has no leader, or does not exist")
+            known = self._cluster.view.partition_count(self._tp.topic)
+            if known is None or self._tp.partition >= known:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._tp} does not exist")
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._tp} has no leader")
         part = FetchPartition(
             partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=self._fetch_max_bytes
         )

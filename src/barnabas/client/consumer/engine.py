@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 MISSING_TOPIC_PAUSE_S = 0.5
 """How often topics that do not exist yet are looked for."""
 
+TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
 GROUP_HAS_MOVED_ON = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 )
@@ -71,6 +73,7 @@ class ConsumerEngine:
         self._done_offsets = done_offsets
         self._session: GroupSession | None = None
         self._assigned_counts: dict[str, int | None] = {}
+        self._refused: set[str] = set()
         self._work = asyncio.Event()
         self._positions_wanted = asyncio.Event()
         self._idle_nodes: dict[int, asyncio.Event] = {}
@@ -154,10 +157,19 @@ class ConsumerEngine:
                 if self.membership is not None and self.membership.is_leader and self._assigned_counts:
                     self.membership.rejoin("the partitions of the topics have changed")
                 self._assigned_counts = counts
+            self._report_refused(view)
             self._condition.notify_all()
         if None in counts.values():
             asyncio.get_running_loop().call_later(MISSING_TOPIC_PAUSE_S, self._cluster.want_refresh)
         self.kick()
+
+    def _report_refused(self, view: ClusterView) -> None:
+        """Under the lock: tell the application, once, of topics that it can never have."""
+        for name in self.subscription.topics - self._refused:
+            topic = view.topics.get(name)
+            if topic is not None and topic.error in TOPIC_REFUSED:
+                self._refused.add(name)
+                self.fetcher.errors.append(KafkaError(topic.error, f"topic {name!r} cannot be subscribed to"))
 
     # --- fetching ---------------------------------------------------------------------------------------
 

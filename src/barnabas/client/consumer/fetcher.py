@@ -157,9 +157,13 @@ class Fetcher:
         for topic in response.responses:
             for part in topic.partitions:
                 asked = fetch.asked.get(TopicPartition(topic.topic, part.partition_index))
-                if asked is not None and asked[0].version == asked[1] and self._subscription.owns(asked[0]):
+                if asked is not None and self._still_wanted(*asked):
                     stale = self._on_partition(asked[0], asked[2], part) or stale
         return stale
+
+    def _still_wanted(self, state: PartitionState, version: int, offset: int) -> bool:
+        """Whether an answer for `offset` is what comes next: no seek, and no other broker was faster."""
+        return state.version == version and state.fetch_offset == offset and self._subscription.owns(state)
 
     def _on_partition(self, state: PartitionState, offset: int, part: PartitionData) -> bool:
         code = ErrorCode.of(part.error_code)

@@ -140,7 +140,7 @@ class Accumulator:
             raise _refused_record(key, value, error) from None
         with self._lock:
             if self.refusal is not None or self.used_bytes + size > self._buffer_memory:
-                self._wait_for_space(size)
+                self._wait_for_space(topic.topic, size)
             queue = topic.queues[topic.sticky if partition is None else partition]
             batches = queue.batches
             if batches:
@@ -171,7 +171,7 @@ class Accumulator:
         size = RECORD_OVERHEAD_BYTES + (len(first) if first is not None else 0)
         with self._lock:
             if self.refusal is not None or self.used_bytes + size > self._buffer_memory:
-                self._wait_for_space(size)
+                self._wait_for_space(topic.topic, size)
             queue = topic.queues[topic.sticky if partition is None else partition]
             batch = queue.batches[-1] if queue.batches else None
             if batch is None or batch.closed or batch.size_bytes + size > self._batch_size:
@@ -198,12 +198,7 @@ class Accumulator:
 
     def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, sticky: bool, size: int) -> ProducerBatch:
         """Return a batch that has room for `size` bytes, a new one unless the next sticky queue has one open."""
-        if size > self._max_record_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a record of {size} bytes for topic {topic.topic!r} is larger than max_request_size or "
-                f"buffer_memory allow ({self._max_record_bytes} bytes); raise them, and the topic's max.message.bytes",
-            )
+        self._check_size(topic.topic, size)
         if queue.batches and not queue.batches[-1].closed:
             queue.batches[-1].closed = True
             self._wake_by(0.0)
@@ -219,6 +214,14 @@ class Accumulator:
         queue.batches.append(batch)
         self._wake_by(now_s + self._linger_s)
         return batch
+
+    def _check_size(self, topic: str, size: int) -> None:
+        if size > self._max_record_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a record of {size} bytes for topic {topic!r} is larger than max_request_size or "
+                f"buffer_memory allow ({self._max_record_bytes} bytes); raise them, and the topic's max.message.bytes",
+            )
 
     def _new_batch(self, queue: PartitionQueue, now_s: float) -> ProducerBatch:
         builder = BatchBuilder(self._compression)
@@ -239,10 +242,10 @@ class Accumulator:
             self.wakes_at_s = at_s
             self._wake()
 
-    def _wait_for_space(self, size: int) -> None:
-        """Wait, with the lock held, until `size` bytes are free. A record larger than all memory is refused later."""
+    def _wait_for_space(self, topic: str, size: int) -> None:
+        """Wait, with the lock held, until `size` bytes are free."""
+        self._check_size(topic, size)
         deadline_s = self._clock.monotonic() + self._max_block_s
-        size = min(size, self._buffer_memory)
         while self.refusal is None and self.used_bytes + size > self._buffer_memory:
             remaining_s = deadline_s - self._clock.monotonic() if self.may_block() else 0.0
             self._wake_by(0.0)
