@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from barnabas.net.listener import Peer
+from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS, Api
 from barnabas.protocol.declare import message_of
 

@@ -29,7 +29,9 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import ConfigurationError, CoordinationError, DataFolderError, StorageError
-from barnabas.net.listener import Listener, Peer
+from barnabas.net.limits import Limits
+from barnabas.net.listener import Listener
+from barnabas.net.server_connection import Peer
 from barnabas.storage.filesystem import OsFileSystem
 from barnabas.storage.log_manager import LogManager
 
@@ -89,7 +91,7 @@ class Broker:
 
     def _start(self) -> None:
         stopping = self._stopping
-        listener = Listener(Dispatcher(self), self.config.socket_request_max_bytes)
+        listener = Listener(Dispatcher(self), _limits(self.config))
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)
@@ -172,6 +174,17 @@ class Broker:
                 await asyncio.to_thread(action)
             except StorageError as error:
                 log.warning("%s", error)
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    return Limits(
+        frame_bytes_max=config.socket_request_max_bytes,
+        queued_bytes_max=config.queued_max_request_bytes,
+        connections_max=config.max_connections,
+        connections_per_host_max=config.max_connections_per_ip,
+        idle_s_max=config.connections_max_idle_ms / 1000,
+        partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,
+    )
 
 
 def _new_cluster_id() -> str:

@@ -40,6 +40,11 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "log_flush_offset_checkpoint_interval_ms": "How often sealed segments are flushed and recovery points stored.",
     "file_delete_delay_ms": "How long the files of a deleted topic stay, for those who still read them.",
     "socket_request_max_bytes": "The largest request; a larger one ends its connection.",
+    "socket_partial_request_timeout_ms": "How long a request may take to arrive; a slower one ends its connection.",
+    "queued_max_request_bytes": "The memory for large requests under way, over all connections.",
+    "max_connections": "The most connections that may be open.",
+    "max_connections_per_ip": "The most connections that may be open from one address.",
+    "connections_max_idle_ms": "A connection that is silent for so long is closed.",
     "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
     "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
     "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
@@ -79,6 +84,11 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     file_delete_delay_ms: int = 60_000
     socket_request_max_bytes: int = 104_857_600
+    socket_partial_request_timeout_ms: int = 30_000
+    queued_max_request_bytes: int = 536_870_912
+    max_connections: int = 10_000
+    max_connections_per_ip: int = 10_000
+    connections_max_idle_ms: int = 600_000
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     offset_metadata_max_bytes: int = 4096

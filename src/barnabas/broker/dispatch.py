@@ -14,7 +14,7 @@ from barnabas.broker.api import Context, ServedApi
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.handlers.api_versions import unsupported_version
 from barnabas.errors import UnsupportedVersionError
-from barnabas.net.listener import Answer, Frame, Peer
+from barnabas.net.server_connection import Answer, Frame, Peer
 from barnabas.protocol.frames import (
     API_VERSIONS_KEY,
     RequestHeader,

@@ -39,6 +39,11 @@ class FrameReader:
         """Whether a frame has begun and not ended."""
         return self._size >= 0 or bool(self._frame)
 
+    @property
+    def size(self) -> int:
+        """The size that the frame under way was announced with, or -1."""
+        return self._size
+
     def feed(self, data: bytes | memoryview) -> list[bytes | bytearray]:
         """Take the next bytes of the stream and return the frames that they complete.
 
