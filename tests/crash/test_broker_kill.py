@@ -157,7 +157,9 @@ def wait_for_progress(load: Load) -> None:
 
 
 def numbers_by_partition(bootstrap: str, count: int) -> dict[int, list[int]]:
-    """Read everything with a fresh consumer; check that offsets have no gap."""
+    """Read everything with a fresh consumer; check that this is all, and that offsets have no gap."""
+    with barnabas.Admin(bootstrap) as admin:
+        assert sum(admin.end_offsets((TOPIC, each) for each in range(PARTITIONS)).values()) == count
     found = defaultdict(list)
     for place, event in read_topic(CLIENTS[0], bootstrap, TOPIC, count):
         assert place.offset == len(found[place.partition])
