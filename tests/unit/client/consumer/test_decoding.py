@@ -1,0 +1,45 @@
+"""Chunks to records: what is whole before the damage is handed out, what comes after is not."""
+
+from __future__ import annotations
+
+from barnabas.client.consumer.decoding import decode_chunk
+from barnabas.client.consumer.fetcher import Chunk
+from barnabas.client.consumer.subscription import PartitionState
+from barnabas.model import TopicPartition
+from barnabas.records import BatchBuilder, stamp
+
+
+def make_chunk(*counts):
+    data = bytearray()
+    offset = 0
+    for count in counts:
+        builder = BatchBuilder()
+        builder.append_many(1, [b"%d" % (offset + number) for number in range(count)])
+        batch = builder.build()
+        stamp(batch, 0, offset, 0)
+        data += batch
+        offset += count
+    return Chunk(PartitionState(TopicPartition("t", 0)), 0, data, offset)
+
+
+def test_a_whole_chunk_gives_its_records_from_the_position_on():
+    records, next_offset, damage = decode_chunk(make_chunk(3, 4), 2, check_crc=True)
+    assert [record.offset for record in records] == [2, 3, 4, 5, 6]
+    assert (next_offset, damage) == (7, None)
+
+
+def test_damage_in_the_middle_leaves_what_is_before_it():
+    chunk = make_chunk(3, 4, 5)
+    chunk.data[len(chunk.data) // 2] ^= 1
+    records, next_offset, damage = decode_chunk(chunk, 1, check_crc=True)
+    assert [record.offset for record in records] == [1, 2]
+    assert next_offset == 3
+    assert "CRC" in str(damage)
+
+
+def test_damage_at_the_beginning_leaves_nothing():
+    chunk = make_chunk(3, 4)
+    chunk.data[70] ^= 1
+    records, next_offset, damage = decode_chunk(chunk, 1, check_crc=True)
+    assert (records, next_offset) == ([], 1)
+    assert damage is not None

@@ -1,0 +1,163 @@
+"""Joining, living and leaving, with a coordinator that is a list of answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import pytest
+
+from barnabas.client.backoff import Backoff
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.group_session import GroupSession
+from barnabas.client.consumer.membership import Membership, encode_assignment, encode_subscription
+from barnabas.client.metadata import ClusterView, PartitionView, TopicView
+from barnabas.errors import DisconnectedError, ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.heartbeat import HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+VIEW = ClusterView(topics={"t": TopicView("t", partitions=(PartitionView(0, 1), PartitionView(1, 1)))})
+
+
+class FakeCluster:
+    """Gives the answers in turn; an exception among them is raised."""
+
+    def __init__(self, *answers):
+        self.answers = deque(answers)
+        self.requests = []
+        self.forgotten = []
+        self.backoff = Backoff(0, 0, lambda: 0.5)
+
+    async def ask_coordinator(self, group, request, *, purpose="", version_max=None, timeout_s=None):
+        self.requests.append(request)
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def forget_coordinator(self, group):
+        self.forgotten.append(group)
+
+    def watch_topics(self, topics, *, auto_creates):
+        pass
+
+    async def refresh(self):
+        return VIEW
+
+
+class Fixture:
+    def __init__(self, *answers, alive=True):
+        self.cluster = FakeCluster(*answers)
+        self.membership = Membership(
+            "g", instance_id=None, session_timeout_ms=1000, rebalance_timeout_ms=1000, strategies=["range"]
+        )
+        self.errors = []
+        self.changed = asyncio.Event()
+        self.session = GroupSession(
+            ConsumerConfig(group="g", heartbeat_interval_ms=1),
+            self.cluster,
+            self.membership,
+            topics=lambda: ["t"],
+            alive=lambda: alive,
+            report=self.errors.append,
+            changed=self.changed.set,
+        )
+
+    def join(self):
+        return asyncio.run(self.session.join())
+
+    def beat_once(self):
+        """Join as member `m1`, then let the heartbeats run until they have changed something."""
+
+        async def main():
+            await self.session.join()
+            task = asyncio.create_task(self.session.heartbeats())
+            async with asyncio.timeout(10):
+                await self.changed.wait()
+            task.cancel()
+
+        asyncio.run(main())
+
+
+def joined(*, leader="m2", error=0, member="m1"):
+    members = [JoinGroupResponseMember(member_id=each, metadata=encode_subscription(["t"])) for each in ("m1", "m2")]
+    return JoinGroupResponse(
+        error_code=error,
+        generation_id=3,
+        protocol_name="range",
+        leader=leader,
+        member_id=member,
+        members=members if leader == "m1" else [],
+    )
+
+
+def synced(error=0):
+    return SyncGroupResponse(error_code=error, assignment=encode_assignment([TopicPartition("t", 1)]))
+
+
+def test_a_join_goes_through_lost_connections_and_moved_coordinators():
+    fixture = Fixture(
+        DisconnectedError("gone"),
+        joined(error=ErrorCode.NOT_COORDINATOR),
+        joined(error=ErrorCode.MEMBER_ID_REQUIRED),
+        joined(),
+        synced(error=ErrorCode.REBALANCE_IN_PROGRESS),
+        joined(),
+        synced(),
+    )
+    assert fixture.join() == [("t", 1)]
+    assert fixture.cluster.forgotten == ["g"]
+    assert not fixture.membership.joining
+
+
+def test_the_leader_hands_in_the_shares_of_all():
+    fixture = Fixture(joined(leader="m1"), synced())
+    fixture.join()
+    request = fixture.cluster.requests[-1]
+    assert isinstance(request, SyncGroupRequest)
+    assert sorted(each.member_id for each in request.assignments) == ["m1", "m2"]
+
+
+def test_a_group_that_does_not_want_this_member_says_why():
+    fixture = Fixture(joined(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
+    with pytest.raises(KafkaError, match="as many members as the broker allows"):
+        fixture.join()
+    assert not fixture.membership.joining
+
+
+def test_a_heartbeat_brings_word_of_a_rebalance():
+    fixture = Fixture(joined(), synced(), HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    fixture.beat_once()
+    assert fixture.membership.rejoin_needed
+    assert not fixture.membership.lost
+
+
+def test_a_heartbeat_that_is_lost_does_no_harm():
+    fixture = Fixture(joined(), synced(), DisconnectedError("gone"))
+    fixture.beat_once()
+    assert fixture.membership.is_member
+    assert not fixture.errors
+
+
+def test_a_member_that_is_fenced_is_told():
+    fixture = Fixture(joined(), synced(), HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+    fixture.beat_once()
+    assert len(fixture.errors) == 1
+
+
+def test_a_member_that_does_not_poll_leaves(caplog):
+    fixture = Fixture(joined(), synced(), LeaveGroupResponse(error_code=0), alive=False)
+    fixture.beat_once()
+    assert isinstance(fixture.cluster.requests[-1], LeaveGroupRequest)
+    assert fixture.membership.lost
+    assert "max_poll_interval_ms" in caplog.text
+
+
+def test_leaving_without_a_coordinator_does_no_harm():
+    fixture = Fixture(joined(), synced(), DisconnectedError("gone"))
+    fixture.join()
+    asyncio.run(fixture.session.leave("test"))
+    assert not fixture.membership.is_member
