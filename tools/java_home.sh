@@ -28,7 +28,7 @@ find_java() {
 # The releases of Debian have one of the first two each; the last stands in where no list of packages tells.
 java_package() {
     for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
-        if apt-cache show "$package" >/dev/null 2>&1; then
+        if LC_ALL=C apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [0-9]'; then
             echo "$package"
             return
         fi
