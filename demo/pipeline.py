@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,8 @@ def run_demo(feed: Feed, folder: Path, screen: Screen) -> Audit:
     """
     find_java_home(os.environ)
     folder.mkdir(parents=True, exist_ok=True)
+    # py4j logs each connection that Ctrl-C breaks; that is for a file and not for the terminal.
+    logging.basicConfig(filename=folder / "demo.log", filemode="w")
     run = uuid.uuid4().hex[:12]
     screen.title(f"{feed.title}, as run {run}")
     with ExitStack() as stack:

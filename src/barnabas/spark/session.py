@@ -7,10 +7,14 @@ takes any `SparkSession`, so on a cluster the session is the one that `spark-sub
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
+from threading import current_thread, main_thread
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -55,9 +59,29 @@ def local_session(
     _prepare_environment()
     settings = QUIET_SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
     conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
-    with Path(log_file or os.devnull).open("ab") as output:
+    with _signals_held(), Path(log_file or os.devnull).open("ab") as output:
+        # An interrupt half way would leave a JVM behind that nobody knows of.
         gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Keep SIGINT and SIGTERM back, and deliver them afterwards. Signals come to the main thread only."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for held in dict.fromkeys(came):
+            signal.raise_signal(held)
 
 
 def stop_session(session: SparkSession, timeout_s: float = 10.0) -> None:

@@ -1,0 +1,73 @@
+"""`python -m demo LOG` through real processes: the books balance, also after a run that was killed half way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.spark import JavaNotFoundError, scan_table
+from barnabas.spark.java import find_java_home
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = [b"line %d \xff\xfe" % number for number in range(3_000)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with a log in it."""
+    try:
+        find_java_home(os.environ)
+    except JavaNotFoundError as error:
+        pytest.skip(str(error))
+    (tmp_path / "odd.log").write_bytes(b"\n".join(LINES) + b"\n")
+    return tmp_path
+
+
+def start_demo(folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "demo", "odd.log"]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    assert process.stdout is not None
+    yield from process.stdout
+
+
+def run_demo(folder: Path) -> None:
+    with start_demo(folder) as demo:
+        output, errors = demo.communicate(timeout=200)
+    assert demo.returncode == 0, errors
+    assert errors == ""
+    count = len(LINES)
+    assert output.splitlines()[-1] == (
+        f"audit: produced={count} stored={count} consumed={count} loaded={count} lost=0 duplicated=0"
+    )
+
+
+@pytest.mark.timeout(400)
+def test_the_books_balance_in_every_run_whatever_happened_to_the_one_before(folder: Path) -> None:
+    run_demo(folder)
+    with start_demo(folder) as killed:
+        assert any(line.startswith("2 ") for line in lines_of(killed)), "it did not come to the end of shipping"
+        killed.kill()
+    with start_demo(folder) as stopped:
+        assert any(line.startswith("1 ") for line in lines_of(stopped)), "it did not start a broker"
+        stopped.send_signal(signal.SIGINT)
+        assert stopped.stderr is not None
+        assert stopped.stderr.read().startswith("demo: stopped; nothing is left running.")
+    assert stopped.returncode == 130
+    run_demo(folder)
+    assert (folder / ".barnabas/odd_log.png").stat().st_size > 10_000
+    batches = scan_table(folder / ".barnabas/warehouse", "odd_log", columns=["value"])
+    values = [value for batch in batches for value in batch.column("value").to_pylist()]
+    assert set(values) == set(LINES)
+    assert len(values) >= 3 * len(LINES)
