@@ -40,7 +40,7 @@ def _start_patiently(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         if ready is not None:
             return process, ready
         said = _last_words(folder)
-        if not attempts_left or "use" not in said:
+        if not attempts_left or "is used by another" not in said:
             raise BarnabasError(f"the broker did not start: {said}")
         Event().wait(1.0)
     raise AssertionError("the last attempt returns or raises")
