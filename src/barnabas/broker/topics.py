@@ -27,6 +27,9 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
 
+PARTITIONS_MAX = 10_000
+"""The most partitions of a topic. Kafka's controllers allow as many in one request; each costs folders and files."""
+
 log = logging.getLogger(__name__)
 
 InTreeThread = Callable[..., "asyncio.Future[Any]"]
@@ -107,6 +110,7 @@ class Topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
+        _check_partition_count(partition_count)
         topic_config(self._config, settings)
 
     async def create(self, name: str, partition_count: int, settings: Mapping[str, str | None]) -> Topic:
@@ -234,3 +238,8 @@ class Topics:
             self._logs.delete(where)
         opened = self._logs.create(where, config, topic_id)
         return opened
+
+
+def _check_partition_count(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; a topic can have {PARTITIONS_MAX}")

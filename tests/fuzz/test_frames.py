@@ -1,0 +1,74 @@
+"""Wild and damaged frames for every API and version, through the broker's own dispatcher.
+
+Whatever comes, the broker answers, or refuses with one of its own errors; it keeps its memory, and serves on.
+`make fuzz` runs many more of them than a usual test run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections import Counter
+from pathlib import Path
+
+from barnabas.broker.broker import Broker
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.dispatch import Dispatcher
+from barnabas.errors import BarnabasError
+from barnabas.net.server_connection import Peer
+from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.fuzz.random_messages import RandomMessages
+
+FRAMES = int(os.environ.get("FUZZ_FRAMES", "100000"))
+SEED = int(os.environ.get("FUZZ_SEED", "20110612"))
+WAIT_S = 0.001
+"""How long an answer that has to wait is waited for; then its client hangs up."""
+GROWTH_MIB_MAX = 150
+TOPICS_MAX = 20
+
+
+async def answer(dispatcher: Dispatcher, frame: bytes, outcomes: Counter[str]) -> None:
+    """Let the broker carry out one frame; any error but its own kinds ends the test."""
+    try:
+        response = dispatcher(frame, Peer("127.0.0.1", 1, "127.0.0.1"))
+        if response is not None and not isinstance(response, list):
+            async with asyncio.timeout(WAIT_S):
+                response = await response
+    except BarnabasError as error:
+        outcomes[type(error).__name__] += 1
+    except TimeoutError:
+        outcomes["had to wait"] += 1
+    else:
+        outcomes["no answer" if response is None else "answered"] += 1
+
+
+async def fuzz(broker: Broker, outcomes: Counter[str]) -> None:
+    await broker.start()
+    try:
+        dispatcher = Dispatcher(broker)
+        messages = RandomMessages(SEED)
+        await broker.topics.create("t", 2, {})
+        for number in range(FRAMES):
+            await answer(dispatcher, messages.frame(), outcomes)
+            if number % 100 == 0:
+                for topic in list(broker.topics.all())[TOPICS_MAX:]:
+                    await broker.topics.delete(topic.name)
+        frame = b"".join(request_frame(MetadataRequest(topics=None), 9, 1, "last"))[4:]  # type: ignore[arg-type]
+        last = dispatcher(frame, Peer("127.0.0.1", 1, "127.0.0.1"))
+        assert isinstance(last, list)
+        assert decode_response(MetadataResponse, 9, b"".join(last)[4:]).brokers, "the broker serves on"  # type: ignore[arg-type]
+    finally:
+        await broker.stop()
+
+
+def test_no_frame_breaks_the_broker(tmp_path: Path) -> None:
+    config = BrokerConfig(port=0, data=str(tmp_path / "data"), group_min_session_timeout_ms=1)
+    outcomes: Counter[str] = Counter()
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    asyncio.run(fuzz(Broker(config), outcomes))
+    grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024
+    assert outcomes.total() == FRAMES
+    assert outcomes["answered"] > FRAMES / 4, outcomes
+    assert grown_mib < GROWTH_MIB_MAX, f"memory grew by {grown_mib:.0f} MiB"
