@@ -462,3 +462,24 @@ def test_many_fetches_stay_within_the_bound_of_memory(broker):
         while count < 1000:
             count += len(consumer.poll(max_records=20))
             assert consumer._engine.fetcher.buffered_bytes <= 1_000_000
+
+
+def test_damage_on_the_disk_is_named_and_can_be_passed(broker, filled):
+    # Under the running broker, as a disk does it: brokers send what is stored without looking at it.
+    with (broker.data / f"{filled}-0" / "00000000000000000000.log").open("r+b") as segment:
+        size = segment.seek(0, 2)
+        segment.seek(size // 2)
+        byte = segment.read(1)[0]
+        segment.seek(size // 2)
+        segment.write(bytes([byte ^ 1]))
+    tp = (filled, 0)
+    with barnabas.Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([tp])
+        before = consumer.poll(timeout_s=10)
+        assert [record.offset for record in before] == list(range(len(before)))
+        for _ in range(2):
+            with pytest.raises(barnabas.CorruptBatchError, match=rf"{filled}-0 at offset {len(before)}: .*seek past"):
+                consumer.poll(timeout_s=10)
+        assert consumer.position(tp) == len(before)
+        consumer.seek(tp, 99)
+        assert poll_until(consumer, 1)[0].offset == 99

@@ -80,6 +80,10 @@ class ProducerBatch:
         self.parts: list[ProducerBatch] | None = None
         """The smaller batches that this one was split into, if a broker found it too large."""
 
+    def __str__(self) -> str:
+        records = "1 record" if self.count == 1 else f"{self.count} records"
+        return f"{records} for {self.topic}-{self.partition}"
+
     @property
     def in_sequence(self) -> bool:
         """Whether a sequence number has been given to it, so that a broker may have seen it."""

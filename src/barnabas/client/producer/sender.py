@@ -162,8 +162,7 @@ class Sender:
             self._settle(
                 batch,
                 error=TimedOutError(
-                    f"{batch.count} records for {batch.topic}-{batch.partition} were not acknowledged within "
-                    f"delivery_timeout_ms={self._delivery_timeout_s * 1000:.0f}{why}"
+                    f"{batch} not acknowledged within delivery_timeout_ms={self._delivery_timeout_s * 1000:.0f}{why}"
                 ),
             )
 
@@ -335,10 +334,10 @@ class Sender:
         self._accumulator.put_back(lane.queue, batch)
 
     def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> KafkaError:
-        text = f"{batch.count} records for {batch.topic}-{batch.partition}"
+        text = str(batch)
         if code in TOO_LARGE:
             text += (
-                f" ({len(batch.payload())} bytes) are more than the broker takes; "
+                f": {len(batch.payload())} bytes are more than the broker takes; "
                 "send less at once or raise the topic's max.message.bytes"
             )
         if message:
@@ -353,7 +352,7 @@ class Sender:
         error: BarnabasError | None = None,
     ) -> None:
         if error is not None and not batch.watched:
-            log.warning("%d records for %s-%d are lost: %s", batch.count, batch.topic, batch.partition, error)
+            log.warning("lost: %s: %s", batch, error)
         self._run(self._accumulator.complete(batch, base_offset, log_append_time_ms, error))
 
     def fail_topic(self, topic: str, error: BarnabasError) -> None:

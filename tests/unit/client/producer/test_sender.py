@@ -160,7 +160,7 @@ def test_an_error_that_does_not_pass_fails_the_batch_and_names_the_partition():
     [send] = fixture.plan(1.0).sends
     fixture.answer(send, ErrorCode.INVALID_REQUIRED_ACKS, message="no")
     assert isinstance(batch.error, KafkaError)
-    assert str(batch.error) == "INVALID_REQUIRED_ACKS: 1 records for t-0: no"
+    assert str(batch.error) == "INVALID_REQUIRED_ACKS: 1 record for t-0: no"
 
 
 def test_retries_end():
@@ -196,7 +196,7 @@ def test_a_loss_that_nobody_asks_about_is_logged(caplog):
     watched = fixture.append(partition=1)
     watched.watched = True
     fixture.sender.fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
-    assert [record.getMessage() for record in caplog.records] == ["1 records for t-0 are lost: UNKNOWN_SERVER_ERROR"]
+    assert [record.getMessage() for record in caplog.records] == ["lost: 1 record for t-0: UNKNOWN_SERVER_ERROR"]
 
 
 def test_nothing_is_sent_before_the_producer_id_is_there():
