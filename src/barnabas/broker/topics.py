@@ -10,11 +10,12 @@ Used from the event loop's thread; what the tree has to write runs on the tree's
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.partition import Partition
@@ -44,6 +45,21 @@ class Topic:
     id: bytes
     partitions: tuple[Partition, ...]
     settings: Mapping[str, str]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _to_its_end(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Let a change that has begun run to its end, even if the client that asked for it is gone: tree and logs
+    must not part halfway."""
+
+    @functools.wraps(change)
+    async def run(*arguments: P.args, **named: P.kwargs) -> T:
+        return await asyncio.shield(asyncio.create_task(change(*arguments, **named)))
+
+    return run
 
 
 class Topics:
@@ -113,6 +129,7 @@ class Topics:
         _check_partition_count(partition_count)
         topic_config(self._config, settings)
 
+    @_to_its_end
     async def create(self, name: str, partition_count: int, settings: Mapping[str, str | None]) -> Topic:
         """Make a topic.
 
@@ -156,6 +173,7 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
         return added
 
+    @_to_its_end
     async def grow(self, name: str, partition_count: int) -> None:
         """Add partitions to a topic.
 
@@ -173,6 +191,7 @@ class Topics:
             self._keep(replace(topic, partitions=topic.partitions + opened))
             log.info("topic %s now has %d partitions", name, partition_count)
 
+    @_to_its_end
     async def configure(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Replace the settings of a topic; they are in force when this returns.
 
@@ -190,6 +209,7 @@ class Topics:
                 partition.configure(config)
             self._keep(replace(topic, settings=dict(settings)))
 
+    @_to_its_end
     async def delete(self, name: str) -> None:
         """Delete a topic with all that is in it, and every group's offsets in it.
 
@@ -204,9 +224,26 @@ class Topics:
             del self._by_id[topic.id]
             for partition in topic.partitions:
                 partition.mark_deleted()
-                self._logs.delete(partition.topic_partition)
+            for partition in topic.partitions:
+                # Not on the event loop: it waits for a flush that is under way.
+                await asyncio.to_thread(self._logs.delete, partition.topic_partition)
             await self._in_tree_thread(offsets.delete_topic_offsets, self._tree, name)
             log.info("deleted topic %s", name)
+
+    async def store_log_starts(self) -> None:
+        """Make it durable where logs begin whose first records were deleted, and free what they took.
+
+        :raises StorageError: the disk refused.
+        """
+        await asyncio.to_thread(self._logs.remove_deleted_records)
+
+    async def delete_old_records(self) -> None:
+        """Delete what the topics' settings do not keep any longer."""
+        for partition in [partition for topic in self.all() for partition in topic.partitions]:
+            partition.delete_old_records()
+            # A log may have files to look into: between two of them, requests have their turn.
+            await asyncio.sleep(0)
+        await self.store_log_starts()
 
     def _add(
         self,

@@ -8,6 +8,8 @@ Kafka's clients: what comes after it could not be trusted to come in time either
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections import deque
 from typing import Any, NamedTuple
@@ -88,7 +90,11 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
             sock.close()
             raise
         else:
-            return sock
+            if sock.getsockname() != sock.getpeername():
+                return sock
+            # Where nobody listens on a port of the ephemeral range, TCP may connect a socket to itself.
+            sock.close()
+            failure = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     raise failure
 
 
