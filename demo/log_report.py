@@ -20,6 +20,7 @@ SHOWN_LENGTH_MAX = 100
 HOUR_MS = 3_600_000
 NO_REQUEST = "no request"
 NUMBER = re.compile(rb"[0-9]+")
+SYSLOG_PREFIX = re.compile(rb"[A-Z][a-z]{2} +\d+ [\d:]{8} \S+ ")
 
 
 def report_access_log(loaded: LoadedRun) -> Report:
@@ -46,10 +47,19 @@ def report_access_log(loaded: LoadedRun) -> Report:
 
 def report_lines(loaded: LoadedRun) -> Report:
     """Count the kinds of lines: what a line is when its numbers do not matter."""
-    kinds = Counter(NUMBER.sub(b"#", line) for _, line in _lines(loaded))
+    kinds = Counter(kind_of(line) for _, line in _lines(loaded))
     picture = loaded.picture(loaded.table.partition(".")[2])
     draw_kinds_of_lines(picture, kinds.total(), _top(kinds))
     return Report(_table("Most frequent kinds of lines (# is any number)", "line", _top(kinds)), picture)
+
+
+def kind_of(line: bytes) -> bytes:
+    """Return a line without the time and host that syslog begins it with, and without its numbers.
+
+    >>> kind_of(b"Mar 27 13:06:56 ip-10-77 sshd[1291]: Listening on port 22")
+    b'sshd[#]: Listening on port #'
+    """
+    return NUMBER.sub(b"#", line[prefix.end() :] if (prefix := SYSLOG_PREFIX.match(line)) else line)
 
 
 def _lines(loaded: LoadedRun) -> Iterator[tuple[int, bytes]]:
