@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -25,8 +26,19 @@ SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 
 _PIECES_PER_CALL = 64
 
-# One for all streams: bytes are taken out of it before another stream can read.
-_received = bytearray(RECEIVE_BYTES)
+
+class _ReceiveBuffer(threading.local):
+    """One for all streams of a thread: bytes are taken out of it before another of them can read.
+
+    Threads must not share one: each client has a thread and an event loop of its own, and a socket is read
+    without the interpreter's lock.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(RECEIVE_BYTES)
+
+
+_received = _ReceiveBuffer()
 
 
 class Stream:
@@ -38,7 +50,18 @@ class Stream:
     :param on_closed: called once, with the error that ended the stream or None.
     """
 
-    __slots__ = ("_fd", "_loop", "_on_bytes", "_on_closed", "_on_drained", "_out", "_reading", "_sock", "_writing")
+    __slots__ = (
+        "_fd",
+        "_loop",
+        "_on_bytes",
+        "_on_closed",
+        "_on_drained",
+        "_out",
+        "_reading",
+        "_received",
+        "_sock",
+        "_writing",
+    )
 
     def __init__(
         self,
@@ -54,6 +77,7 @@ class Stream:
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
+        self._received = _received.buffer
         self._on_bytes = on_bytes
         self._on_drained = on_drained
         self._on_closed = on_closed
@@ -106,7 +130,7 @@ class Stream:
 
     def _readable(self) -> None:
         try:
-            size = self._sock.recv_into(_received)
+            size = self._sock.recv_into(self._received)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -115,7 +139,7 @@ class Stream:
         if size == 0:
             self.close(None)
             return
-        with memoryview(_received)[:size] as view:
+        with memoryview(self._received)[:size] as view:
             self._on_bytes(view)
 
     def _writable(self) -> None:
