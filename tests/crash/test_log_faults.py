@@ -33,6 +33,8 @@ class Workload:
         self.make_batch = make_batch
         self.acknowledged = 0
         self.flushed = 0
+        self.deleted = 0
+        """Below this nothing may be read ever again: it was acknowledged as deleted."""
         self.closed_cleanly = False
         self.manager: LogManager | None = None
 
@@ -45,7 +47,10 @@ class Workload:
             if number % 4 == 3:
                 log.flush()
                 self.flushed = self.acknowledged
+            if number in {5, 9}:
+                self.delete(log, number)
         self.manager.flush_sealed()
+        self.manager.purge_deleted()
         self.append(log, 3)
         self.manager.close()
         self.closed_cleanly = True
@@ -55,6 +60,13 @@ class Workload:
         producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": self.acknowledged}
         log.append(self.make_batch(values, 1_000 + self.acknowledged, **producer), epoch)
         self.acknowledged += 2
+
+    def delete(self, log: Log, offset: int) -> None:
+        assert self.manager is not None
+        log.delete_records_before(offset)
+        self.manager.remove_deleted_records()
+        self.deleted = offset
+        self.flushed = max(self.flushed, offset)
 
     def crash(self) -> None:
         if self.manager is not None:
@@ -69,7 +81,9 @@ class Workload:
         log = manager.get(self.partition) or manager.create(self.partition)
         records = read_all(log)
         assert [record.value for record in records] == [str(record.offset).encode() * 10 for record in records]
-        assert len(records) >= at_least
+        assert log.log_start_offset >= self.deleted
+        assert log.log_end_offset >= at_least
+        assert len(records) == log.log_end_offset - log.log_start_offset
         end = log.log_end_offset
         if end:
             retry = self.make_batch([b"", b""], producer_id=1, producer_epoch=0, base_sequence=end - 2)
@@ -80,7 +94,8 @@ class Workload:
         assert again.was_clean
         reopened = again.get(self.partition)
         assert reopened is not None
-        assert len(read_all(reopened)) == end + 1
+        assert reopened.log_start_offset == log.log_start_offset
+        assert len(read_all(reopened)) == end + 1 - log.log_start_offset
         again._abandon()
 
 

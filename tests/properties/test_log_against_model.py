@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,9 @@ class LogMachine(RuleBasedStateMachine):
         self.epochs: list[int] = []
         self.epoch = 0
         self.flushed = 0
+        self.start = 0
+        """Where the log begins: within a batch, perhaps."""
+        self.stored_start = 0
 
     @initialize(segment_bytes=st.integers(400, 3_000), index_interval_bytes=st.integers(0, 500))
     def begin(self, segment_bytes: int, index_interval_bytes: int) -> None:
@@ -60,6 +65,7 @@ class LogMachine(RuleBasedStateMachine):
             UnsyncedFileSystem(),
             clean,
             self.flushed,
+            self.stored_start,
         )
 
     @property
@@ -108,17 +114,48 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(0, self.end + 1))
+        offset = data.draw(st.integers(self.start, self.end + 1))
+        bases = [0, *itertools.accumulate(map(len, self.batches))]
+        if offset < self.end and max(base for base in bases if base <= offset) < self.start:
+            # It would end before it begins, and begins anew instead; such offsets are not counted from 0.
+            return
         self.log.truncate_to(offset)
         while self.batches and self.end > offset:
             self.batches.pop()
             self.epochs.pop()
         self.flushed = min(self.flushed, self.end)
+        self.stored_start = self.start
+
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.end))
+        self.start = max(self.start, offset)
+        assert self.log.delete_records_before(offset) == self.start
+
+    @rule()
+    def remove_old_files(self) -> None:
+        """What the manager does: flush, store the start, then touch files."""
+        self.log.flush()
+        self.flushed = self.end
+        self.stored_start = self.start
+        for path in self.log.remove_old_files():
+            path.unlink()
+
+    @rule(keep_bytes=st.integers(0, 3_000))
+    def retain(self, keep_bytes: int) -> None:
+        self.log.config = replace(self.config, retention_bytes=keep_bytes, retention_ms=-1)
+        before = self.log.size_bytes
+        self.log.delete_old_segments()
+        assert self.log.size_bytes >= min(before, keep_bytes)
+        self.log.config = self.config
+        assert self.log.log_start_offset >= self.start
+        self.start = self.log.log_start_offset
 
     @rule()
     def restart_cleanly(self) -> None:
         self.log.close()
         self.flushed = self.log.recovery_point
+        self.stored_start = self.start
         self.log = self.open(clean=True)
 
     @rule(torn=st.binary(max_size=80))
@@ -128,12 +165,13 @@ class LogMachine(RuleBasedStateMachine):
         last = max((self.folder / "clicks-0").glob("*.log"))
         with last.open("ab") as file:
             file.write(torn)
+        self.start = self.stored_start
         self.log = self.open(clean=False)
 
     @precondition(lambda self: self.batches)
     @rule(data=st.data(), max_bytes=st.integers(0, 2_000), min_one_batch=st.booleans())
     def read(self, data: st.DataObject, max_bytes: int, min_one_batch: bool) -> None:
-        offset = data.draw(st.integers(0, self.end))
+        offset = data.draw(st.integers(self.start, self.end))
         max_offset = data.draw(st.integers(0, self.end))
         region = self.log.read(offset, max_bytes, max_offset, min_one_batch)
         if region is None:
@@ -150,23 +188,24 @@ class LogMachine(RuleBasedStateMachine):
     @rule(offset=st.integers(-5, -1) | st.integers(1, 5))
     def read_out_of_range(self, offset: int) -> None:
         with pytest.raises(KafkaError) as caught:
-            self.log.read(offset if offset < 0 else self.end + offset, 100, self.end)
+            self.log.read((self.start if offset < 0 else self.end) + offset, 100, self.end)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
     @rule(ahead_ms=st.integers(-600, 10_000))
     def search_by_time(self, ahead_ms: int) -> None:
         target = START_MS + ahead_ms
-        expected = next((n for n, (timestamp_ms, _) in enumerate(self.flat()) if timestamp_ms >= target), None)
+        there = list(enumerate(self.flat()))[self.start :]
+        expected = next((offset for offset, (timestamp_ms, _) in there if timestamp_ms >= target), None)
         found = self.log.offset_for_timestamp(target)
         assert (found.offset if found else None) == expected
-        latest = max((timestamp_ms for timestamp_ms, _ in self.flat()), default=-1)
+        latest = max((timestamp_ms for _, (timestamp_ms, _) in there), default=-1)
         assert self.log.max_timestamp().timestamp_ms == latest
 
     @invariant()
     def offsets_agree(self) -> None:
         if not hasattr(self, "log"):
             return
-        assert self.log.log_start_offset == 0
+        assert self.log.log_start_offset == self.start
         assert self.log.log_end_offset == self.log.high_watermark == self.end
         assert self.log.recovery_point <= self.end
         starts: dict[int, int] = {}
@@ -174,18 +213,21 @@ class LogMachine(RuleBasedStateMachine):
         for batch, epoch in zip(self.batches, self.epochs, strict=True):
             starts.setdefault(epoch, offset)
             offset += len(batch)
-        assert [tuple(entry) for entry in self.log.leader_epochs.entries] == list(starts.items())
+            if offset > self.start:
+                assert self.log.leader_epochs.epoch_for_offset(offset - 1) == epoch
+        entries = [tuple(entry) for entry in self.log.leader_epochs.entries]
+        assert entries == list(starts.items())[-len(entries) :] if entries else not starts
 
     def teardown(self) -> None:
         if hasattr(self, "log"):
-            offset = 0
+            offset = self.start
             seen: list[tuple[int, bytes | None]] = []
             while (region := self.log.read(offset, 700, self.end)) is not None:
                 content = os.pread(region.file.fileno(), region.length, region.position)
                 records = read_records(content, *PARTITION, min_offset=offset)
                 seen += [(record.timestamp_ms, record.value) for record in records]
                 offset = records[-1].offset + 1
-            assert seen == self.flat()
+            assert seen == self.flat()[self.start :]
             self.log.abandon()
         shutil.rmtree(self.folder)
 

@@ -6,6 +6,7 @@ The cost is per batch, never per record: no batch is decompressed here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
@@ -21,6 +22,18 @@ _MAGIC_POSITION = 16
 
 _IOVECS_MAX = 1024
 """As many buffers as Linux takes in one writev."""
+
+
+class AppendInfo(NamedTuple):
+    """Where appended batches are."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """The time that the broker gave the batches, or -1 if the producer's timestamps count."""
+    log_start_offset: int
+    duplicate: bool
+    """The batch was in the log already; the offsets are those that it has had since."""
 
 
 def checked_batches(view: memoryview, config: LogConfig) -> list[PlacedBatch]:

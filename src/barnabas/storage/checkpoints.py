@@ -43,22 +43,22 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def encode_recovery_points(points: Mapping[TopicPartition, int]) -> bytes:
-    """Return the content of `recovery-point-offset-checkpoint`.
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Return the content of `recovery-point-offset-checkpoint` or `log-start-offset-checkpoint`.
 
-    >>> encode_recovery_points({TopicPartition("clicks", 0): 42})
+    >>> encode_offsets({TopicPartition("clicks", 0): 42})
     b'0\\n1\\nclicks 0 42\\n'
     """
-    return _encode_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(points.items())])
+    return _encode_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
 
 
-def decode_recovery_points(data: bytes) -> dict[TopicPartition, int]:
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
     """:raises ValueError: the content is damaged."""
-    points = {}
+    offsets = {}
     for row in _decode_lines(data):
         topic, partition, offset = row.split(" ")
-        points[TopicPartition(topic, _number(partition))] = _number(offset)
-    return points
+        offsets[TopicPartition(topic, _number(partition))] = _number(offset)
+    return offsets
 
 
 def encode_leader_epochs(entries: Iterable[EpochStart]) -> bytes:

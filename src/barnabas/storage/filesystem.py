@@ -72,6 +72,10 @@ class FileSystem(Protocol):
 
     def size(self, path: Path) -> int: ...
 
+    def modified_ms(self, path: Path) -> int:
+        """Return when the content was last changed, in milliseconds since the epoch."""
+        ...
+
     def replace(self, source: Path, target: Path) -> None:
         """Rename a file or folder; a file that has the new name is replaced, atomically."""
         ...
@@ -124,6 +128,9 @@ class OsFileSystem:
 
     def size(self, path: Path) -> int:
         return path.stat().st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
 
     def replace(self, source: Path, target: Path) -> None:
         source.replace(target)

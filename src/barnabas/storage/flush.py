@@ -76,6 +76,26 @@ class BesideFiles:
         if before is not None and before != offset and before not in segment_starts:
             self._filesystem.unlink(self._snapshot(before))
 
+    def remove_snapshots_before(self, offset: int) -> None:
+        """Delete the snapshots before `offset`, except for the latest of all.
+
+        :raises OSError: some of them may be left.
+        """
+        with self.lock:
+            for snapshot in snapshot_offsets(self._filesystem, self._folder):
+                if snapshot < offset and snapshot != self._last_snapshot:
+                    self._filesystem.unlink(self._snapshot(snapshot))
+
+    def remove_all_snapshots(self) -> None:
+        """Forget what producers wrote.
+
+        :raises OSError: some of the snapshots may be left.
+        """
+        with self.lock:
+            for snapshot in snapshot_offsets(self._filesystem, self._folder):
+                self._filesystem.unlink(self._snapshot(snapshot))
+            self._last_snapshot = None
+
     def carry_out(self, plan: FlushPlan, segment_starts: set[int]) -> None:
         """Do what a plan says. The caller sees to it that plans are carried out one at a time.
 
@@ -101,8 +121,10 @@ class BesideFiles:
             segment.unflushed_file = None
 
     def _fsync_sealed(self, segment: SealedSegment) -> None:
-        if segment.unflushed_file is not None:
-            self._filesystem.fsync(segment.unflushed_file)
+        # Retention lets go of it at any time, and it is then of no interest any more.
+        file = segment.unflushed_file
+        if file is not None:
+            self._filesystem.fsync(file)
         else:
             self._fsync_if_there(segment.paths.log)
         for path in (segment.paths.index, segment.paths.time_index, self._snapshot(segment.next_offset)):

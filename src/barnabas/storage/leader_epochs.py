@@ -65,6 +65,12 @@ class LeaderEpochs:
             return EpochStart(epoch, self._entries[0].start_offset)
         return EpochStart(self._entries[index].epoch, self._entries[index + 1].start_offset)
 
+    def truncate_before(self, offset: int) -> None:
+        """Forget epochs that ended at or before `offset`."""
+        index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
+        if index > 0:
+            del self._entries[:index]
+
     def truncate_from(self, offset: int) -> bool:
         """Forget epochs that begin at or after `offset`; return whether there were any."""
         count = len(self._entries)

@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from barnabas.clock import Clock
 from barnabas.errors import ClosedError, ErrorCode, KafkaError, StorageError
@@ -36,7 +34,7 @@ from barnabas.model import (
     TopicPartition,
 )
 from barnabas.records.header import Buffer
-from barnabas.storage.append import checked_batches, find_duplicate, stamped_chunks
+from barnabas.storage.append import AppendInfo, checked_batches, find_duplicate, stamped_chunks
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem
@@ -45,32 +43,19 @@ from barnabas.storage.recovery import (
     TRUST_ALL,
     EpochCheck,
     LoadedLog,
-    delete_segment_files,
     load_log,
     load_producers,
     load_segment,
 )
+from barnabas.storage.retention import count_deletable
 from barnabas.storage.segment import RELATIVE_OFFSET_MAX, ActiveSegment, SealedSegment, Segment
+from barnabas.storage.segment_files import delete_segment_files, set_segment_files_aside
+from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.time_search import first_record_at, latest_record
 
 __all__ = ["AppendInfo", "Log", "LogConfig"]
 
 logger = logging.getLogger(__name__)
-
-_SEALED_OPEN_MAX = 8
-"""Sealed segments whose files a log keeps open after they were read."""
-
-
-class AppendInfo(NamedTuple):
-    """Where appended batches are."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    """The time that the broker gave the batches, or -1 if the producer's timestamps count."""
-    log_start_offset: int
-    duplicate: bool
-    """The batch was in the log already; the offsets are those that it has had since."""
 
 
 class Log:
@@ -95,9 +80,10 @@ class Log:
         """Whether an append moves the high watermark; replication switches it off and sets it itself."""
         self._clock = clock
         self._filesystem = filesystem
-        self._sealed = loaded.sealed
-        self._active = loaded.active
+        self._segments = SegmentList(loaded.sealed, loaded.active)
+        self._removed: list[SealedSegment] = []
         self._active_since_ms = clock.time_ms()
+        self._log_start_offset = loaded.log_start_offset
         self._log_end_offset = loaded.active.next_offset
         self._high_watermark = self._log_end_offset
         self._recovery_point = min(recovery_point, self._log_end_offset)
@@ -106,13 +92,12 @@ class Log:
         self._new_names = True
         self._as_closed = False
         self._bytes_since_checkpoint = loaded.active.size
-        self._sealed_open: dict[SealedSegment, None] = {}
         self._offline: str | None = None
         self._closed = False
         self._state_lock = threading.Lock()
         self._flush_lock = threading.Lock()
-        self.on_recovery_point_lowered: Callable[[], None] = lambda: None
-        """Called after a truncation; the manager stores the recovery points then."""
+        self.on_truncated: Callable[[], None] = lambda: None
+        """Called after a truncation; the manager stores the recovery point and the start of the log then."""
 
     @classmethod
     def open(
@@ -124,17 +109,19 @@ class Log:
         filesystem: FileSystem,
         clean: bool = False,
         recovery_point: int = 0,
+        log_start_offset: int = 0,
     ) -> Log:
         """Open the log in a folder, or begin one there; recover it if needed.
 
         :param clean: it was closed cleanly, so that all of it is durable.
         :param recovery_point: the offset up to which it was flushed.
+        :param log_start_offset: the offset before which records were deleted.
         :raises StorageError: the disk refuses.
         """
         try:
             filesystem.make_folder(directory)
             recovery_point = TRUST_ALL if clean else recovery_point
-            loaded = load_log(filesystem, directory, config, recovery_point)
+            loaded = load_log(filesystem, directory, config, recovery_point, log_start_offset)
             log = cls(directory, topic_partition, config, clock, filesystem, loaded, recovery_point)
             if loaded.epochs_changed:
                 log._beside.write_epochs(log.leader_epochs)
@@ -148,7 +135,7 @@ class Log:
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
-        return self._first_segment.base_offset
+        return self._log_start_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -172,11 +159,11 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Bytes of batches."""
-        return sum(segment.size for segment in self._sealed) + self._active.size
+        return self._segments.size_bytes
 
     @property
     def segment_count(self) -> int:
-        return len(self._sealed) + 1
+        return len(self._segments.sealed) + 1
 
     @property
     def is_offline(self) -> bool:
@@ -186,7 +173,7 @@ class Log:
     @property
     def has_unflushed_segments(self) -> bool:
         """Whether a segment was sealed and not flushed since; a flush off the event loop is then due."""
-        return any(segment.unflushed_file is not None for segment in self._sealed)
+        return any(segment.unflushed_file is not None for segment in self._segments.sealed)
 
     # --- append ---
 
@@ -221,7 +208,7 @@ class Log:
             if self.leader_epochs.assign(leader_epoch, base_offset):
                 self._beside.write_epochs(self.leader_epochs)
             self._maybe_roll(len(view), batches, now_ms)
-            self._active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
+            self._segments.active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
         except OSError as error:
             raise self._go_offline("append", error) from error
         with self._state_lock:
@@ -236,7 +223,7 @@ class Log:
         :raises StorageError: the disk refused.
         """
         self._check_usable()
-        if self._active.size:
+        if self._segments.active.size:
             self._as_closed = False
             with self._offline_on_error("roll"):
                 self._roll(self._clock.time_ms())
@@ -261,10 +248,10 @@ class Log:
             )
         if offset >= min(max_offset, self._log_end_offset):
             if offset == self._log_end_offset:
-                self._active.hint(offset, self._active.size)
+                self._segments.active.hint(offset, self._segments.active.size)
             return None
         with self._offline_on_error("read"):
-            return self._segment_with(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+            return self._segments.holding(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """Return the first record with this timestamp or a later one; None if there is none.
@@ -274,9 +261,9 @@ class Log:
         """
         self._check_usable()
         with self._offline_on_error("search"):
-            for segment in self._segments:
+            for segment in self._segments.all:
                 if segment.max_timestamp_ms >= timestamp_ms:
-                    found = first_record_at(segment, timestamp_ms)
+                    found = first_record_at(segment, timestamp_ms, self._log_start_offset)
                     if found is not None:
                         return found
         return None
@@ -285,9 +272,89 @@ class Log:
         """Return the first record with the greatest timestamp of all; (-1, -1) if there are no records."""
         self._check_usable()
         with self._offline_on_error("search"):
-            segment = max(self._segments, key=lambda each: each.max_timestamp_ms)
-            found = latest_record(segment)
-        return found or OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
+            # The first segment's own greatest timestamp may be that of a record before the start of the log.
+            first, *others = self._segments.all
+            candidates = [first, max(others, key=lambda each: each.max_timestamp_ms)] if others else [first]
+            found = [latest_record(segment, self._log_start_offset) for segment in candidates]
+        nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
+        return max((each for each in found if each), key=lambda each: each.timestamp_ms, default=nothing)
+
+    # --- deletion of old records ---
+
+    def delete_records_before(self, offset: int) -> int:
+        """Forget the records before `offset`; return where the log begins now.
+
+        Nobody can read them when this returns. Segments that hold nothing else are let go; `remove_old_files`
+        removes their files, after the new start was stored.
+
+        :raises KafkaError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
+        :raises StorageError: the disk refused.
+        """
+        self._check_usable()
+        if not 0 <= offset <= self._high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.partition}: delete before offset {offset}, the high watermark is {self._high_watermark}",
+            )
+        if offset > self._log_start_offset:
+            if offset == self._log_end_offset:
+                self.roll()
+            self._begin_with(offset)
+        return self._log_start_offset
+
+    def delete_old_segments(self) -> int:
+        """Let go of the segments that the settings do not keep (`barnabas.storage.retention`); return how many.
+
+        To be called now and then. It also closes an active segment after `segment.ms`, so that a log to which
+        nothing is appended is not kept for longer than others.
+
+        :raises StorageError: the disk refused.
+        """
+        self._check_usable()
+        now_ms = self._clock.time_ms()
+        with self._offline_on_error("delete old segments"):
+            if now_ms - self._active_since_ms > self.config.segment_ms:
+                self.roll()
+            segments = self._segments.all
+            count = count_deletable(segments, self.config, now_ms, self._high_watermark, self._newest_ms)
+            if count:
+                if count == len(segments):
+                    self.roll()
+                self._begin_with(segments[count - 1].next_offset)
+        return count
+
+    def remove_old_files(self) -> list[Path]:
+        """Rename the files of the segments that were let go, and return their new names, to be deleted later.
+
+        May be called from any thread, after it was stored durably where the log begins: a crash in between must
+        not bring back a part of what was deleted.
+
+        :raises StorageError: the disk refused.
+        """
+        with self._flush_lock:
+            with self._state_lock:
+                removed, self._removed = self._removed, []
+            if self._closed or not removed:
+                return []
+            with self._offline_on_error("delete"):
+                renamed = [
+                    path
+                    for segment in removed
+                    for path in set_segment_files_aside(self._filesystem, self.folder, segment.base_offset)
+                ]
+                self._beside.remove_snapshots_before(self._segments.first.base_offset)
+                return renamed
+
+    def _begin_with(self, offset: int) -> None:
+        with self._state_lock:
+            self._log_start_offset = offset
+            self._removed += self._segments.remove_before(offset)
+        self.leader_epochs.truncate_before(self._segments.first.base_offset)
+
+    def _newest_ms(self, segment: Segment) -> int:
+        """Return the time of a segment's newest record; if records have none, that of the last write."""
+        newest_ms = segment.max_timestamp_ms
+        return self._filesystem.modified_ms(segment.paths.log) if newest_ms == NO_TIMESTAMP else newest_ms
 
     # --- durability ---
 
@@ -303,7 +370,8 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Remove all records from `offset` on, and with them the batch that holds it.
 
-        An offset below the start of the log empties it; the log then begins with `offset`.
+        An offset below the start of the log empties it; the log then begins with `offset`. So does one in the batch
+        that the log begins in; the log then begins where it did.
 
         :raises StorageError: the disk refused.
         """
@@ -312,8 +380,8 @@ class Log:
             return
         self._as_closed = False
         with self._flush_lock, self._offline_on_error("truncate"):
-            if offset < self.log_start_offset:
-                self._start_over(offset)
+            if offset < self._log_start_offset or self._batch_start(offset) < self._log_start_offset:
+                self._start_over(min(offset, self._log_start_offset))
             else:
                 self._truncate(offset)
 
@@ -336,10 +404,7 @@ class Log:
         """Let go of the files without flushing, as a crash would. Regions that were handed out stay readable."""
         with self._flush_lock:
             self._closed = True
-            self._sealed_open.clear()
-            for segment in self._sealed:
-                segment.close()
-            self._active.close()
+            self._segments.close()
 
     def delete(self) -> None:
         """Close the log and remove its folder.
@@ -354,29 +419,8 @@ class Log:
 
     # --- segments ---
 
-    @property
-    def _segments(self) -> list[Segment]:
-        return [*self._sealed, self._active]
-
-    @property
-    def _first_segment(self) -> Segment:
-        return self._sealed[0] if self._sealed else self._active
-
-    def _segment_with(self, offset: int) -> Segment:
-        if offset >= self._active.base_offset:
-            return self._active
-        number = bisect_right(self._sealed, offset, key=lambda segment: segment.base_offset) - 1
-        segment = self._sealed[number]
-        self._sealed_open.pop(segment, None)
-        self._sealed_open[segment] = None
-        if len(self._sealed_open) > _SEALED_OPEN_MAX:
-            oldest = next(iter(self._sealed_open))
-            del self._sealed_open[oldest]
-            oldest.release()
-        return segment
-
     def _maybe_roll(self, size: int, batches: Sequence[PlacedBatch], now_ms: int) -> None:
-        active, config = self._active, self.config
+        active, config = self._segments.active, self.config
         if not active.size:
             return
         if (
@@ -389,7 +433,7 @@ class Log:
 
     def _segment_age_ms(self, batches: Sequence[PlacedBatch], now_ms: int) -> int:
         """Return the time that the active segment would span in records, or has existed if they have none."""
-        first_ms = self._active.first_timestamp_ms
+        first_ms = self._segments.active.first_timestamp_ms
         if first_ms is None or first_ms == NO_TIMESTAMP:
             return now_ms - self._active_since_ms
         if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -399,25 +443,26 @@ class Log:
         return max(batch.header.max_timestamp_ms for batch in batches) - first_ms
 
     def _roll(self, now_ms: int) -> None:
-        sealed, base_offset = self._active, self._log_end_offset
+        sealed, base_offset = self._segments.active, self._log_end_offset
         with self._state_lock:
             self._producers.expire(now_ms)
             indexes = sealed.encode_indexes(closing=True)
         with self._beside.lock:
             sealed.write_indexes(*indexes)
             sealed.is_sealed = True
-            self._beside.write_snapshot(base_offset, self._producers.entries(), self._segment_starts(), durable=False)
+            self._beside.write_snapshot(
+                base_offset, self._producers.entries(), self._segments.base_offsets, durable=False
+            )
         active = ActiveSegment.create(self._filesystem, self.folder, base_offset, self.config.index_interval_bytes)
         with self._state_lock:
-            self._sealed.append(sealed.seal())
-            self._active = active
+            self._segments.seal_active(active)
             self._new_names = True
             self._bytes_since_checkpoint = 0
         self._active_since_ms = now_ms
 
     def _note(self, batches: Sequence[PlacedBatch], append_time_ms: int, now_ms: int) -> None:
         """Account for batches that were written to the end of the active segment."""
-        active, producers = self._active, self._producers
+        active, producers = self._segments.active, self._producers
         start, offset = active.size, self._log_end_offset
         for position, header in batches:
             timestamp_ms = header.max_timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
@@ -437,13 +482,13 @@ class Log:
         if plan is None:
             return
         with self._offline_on_error("flush"):
-            self._beside.carry_out(plan, self._segment_starts())
+            self._beside.carry_out(plan, self._segments.base_offsets)
         self._recovery_point = max(self._recovery_point, plan.end_offset)
 
     def _plan_flush(self, *, closing: bool) -> FlushPlan | None:
         sealed = [
             segment
-            for segment in self._sealed
+            for segment in self._segments.sealed
             if segment.unflushed_file is not None or segment.next_offset > self._recovery_point
         ]
         if self._log_end_offset <= self._recovery_point and not sealed and not closing:
@@ -452,8 +497,8 @@ class Log:
         plan = FlushPlan(
             end_offset=self._log_end_offset,
             sealed=sealed,
-            active=self._active,
-            indexes=self._active.encode_indexes(closing=closing) if with_derived else None,
+            active=self._segments.active,
+            indexes=self._segments.active.encode_indexes(closing=closing) if with_derived else None,
             producers=self._producers.entries() if with_derived else None,
             new_names=self._new_names,
         )
@@ -462,20 +507,25 @@ class Log:
             self._bytes_since_checkpoint = 0
         return plan
 
-    def _segment_starts(self) -> set[int]:
-        return {segment.base_offset for segment in self._segments}
-
     # --- truncation ---
 
+    def _batch_start(self, offset: int) -> int:
+        return self._segments.holding(offset).locate(offset).header.base_offset
+
     def _start_over(self, offset: int) -> None:
-        self._delete_segments(self._segments)
+        self._delete_segments([*self._removed, *self._segments.all])
+        self._beside.remove_all_snapshots()
+        self._removed = []
+        self._log_start_offset = offset
+        if self.leader_epochs.truncate_from(0):
+            self._beside.write_epochs(self.leader_epochs)
         active = ActiveSegment.create(self._filesystem, self.folder, offset, self.config.index_interval_bytes)
         self._end_at([], active)
 
     def _truncate(self, offset: int) -> None:
-        self._delete_segments([segment for segment in self._segments if segment.base_offset > offset])
-        kept = [segment for segment in self._sealed if segment.base_offset <= offset]
-        active = self._active
+        self._delete_segments([segment for segment in self._segments.all if segment.base_offset > offset])
+        kept = [segment for segment in self._segments.sealed if segment.base_offset <= offset]
+        active = self._segments.active
         if active.base_offset > offset:
             last = kept.pop()
             active, damage = load_segment(
@@ -505,8 +555,7 @@ class Log:
         """Make everything else agree with segments that were cut."""
         end_offset = active.next_offset
         with self._state_lock:
-            self._sealed, self._active = sealed, active
-            self._sealed_open.clear()
+            self._segments.replace(sealed, active)
             self._log_end_offset = end_offset
             self._new_names = True
             self._bytes_since_checkpoint = active.size
@@ -514,10 +563,10 @@ class Log:
         if self.leader_epochs.truncate_from(end_offset):
             self._beside.write_epochs(self.leader_epochs)
         now_ms = self._clock.time_ms()
-        self._producers = load_producers(self._filesystem, self.folder, self._segments, end_offset, now_ms)
+        self._producers = load_producers(self._filesystem, self.folder, self._segments.all, end_offset, now_ms)
         self._beside.find_snapshots()
         self._recovery_point = min(self._recovery_point, end_offset)
-        self.on_recovery_point_lowered()
+        self.on_truncated()
 
     # --- state ---
 

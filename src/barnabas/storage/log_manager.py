@@ -1,17 +1,20 @@
 """All logs of a broker: one data folder, used by one process at a time.
 
 Layout: `<topic>-<partition>/` per log, `meta.properties` (whose folder it is), `.lock`,
-`recovery-point-offset-checkpoint` (per log, the offset up to which it was flushed), and `.kafka_cleanshutdown`
-while no broker runs and the last one stopped cleanly. Other folders and files are left alone.
+`recovery-point-offset-checkpoint` (per log, the offset up to which it was flushed), `log-start-offset-checkpoint`
+(per log, the offset before which records were deleted), and `.kafka_cleanshutdown` while no broker runs and the last
+one stopped cleanly. Other folders and files are left alone.
 
 The marker of a clean shutdown is written after every log was fsynced, and only if every one was; it is removed,
 durably, before anything is written.
 
-Not safe to use from several threads, except `flush_sealed`, `checkpoint_recovery_points` and `purge_deleted`.
+Not safe to use from several threads, except for `flush_sealed`, `remove_deleted_records`, `checkpoint_...` and
+`purge_deleted`.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -25,18 +28,20 @@ from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import (
     MetaProperties,
     decode_meta_properties,
+    decode_offsets,
     decode_partition_metadata,
-    decode_recovery_points,
     encode_clean_shutdown,
     encode_meta_properties,
+    encode_offsets,
     encode_partition_metadata,
-    encode_recovery_points,
 )
 from barnabas.storage.config import LogConfig
+from barnabas.storage.deleted_files import DeletedFiles
 from barnabas.storage.file_names import (
     CLEAN_SHUTDOWN,
     DELETED_FOLDER_SUFFIX,
     LOCK,
+    LOG_START_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -54,6 +59,7 @@ class LogManager:
     """The logs in a data folder. Opening one locks the folder and loads, and recovers, every log in it.
 
     :param config: of logs whose topic has no settings of its own.
+    :param file_delete_delay_ms: how long the files of what was deleted stay.
     :param cluster_id: of the cluster that the broker belongs to; written into a new folder, compared with what
         an old one says. None: whatever the folder says.
     :raises DataFolderError: the folder is used by another broker, belongs to another one, or cannot be read or
@@ -69,6 +75,7 @@ class LogManager:
         *,
         broker_id: int = 0,
         cluster_id: str | None = None,
+        file_delete_delay_ms: int = 0,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
         self.data_dir = data_dir
@@ -79,7 +86,10 @@ class LogManager:
         self._filesystem = filesystem
         self._new_id = new_id
         self._logs: dict[TopicPartition, Log] = {}
+        self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
         self._checkpoint_lock = threading.Lock()
+        self._stored: dict[str, dict[TopicPartition, int]] = {}
+        """What the two checkpoints say, by file name."""
         self._closed = False
         try:
             filesystem.make_folder(data_dir)
@@ -118,6 +128,9 @@ class LogManager:
         log = self._logs.get(partition)
         if log is not None:
             return log
+        if any(partition in offsets for offsets in self._stored.values()):
+            # They are of a log that was deleted, and must not be taken for those of this one.
+            self._checkpoint()
         folder = self.data_dir / str(partition)
         try:
             self._filesystem.make_folder(folder)
@@ -127,7 +140,7 @@ class LogManager:
                 self.topic_ids[partition] = topic_id
         except OSError as error:
             raise StorageError(f"{folder}: cannot be made: {error}") from error
-        return self._open(partition, config or self.config, clean=False, recovery_point=0)
+        return self._open(partition, config or self.config)
 
     def delete(self, partition: TopicPartition) -> None:
         """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.
@@ -145,18 +158,37 @@ class LogManager:
             self._filesystem.fsync_folder(self.data_dir)
         except OSError as error:
             raise StorageError(f"{log.folder}: cannot be renamed to {target.name}: {error}") from error
+        self._deleted.add([target])
+
+    def remove_deleted_records(self) -> None:
+        """Make it durable where logs begin, and set aside the files of segments that hold deleted records only.
+
+        To be called off the event loop after `Log.delete_records_before`, whose effect survives everything from then
+        on, and after `Log.delete_old_segments`. A log whose disk refuses goes offline.
+
+        :raises StorageError: it could not be stored where the logs begin; no file was touched.
+        """
+        logs = [log for log in self.all().values() if not log.is_offline]
+        for log in logs:
+            # Or else a power loss could leave a log that ends before it begins.
+            if log.recovery_point < log.log_start_offset:
+                _succeeds(log.flush)
+        self.checkpoint_log_starts()
+        for log in logs:
+            _succeeds(functools.partial(self._set_aside, log))
+
+    def _set_aside(self, log: Log) -> None:
+        self._deleted.add(log.remove_old_files())
 
     def purge_deleted(self) -> None:
-        """Remove the folders of deleted logs. Regions that were handed out stay readable.
+        """Remove the files that were set aside `file_delete_delay_ms` ago. Regions that were handed out stay readable.
 
         :raises StorageError: the disk refuses.
         """
         try:
-            for name in self._filesystem.list_folder(self.data_dir):
-                if name.endswith(DELETED_FOLDER_SUFFIX):
-                    self._filesystem.remove_folder(self.data_dir / name)
+            self._deleted.purge()
         except OSError as error:
-            raise StorageError(f"{self.data_dir}: deleted logs cannot be removed: {error}") from error
+            raise StorageError(f"{self.data_dir}: deleted files cannot be removed: {error}") from error
 
     # --- durability ---
 
@@ -180,13 +212,30 @@ class LogManager:
 
         :raises StorageError: the disk refuses.
         """
-        try:
-            with self._checkpoint_lock:
-                points = {partition: log.recovery_point for partition, log in self.all().items()}
-                path = self.data_dir / RECOVERY_POINT_CHECKPOINT
-                replace_file(self._filesystem, path, encode_recovery_points(points), durable=True)
-        except OSError as error:
-            raise StorageError(f"{self.data_dir}: recovery points cannot be stored: {error}") from error
+        self._store(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
+
+    def checkpoint_log_starts(self) -> None:
+        """Store where each log begins.
+
+        :raises StorageError: the disk refuses.
+        """
+        self._store(LOG_START_CHECKPOINT, lambda log: log.log_start_offset)
+
+    def _checkpoint(self) -> None:
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_starts()
+
+    def _store(self, name: str, offset_of: Callable[[Log], int]) -> None:
+        """Store an offset of each log, durably; an offset of 0 need not be told."""
+        with self._checkpoint_lock:
+            offsets = {partition: offset for partition, log in self.all().items() if (offset := offset_of(log))}
+            if self._stored.get(name, {}) == offsets:
+                return
+            try:
+                replace_file(self._filesystem, self.data_dir / name, encode_offsets(offsets), durable=True)
+            except OSError as error:
+                raise StorageError(f"{self.data_dir / name} cannot be stored: {error}") from error
+            self._stored[name] = offsets
 
     def close(self) -> None:
         """Make all logs durable, and say so for the next start. Does nothing the second time.
@@ -199,7 +248,7 @@ class LogManager:
             return
         try:
             failed = [str(partition) for partition, log in self._logs.items() if not _succeeds(log.close)]
-            self.checkpoint_recovery_points()
+            self._checkpoint()
             if failed:
                 raise StorageError(f"{self.data_dir}: not closed cleanly: {', '.join(failed)}")
             self._write_clean_marker()
@@ -269,21 +318,25 @@ class LogManager:
             if clean:
                 self._filesystem.unlink(self.data_dir / CLEAN_SHUTDOWN)
                 self._filesystem.fsync_folder(self.data_dir)
-            points = self._read_recovery_points()
+            points = self._read_offsets(RECOVERY_POINT_CHECKPOINT)
+            starts = self._read_offsets(LOG_START_CHECKPOINT)
         except OSError as error:
             raise DataFolderError(f"{self.data_dir}: cannot be loaded: {error}") from error
+        self._deleted.add(
+            [self.data_dir / name for name in names if name.endswith(DELETED_FOLDER_SUFFIX)], at_once=True
+        )
         for name in sorted(names):
             partition = partition_of(name)
             if partition is None or not (self.data_dir / name).is_dir():
                 continue
             if not name.endswith(TEMPORARY_SUFFIX):
-                self._load(partition, clean=clean, recovery_point=points.get(partition, 0))
+                self._load(partition, clean, points.get(partition, 0), starts.get(partition, 0))
         return clean
 
-    def _load(self, partition: TopicPartition, *, clean: bool, recovery_point: int) -> None:
+    def _load(self, partition: TopicPartition, clean: bool, recovery_point: int, log_start_offset: int) -> None:
         folder = self.data_dir / str(partition)
         try:
-            self._open(partition, self.config, clean=clean, recovery_point=recovery_point)
+            self._open(partition, self.config, clean, recovery_point, log_start_offset)
             content = read_file(self._filesystem, folder / PARTITION_METADATA)
             self.topic_ids[partition] = decode_partition_metadata(content)
         except FileNotFoundError:
@@ -291,7 +344,14 @@ class LogManager:
         except (OSError, ValueError, StorageError, CorruptBatchError) as error:
             raise DataFolderError(f"{folder}: cannot be loaded: {error}") from error
 
-    def _open(self, partition: TopicPartition, config: LogConfig, *, clean: bool, recovery_point: int) -> Log:
+    def _open(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
         log = Log.open(
             self.data_dir / str(partition),
             partition,
@@ -300,21 +360,26 @@ class LogManager:
             self._filesystem,
             clean=clean,
             recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
         )
-        log.on_recovery_point_lowered = self.checkpoint_recovery_points
+        log.on_truncated = self._checkpoint
         self._logs[partition] = log
         return log
 
-    def _read_recovery_points(self) -> dict[TopicPartition, int]:
-        """Return the stored recovery points; none if they are damaged, so that everything is checked."""
-        path = self.data_dir / RECOVERY_POINT_CHECKPOINT
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """Return what a checkpoint says; nothing if it is damaged.
+
+        Without recovery points, all logs are checked. Without log starts, logs begin with their first segment.
+        """
+        path = self.data_dir / name
         try:
-            return decode_recovery_points(read_file(self._filesystem, path))
+            self._stored[name] = decode_offsets(read_file(self._filesystem, path))
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            logger.warning("%s is damaged; all logs are checked: %s", path, error)
+            logger.warning("%s is damaged and not believed: %s", path, error)
             return {}
+        return self._stored[name]
 
 
 def _succeeds(action: Callable[[], None]) -> bool:

@@ -38,14 +38,13 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
 from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment, SegmentPaths
+from barnabas.storage.segment_files import delete_segment_files
 from barnabas.storage.time_index import TimeIndex
 
 logger = logging.getLogger(__name__)
 
 TRUST_ALL = 2**63 - 1
 """The recovery point of a log that was closed cleanly."""
-
-_SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -57,6 +56,7 @@ class LoadedLog:
     epochs: LeaderEpochs
     epochs_changed: bool
     """The checkpoint of the epochs does not say what `epochs` says."""
+    log_start_offset: int
     damage: str | None = None
     """Why the log was cut, if it was."""
 
@@ -65,16 +65,38 @@ class LoadedLog:
         return [*self.sealed, self.active]
 
 
-def load_log(filesystem: FileSystem, folder: Path, config: LogConfig, recovery_point: int) -> LoadedLog:
+def load_log(
+    filesystem: FileSystem, folder: Path, config: LogConfig, recovery_point: int, log_start_offset: int = 0
+) -> LoadedLog:
     """Load a log, or make an empty one that begins with offset 0.
 
     :param recovery_point: all below it was fsynced; TRUST_ALL after a clean shutdown.
+    :param log_start_offset: records before it were deleted; what is left of their segments is removed.
     :raises OSError: the disk fails; nothing that is sound was changed.
     """
     bases = _tidy_folder(filesystem, folder)
     if not bases:
         active = ActiveSegment.create(filesystem, folder, 0, config.index_interval_bytes)
-        return LoadedLog([], active, LeaderEpochs(), epochs_changed=False)
+        return LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=0)
+    first = max(0, bisect_right(bases, log_start_offset) - 1)
+    loaded = _load_segments(filesystem, folder, config, bases[first:], recovery_point)
+    if log_start_offset > loaded.active.next_offset:
+        # The log was flushed up to there before this was written down, so the one of the two is damaged that has
+        # no CRC. To believe it would be to delete everything.
+        logger.error(
+            "%s: said to begin with offset %d, but it ends with %d; what is there is kept",
+            folder, log_start_offset, loaded.active.next_offset,
+        )  # fmt: skip
+        return _load_segments(filesystem, folder, config, bases, recovery_point)
+    for base in bases[:first]:
+        delete_segment_files(filesystem, folder, base)
+    loaded.log_start_offset = max(log_start_offset, bases[first])
+    return loaded
+
+
+def _load_segments(
+    filesystem: FileSystem, folder: Path, config: LogConfig, bases: list[int], recovery_point: int
+) -> LoadedLog:
     epochs = _read_epochs(filesystem, folder, bases[0])
     epoch_check = EpochCheck(epochs)
     first_checked = max(0, bisect_right(bases, recovery_point) - 1)
@@ -91,12 +113,13 @@ def load_log(filesystem: FileSystem, folder: Path, config: LogConfig, recovery_p
     active, damage = _check_segments(
         filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check
     )
-    loaded = LoadedLog(sealed, active, epoch_check.epochs, epochs_changed=False, damage=damage)
+    loaded = LoadedLog(sealed, active, epoch_check.epochs, False, log_start_offset=bases[0], damage=damage)
     if epochs is None or epoch_check.contradicted:
         loaded.epochs = _epochs_of_batches(loaded.segments)
         loaded.epochs_changed = True
     elif loaded.epochs.truncate_from(active.next_offset):
         loaded.epochs_changed = True
+    loaded.epochs.truncate_before(bases[0])
     return loaded
 
 
@@ -159,15 +182,6 @@ def snapshot_offsets(filesystem: FileSystem, folder: Path) -> list[int]:
     """Return the offsets of the producer snapshots in a log's folder."""
     offsets = (offset_of(name, SNAPSHOT_SUFFIX) for name in filesystem.list_folder(folder))
     return [offset for offset in offsets if offset is not None]
-
-
-def delete_segment_files(filesystem: FileSystem, folder: Path, base_offset: int) -> None:
-    """Delete the files of a segment, the batches first: indexes without batches are tidied away at start."""
-    names = set(filesystem.list_folder(folder))
-    for suffix in _SEGMENT_SUFFIXES:
-        name = offset_name(base_offset, suffix)
-        if name in names:
-            filesystem.unlink(folder / name)
 
 
 class EpochCheck:

@@ -6,6 +6,8 @@ send, not their records), the batch's first offset stands for the record.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.records import read_columns
@@ -13,28 +15,36 @@ from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.segment import Segment
 
 
-def first_record_at(segment: Segment, timestamp_ms: int) -> OffsetAndTimestamp | None:
-    """Return the first record of a segment with this timestamp or a later one."""
+def first_record_at(segment: Segment, timestamp_ms: int, min_offset: int) -> OffsetAndTimestamp | None:
+    """Return the first record of a segment, from `min_offset` on, with this timestamp or a later one."""
     for batch in segment.find_timestamp(timestamp_ms):
-        found = _first_in_batch(segment, batch, timestamp_ms)
-        if found is not None:
-            return found
+        if batch.header.last_offset >= min_offset:
+            for record in _records(segment, batch, min_offset):
+                if record.timestamp_ms >= timestamp_ms:
+                    return record
     return None
 
 
-def latest_record(segment: Segment) -> OffsetAndTimestamp | None:
-    """Return the first of the records of a segment that have its greatest timestamp."""
+def latest_record(segment: Segment, min_offset: int) -> OffsetAndTimestamp | None:
+    """Return the first of the records of a segment, from `min_offset` on, that have the greatest timestamp."""
     if segment.max_timestamp_ms == NO_TIMESTAMP:
         return None
-    return first_record_at(segment, segment.max_timestamp_ms)
+    if min_offset <= segment.base_offset:
+        return first_record_at(segment, segment.max_timestamp_ms, min_offset)
+    latest: OffsetAndTimestamp | None = None
+    for batch in segment.headers(min_offset):
+        if latest is None or batch.header.max_timestamp_ms > latest.timestamp_ms:
+            for record in _records(segment, batch, min_offset):
+                if latest is None or record.timestamp_ms > latest.timestamp_ms:
+                    latest = record
+    return latest
 
 
-def _first_in_batch(segment: Segment, batch: PlacedBatch, timestamp_ms: int) -> OffsetAndTimestamp | None:
+def _records(segment: Segment, batch: PlacedBatch, min_offset: int) -> Iterator[OffsetAndTimestamp]:
+    header = batch.header
     try:
-        columns = read_columns(segment.read_batch(batch))
+        columns = read_columns(segment.read_batch(batch), min_offset)
     except CorruptBatchError:
-        return OffsetAndTimestamp(batch.header.base_offset, batch.header.max_timestamp_ms)
-    for offset, record_timestamp_ms in zip(columns.offsets, columns.timestamps_ms, strict=True):
-        if record_timestamp_ms >= timestamp_ms:
-            return OffsetAndTimestamp(offset, record_timestamp_ms)
-    return None
+        yield OffsetAndTimestamp(max(header.base_offset, min_offset), header.max_timestamp_ms)
+        return
+    yield from map(OffsetAndTimestamp, columns.offsets, columns.timestamps_ms)

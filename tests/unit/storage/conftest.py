@@ -58,10 +58,11 @@ def open_log(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., Log]]
     """Open the log `clicks-0`; what is opened is let go of at the end."""
     logs: list[Log] = []
 
-    def open_it(clean: bool = False, recovery_point: int = 0, **config: object) -> Log:
+    def open_it(clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0, **config: object) -> Log:
         partition = TopicPartition("clicks", 0)
         folder = tmp_path / str(partition)
-        log = Log.open(folder, partition, LogConfig(**config), clock, OsFileSystem(), clean, recovery_point)
+        settings = LogConfig(**config)
+        log = Log.open(folder, partition, settings, clock, OsFileSystem(), clean, recovery_point, log_start_offset)
         logs.append(log)
         return log
 

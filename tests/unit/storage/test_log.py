@@ -295,15 +295,15 @@ def test_reader_that_follows_needs_no_lookup(open_log: OpenLog, make_batch: Make
     log.append(make_batch(2), 0)
     assert log.read(2, 1_000, 2) is None
     log._filesystem = None  # type: ignore[assignment]
-    log._active.filesystem.pread = None  # type: ignore[method-assign]
+    log._segments.active.filesystem.pread = None  # type: ignore[method-assign]
     try:
-        log._active.write = lambda chunks: os.writev(log._active.file.fileno(), chunks)  # type: ignore[assignment]
+        log._segments.active.write = lambda chunks: os.writev(log._segments.active.file.fileno(), chunks)  # type: ignore[assignment]
         log.append(make_batch(3), 0)
         region = log.read(2, 10_000, 5)
         assert region is not None
         assert log.read(5, 1_000, 5) is None
     finally:
-        del log._active.filesystem.pread
+        del log._segments.active.filesystem.pread
 
 
 def test_region_stays_readable_after_the_log_is_deleted(

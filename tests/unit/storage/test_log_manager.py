@@ -212,3 +212,88 @@ def test_log_that_cannot_be_made_leaves_nothing_behind(open_manager: OpenManager
     with pytest.raises(StorageError, match="clicks-0"):
         manager.create(CLICKS)
     assert manager.get(CLICKS) is None
+
+
+def test_where_logs_begin_survives(open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    manager.create(OTHER).append(make_batch(5), 0)
+    log.append(make_batch(10), 0)
+    log.delete_records_before(4)
+    manager.remove_deleted_records()
+    assert (tmp_path / "data" / "log-start-offset-checkpoint").read_text() == "0\n1\nclicks 0 4\n"
+    assert log.recovery_point == 10
+    manager._abandon()
+    manager = open_manager()
+    assert {str(partition): each.log_start_offset for partition, each in manager.all().items()} == {
+        str(CLICKS): 4,
+        str(OTHER): 0,
+    }
+
+
+def test_files_of_deleted_records_stay_for_the_delay(make_batch: MakeBatch, tmp_path: Path, clock: ManualClock) -> None:
+    manager = LogManager(tmp_path, LogConfig(), clock, OsFileSystem(), file_delete_delay_ms=60_000)
+    log = manager.create(CLICKS)
+    log.append(make_batch(10), 0)
+    log.delete_records_before(10)
+    manager.remove_deleted_records()
+    manager.create(OTHER)
+    clock.advance(30)
+    manager.delete(OTHER)
+    clock.advance(29)
+    manager.purge_deleted()
+    assert len(list(tmp_path.glob("clicks-0/*.deleted"))) == 3
+    clock.advance(2)
+    manager.purge_deleted()
+    assert not list(tmp_path.glob("clicks-0/*.deleted"))
+    assert list(tmp_path.glob("*-delete"))
+    clock.advance(30)
+    manager.purge_deleted()
+    assert not list(tmp_path.glob("*-delete"))
+    manager.close()
+
+
+def test_log_deleted_before_its_old_files_were_removed(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.append(make_batch(10), 0)
+    log.delete_records_before(10)
+    manager.remove_deleted_records()
+    manager.delete(CLICKS)
+    manager.purge_deleted()
+    manager.purge_deleted()
+    assert not list((tmp_path / "data").glob("clicks*"))
+
+
+def test_new_log_does_not_inherit_offsets_of_a_deleted_one(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.append(make_batch(10), 0)
+    log.delete_records_before(4)
+    manager.remove_deleted_records()
+    manager.checkpoint_recovery_points()
+    manager.delete(CLICKS)
+    manager.create(CLICKS).append(make_batch(20), 0)
+    manager._abandon()
+    for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        assert (tmp_path / "data" / name).read_text() == "0\n0\n"
+    assert open_manager().all()[CLICKS].log_start_offset == 0
+
+
+@pytest.mark.parametrize("content", ["", "0\n1\n", "0\n1\nclicks 0 99\n", "0\n1\nclicks zero 1\n"])
+def test_damaged_log_starts_delete_nothing(
+    content: str, open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    for _ in range(3):
+        log.append(make_batch(10), 0)
+        log.roll()
+    manager.close()
+    (tmp_path / "data" / "log-start-offset-checkpoint").write_text(content)
+    log = open_manager().all()[CLICKS]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 30)

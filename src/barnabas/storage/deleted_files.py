@@ -1,0 +1,57 @@
+"""Files and folders that were deleted, under a name that nothing looks for, until their time has come.
+
+The delay (Kafka's `file.delete.delay.ms`) is for people: somebody who deleted the wrong topic has a minute to
+save its files. Readers need none, since what they read stays open.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from barnabas.clock import Clock
+from barnabas.storage.file_names import DELETED_FOLDER_SUFFIX
+from barnabas.storage.filesystem import FileSystem
+
+
+class DeletedFiles:
+    """What is to be removed from the disk, and when. Safe to use from several threads."""
+
+    def __init__(self, filesystem: FileSystem, clock: Clock, delay_s: float) -> None:
+        self._filesystem = filesystem
+        self._clock = clock
+        self._delay_s = delay_s
+        self._waiting: list[tuple[float, Path]] = []
+        self._lock = threading.Lock()
+
+    def add(self, paths: Sequence[Path], *, at_once: bool = False) -> None:
+        """Remove these when the delay is over.
+
+        :param at_once: they were deleted long ago; the next purge removes them.
+        """
+        due = self._clock.monotonic() + (0 if at_once else self._delay_s)
+        with self._lock:
+            self._waiting += [(due, path) for path in paths]
+
+    def purge(self) -> None:
+        """Remove what is due.
+
+        :raises OSError: something cannot be removed; it is left to the next start.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            due = [path for time, path in self._waiting if time <= now]
+            self._waiting = [(time, path) for time, path in self._waiting if time > now]
+        for path in due:
+            try:
+                self._remove(path)
+            except FileNotFoundError:
+                # Its log's folder was deleted meanwhile.
+                continue
+
+    def _remove(self, path: Path) -> None:
+        if path.name.endswith(DELETED_FOLDER_SUFFIX):
+            self._filesystem.remove_folder(path)
+        else:
+            self._filesystem.unlink(path)
