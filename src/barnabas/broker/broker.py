@@ -37,6 +37,8 @@ from barnabas.storage.log_manager import LogManager
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 TREE_FILE = "tree.sqlite"
+INTERVAL_MS_MIN = 50
+"""What is done again and again is not done without a pause, whatever the settings say."""
 
 log = logging.getLogger(__name__)
 
@@ -112,10 +114,11 @@ class Broker:
         self.producer_ids = ProducerIds(tree, self.node_id, self._in_tree_thread)
         self._tasks = [
             asyncio.create_task(self._expire_offsets()),
-            asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms, logs.purge_deleted)),
+            asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms // 2, logs.purge_deleted)),
             asyncio.create_task(
                 self._now_and_then(self.config.log_flush_offset_checkpoint_interval_ms, logs.flush_sealed)
             ),
+            asyncio.create_task(self._delete_old_records()),
         ]
         # The last to be stopped is the first that was started; requests must end before what they use.
         stopping.callback(listener.close)
@@ -144,6 +147,7 @@ class Broker:
             OsFileSystem(),
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
+            file_delete_delay_ms=self.config.file_delete_delay_ms,
         )
 
     def _register(self, tree: Tree) -> None:
@@ -166,10 +170,18 @@ class Broker:
                 if forgotten:
                     log.info("forgot %d offsets of groups without members", forgotten)
 
+    async def _delete_old_records(self) -> None:
+        while True:
+            await asyncio.sleep(max(self.config.log_retention_check_interval_ms, INTERVAL_MS_MIN) / 1000)
+            try:
+                await self.topics.delete_old_records()
+            except StorageError as error:
+                log.warning("%s", error)
+
     async def _now_and_then(self, interval_ms: int, action: Callable[[], None]) -> None:
         """Do something to the logs again and again, off the event loop."""
         while True:
-            await asyncio.sleep(interval_ms / 1000)
+            await asyncio.sleep(max(interval_ms, INTERVAL_MS_MIN) / 1000)
             try:
                 await asyncio.to_thread(action)
             except StorageError as error:

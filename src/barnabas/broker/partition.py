@@ -5,16 +5,19 @@ With one replica the log itself keeps the high watermark at its end: what is app
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError, StorageError
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records.recompression import recompress
 
 if TYPE_CHECKING:
     from barnabas.broker.topic_config import TopicConfig
     from barnabas.storage.log import AppendInfo, Log
+
+log = logging.getLogger(__name__)
 
 OnAppend = Callable[[int], None]
 """Called with the number of bytes that became readable, or with a huge one when the partition went away."""
@@ -59,6 +62,19 @@ class Partition:
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
         return self.log.read(offset, max_bytes, self.log.high_watermark, min_one_batch=min_one_batch)
+
+    def delete_old_records(self) -> None:
+        """Delete what the topic's settings do not keep any longer; an error is logged, and met by the next request."""
+        if self.is_deleted or self.log.is_offline:
+            return
+        try:
+            count = self.log.delete_old_segments()
+        except (StorageError, CorruptBatchError) as error:
+            log.warning("%s", error)
+        else:
+            if count:
+                start = self.log.log_start_offset
+                log.info("%s: deleted %d old segments; it begins with offset %d", self.topic_partition, count, start)
 
     def check_replicas(self) -> None:
         """Check that a message could be acknowledged by as many replicas as the topic asks for.

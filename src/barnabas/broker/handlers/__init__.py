@@ -8,6 +8,7 @@ from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
 from barnabas.broker.handlers.delete_groups import delete_groups
+from barnabas.broker.handlers.delete_records import delete_records
 from barnabas.broker.handlers.delete_topics import delete_topics
 from barnabas.broker.handlers.describe_cluster import describe_cluster
 from barnabas.broker.handlers.describe_configs import describe_configs
@@ -47,6 +48,7 @@ SERVED: dict[int, ServedApi] = {
         api_versions,
         create_topics,
         delete_topics,
+        delete_records,
         init_producer_id,
         alter_configs,
         describe_configs,

@@ -1,0 +1,69 @@
+"""DeleteRecords, versions 0 to 2: forget the records before an offset (KIP-107).
+
+Nobody reads them from then on, and the answer comes when it is durable where the log begins: it does not go back
+after a crash. The disk space comes back segment by segment, a while later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code
+from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.model import NO_OFFSET, TopicPartition
+from barnabas.protocol.messages.delete_records import (
+    UP_TO_HIGH_WATERMARK,
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+
+@serves(DeleteRecordsRequest)
+async def delete_records(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+    """Move the start of each log, and store where they begin."""
+    topics = [
+        DeleteRecordsTopicResult(
+            name=topic.name, partitions=[_delete(broker, topic.name, wanted) for wanted in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    try:
+        await broker.topics.store_log_starts()
+    except BarnabasError as error:
+        _refuse([result for topic in topics for result in topic.partitions], error_code(error))
+    for topic in topics:
+        offline = [result for result in topic.partitions if _is_offline(broker, topic.name, result.partition_index)]
+        _refuse(offline, ErrorCode.KAFKA_STORAGE_ERROR)
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(
+        partition_index=wanted.partition_index, low_watermark=NO_OFFSET, error_code=ErrorCode.NONE
+    )
+    try:
+        log = broker.topics.partition(topic, wanted.partition_index).log
+        offset = log.high_watermark if wanted.offset == UP_TO_HIGH_WATERMARK else wanted.offset
+        result.low_watermark = log.delete_records_before(offset)
+    except BarnabasError as error:
+        result.error_code = error_code(error)
+    return result
+
+
+def _is_offline(broker: Broker, topic: str, number: int) -> bool:
+    """Whether the disk refused to make durable what was deleted."""
+    where = TopicPartition(topic, number)
+    return broker.topics.has_partition(where) and broker.topics.partition(*where).log.is_offline
+
+
+def _refuse(results: list[DeleteRecordsPartitionResult], code: ErrorCode) -> None:
+    for result in results:
+        if not result.error_code:
+            result.error_code, result.low_watermark = code, NO_OFFSET
