@@ -21,7 +21,8 @@ def prepare_topic(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     """Make the topic, unless an earlier run has, and return where its partitions end now."""
     with Admin(bootstrap) as admin:
         if topic not in admin.list_topics():
-            admin.create_topic(topic, partitions=PARTITIONS)
+            # The events are years old: with the usual retention they would be deleted within minutes.
+            admin.create_topic(topic, partitions=PARTITIONS, config={"retention.ms": "-1"})
         return end_offsets(bootstrap, topic)
 
 

@@ -37,7 +37,7 @@ def read(spark: SparkSession, broker: BrokerProcess) -> Read:
 def filled(broker: BrokerProcess) -> BrokerProcess:
     """A broker with 1,000 records in 3 partitions: record n has timestamp START_MS + n."""
     with Admin(broker.bootstrap) as admin:
-        admin.create_topic(TOPIC, partitions=3)
+        admin.create_topic(TOPIC, partitions=3, config={"retention.ms": "-1"})
     with Producer(broker.bootstrap, compression_type="zstd") as producer:
         for number in range(1_000):
             producer.send(

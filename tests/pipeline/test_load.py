@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def topic(broker: BrokerProcess) -> str:
     """A broker with a topic of three partitions; returns its address."""
     with Admin(broker.bootstrap) as admin:
-        admin.create_topic(TOPIC, partitions=3)
+        admin.create_topic(TOPIC, partitions=3, config={"retention.ms": "-1"})
     return broker.bootstrap
 
 
@@ -179,7 +179,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_refused(spark: SparkSession,
     load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)
     with Admin(topic) as admin:
         admin.delete_topic(TOPIC)
-        admin.create_topic(TOPIC, partitions=3)
+        admin.create_topic(TOPIC, partitions=3, config={"retention.ms": "-1"})
     produce(topic, 0, 200)
     with pytest.raises(RecreatedTopicError, match="created again"):
         load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)

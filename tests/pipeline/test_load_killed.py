@@ -49,7 +49,7 @@ def test_a_killed_load_is_all_there_or_not_at_all_and_the_next_one_does_the_rest
 ) -> None:
     warehouse = tmp_path / "warehouse"
     with Admin(broker.bootstrap) as admin:
-        admin.create_topic(TOPIC, partitions=3)
+        admin.create_topic(TOPIC, partitions=3, config={"retention.ms": "-1"})
     produce(broker.bootstrap, 0, 300)
     load(TOPIC, bootstrap=broker.bootstrap, warehouse=warehouse, spark=spark)
     produce(broker.bootstrap, 300, 300)
@@ -73,7 +73,7 @@ def test_a_first_load_that_is_killed_leaves_no_table(
 ) -> None:
     warehouse = tmp_path / "warehouse"
     with Admin(broker.bootstrap) as admin:
-        admin.create_topic(TOPIC, partitions=3)
+        admin.create_topic(TOPIC, partitions=3, config={"retention.ms": "-1"})
     produce(broker.bootstrap, 0, 300)
     kill_a_load_at("metadata written", broker.bootstrap, warehouse)
     assert data_files(warehouse)
