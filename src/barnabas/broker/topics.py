@@ -165,13 +165,12 @@ class Topics:
         topic = self._by_name.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        added = partition_count - len(topic.partitions)
-        if added < 1:
-            message = (
-                f"topic {name} has {len(topic.partitions)} partitions; it can grow to more, not to {partition_count}"
-            )
+        count = len(topic.partitions)
+        if partition_count <= count:
+            message = f"topic {name} has {count} partitions; it can grow to more, not to {partition_count}"
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
-        return added
+        _check_partition_count(partition_count)
+        return partition_count - count
 
     @_to_its_end
     async def grow(self, name: str, partition_count: int) -> None:
