@@ -87,6 +87,7 @@ def _load(bootstrap: str, feed: Feed, folder: Path, view: StepView) -> TableLoad
         view.at_most(progress.records_total)
         view.set_done(progress.records_done, f"Load into Iceberg with Spark: {progress.step}")
 
+    view.set_done(0, "Load into Iceberg with Spark: starting Spark")
     session = local_session("barnabas demo", log_file=folder / "spark.log")
     try:
         result = load(

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from demo.following import Seen
@@ -56,6 +57,14 @@ class Screen:
         self.console.print(content)
 
 
+class DoneColumn(ProgressColumn):
+    """How much is done of how much, where it is known how much there is."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text beside the bar."""
+        return Text("" if task.total is None else f"{task.completed:,.0f} of {task.total:,.0f}", style="dim")
+
+
 class StepView:
     """A step under way: a bar, and live counts below it. What it came to is put into `outcome`."""
 
@@ -65,8 +74,7 @@ class StepView:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(BAR_WIDTH),
-            TaskProgressColumn(),
-            MofNCompleteColumn(),
+            DoneColumn(),
         )
         self._bar = self._progress.add_task(text, total=None)
         self._seen: Seen | None = None

@@ -182,7 +182,7 @@ class TableLoader:
     ) -> int:
         files = [file.path for task in written for file in task.files]
         records = sum(task.records for task in written)
-        self._step("committing", 0, records)
+        self._step("committing", records, records)
         properties = snapshot_properties(self._load_id, ledger, ranges, records)
         return base.commit(files, properties, fields or {}, self._settings.value_format)
 
