@@ -36,6 +36,9 @@ FOREVER_S = float("inf")
 FIND_COORDINATOR_VERSION_MAX = 3
 """Later versions ask for several groups at once, which a client of one group has no use for."""
 
+FETCH_VERSION_MAX = 12
+"""Later versions name topics by id (KIP-516); the readers here go by name."""
+
 STALE_METADATA = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from barnabas.client.cluster import STALE_METADATA, UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.cluster import FETCH_VERSION_MAX, STALE_METADATA, UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.config import ClientConfig, make_config
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
@@ -122,7 +122,7 @@ class RangeReader:
             topics=[FetchTopic(topic=self._tp.topic, partitions=[part])],
         )
         while True:
-            response: FetchResponse = await self._cluster.send(leader, request)
+            response: FetchResponse = await self._cluster.send(leader, request, version_max=FETCH_VERSION_MAX)
             records = await self._records(response, offset)
             if records:
                 return memoryview(records)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_session import GroupSession
@@ -205,7 +205,7 @@ class ConsumerEngine:
             timeout_s = (self._config.request_timeout_ms + self._config.fetch_max_wait_ms) / 1000
             try:
                 response: FetchResponse = await self._cluster.send(
-                    node_id, fetch.request, purpose="fetch", timeout_s=timeout_s
+                    node_id, fetch.request, purpose="fetch", version_max=FETCH_VERSION_MAX, timeout_s=timeout_s
                 )
                 with self._condition:
                     stale = self.fetcher.on_response(fetch, response)
