@@ -1,16 +1,25 @@
 """One partition that this broker leads: its log, its leader epoch, and who waits for more of it.
 
-With one replica the log itself keeps the high watermark at its end: what is appended may be read.
+With one replica the log itself keeps the high watermark at its end: what is appended may be read. Where the topic
+has `flush.messages` or `flush.ms`, the high watermark follows the flushes instead (paper, 3.1: "a message is only
+exposed to the consumers after it is flushed"). The paper's broker acknowledges nothing; here
+
+- acks=1 means, as in Kafka, that the message is in the log. The request that completes `flush.messages` is answered
+  after the flush that it causes, so `flush.messages=1` means that all that is acknowledged is durable;
+- acks=all means, as everywhere, that consumers can have the message: it waits for the flush, and does not leave it
+  to `flush.messages` or `flush.ms` when that is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError, StorageError
-from barnabas.model import FileRegion, TopicPartition
+from barnabas.broker.flusher import Flusher
+from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError, StorageError
+from barnabas.model import Acks, FileRegion, TopicPartition
 from barnabas.records.recompression import recompress
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OnAppend = Callable[[int], None]
+OnReadable = Callable[[int], None]
 """Called with the number of bytes that became readable, or with a huge one when the partition went away."""
 
 GONE_BYTES = 2**62
@@ -29,32 +38,101 @@ GONE_BYTES = 2**62
 class Partition:
     """A partition whose leader this broker is. Used from the event loop's thread only."""
 
-    __slots__ = ("_on_append", "config", "is_deleted", "leader_epoch", "log", "topic_partition")
+    __slots__ = (
+        "_flusher",
+        "_on_readable",
+        "_unexposed_bytes",
+        "_waiting",
+        "config",
+        "is_deleted",
+        "leader_epoch",
+        "log",
+        "topic_partition",
+    )
 
     def __init__(self, topic_partition: TopicPartition, log: Log, leader_epoch: int, config: TopicConfig) -> None:
         self.topic_partition = topic_partition
         self.log = log
         self.leader_epoch = leader_epoch
         self.is_deleted = False
-        self._on_append: set[OnAppend] = set()
+        self._on_readable: set[OnReadable] = set()
+        self._flusher: Flusher | None = None
+        self._unexposed_bytes = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
         """Put settings into force."""
         self.config = config
         self.log.config = config.log
+        self.log.high_watermark_follows_end = not config.log.has_flush_policy
+        if self._flusher and config.log.has_flush_policy:
+            self._flusher.restart_timer()
+        elif self._flusher:
+            self._flusher.stop()
+            self._flusher = None
+            self._expose(self.log.log_end_offset)
+        elif config.log.has_flush_policy:
+            self._flusher = Flusher(self.log, self._on_flushed)
 
-    def append(self, records: bytes | bytearray | memoryview) -> AppendInfo:
-        """Append a produce request's batches and let those who wait know.
+    def append(
+        self, records: bytes | bytearray | memoryview, acks: int = Acks.LEADER
+    ) -> tuple[AppendInfo, asyncio.Future[None] | None]:
+        """Append a produce request's batches.
 
+        :returns: where they are, and what has to be waited for before they are acknowledged: None, or a future
+            that ends with a BarnabasError where they must not be.
         :raises BarnabasError: the batches were refused, or the disk refused them.
         """
         if self.config.compression is not None:
             records = recompress(records, self.config.compression)
         info = self.log.append(records, self.leader_epoch)
-        if self._on_append and not info.duplicate:
+        if self._flusher:
+            return info, self._append_to_flushed(self._flusher, info, len(records), acks)
+        if self._on_readable and not info.duplicate:
             self._notify(len(records))
-        return info
+        return info, None
+
+    def _append_to_flushed(
+        self, flusher: Flusher, info: AppendInfo, size: int, acks: int
+    ) -> asyncio.Future[None] | None:
+        if not info.duplicate:
+            self._unexposed_bytes += size
+        is_due = flusher.note_append()
+        if acks == Acks.NONE or not (is_due or acks == Acks.ALL) or self.log.high_watermark > info.last_offset:
+            return None
+        flusher.flush_soon()
+        exposed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((info.last_offset, exposed))
+        return exposed
+
+    def _on_flushed(self, error: BarnabasError | None) -> None:
+        if error is None:
+            self._expose(self.log.recovery_point)
+            return
+        self._end_waiting(error)
+        self._notify(GONE_BYTES)
+
+    def _expose(self, offset: int) -> None:
+        """Let consumers have what is below `offset`."""
+        log_of_partition = self.log
+        if offset > log_of_partition.high_watermark:
+            log_of_partition.high_watermark = offset
+            size, self._unexposed_bytes = self._unexposed_bytes, 0
+            self._notify(size)
+        still_waiting = []
+        for last_offset, exposed in self._waiting:
+            if last_offset >= offset:
+                still_waiting.append((last_offset, exposed))
+            elif not exposed.done():
+                exposed.set_result(None)
+        self._waiting = still_waiting
+
+    def _end_waiting(self, error: BarnabasError) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, exposed in waiting:
+            if not exposed.done():
+                exposed.set_exception(error)
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
         """Return whole batches from the one that holds `offset`, below the high watermark.
@@ -67,6 +145,9 @@ class Partition:
         """Delete what the topic's settings do not keep any longer; an error is logged, and met by the next request."""
         if self.is_deleted or self.log.is_offline:
             return
+        if self._flusher:
+            # Sealed segments are flushed apart from the flusher, too.
+            self._expose(self.log.recovery_point)
         try:
             count = self.log.delete_old_segments()
         except (StorageError, CorruptBatchError) as error:
@@ -96,19 +177,22 @@ class Partition:
         code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise KafkaError(code, f"{self.topic_partition} is at leader epoch {self.leader_epoch}, not {epoch}")
 
-    def watch(self, on_append: OnAppend) -> None:
-        """Call `on_append` after every append until `unwatch`."""
-        self._on_append.add(on_append)
+    def watch(self, on_readable: OnReadable) -> None:
+        """Call `on_readable` whenever there is more to read, until `unwatch`."""
+        self._on_readable.add(on_readable)
 
-    def unwatch(self, on_append: OnAppend) -> None:
-        """Stop calling `on_append`."""
-        self._on_append.discard(on_append)
+    def unwatch(self, on_readable: OnReadable) -> None:
+        """Stop calling `on_readable`."""
+        self._on_readable.discard(on_readable)
 
     def mark_deleted(self) -> None:
         """Called when the topic is deleted: those who wait are to look again."""
         self.is_deleted = True
+        if self._flusher:
+            self._flusher.stop()
+        self._end_waiting(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
         self._notify(GONE_BYTES)
 
     def _notify(self, size: int) -> None:
-        for on_append in tuple(self._on_append):
-            on_append(size)
+        for on_readable in tuple(self._on_readable):
+            on_readable(size)

@@ -273,7 +273,16 @@ class Topics:
             log.warning("the folder of %s is an older topic's; it is set aside", where)
             self._logs.delete(where)
         opened = self._logs.create(where, config, topic_id)
+        if config.has_flush_policy:
+            self._flush_what_was_recovered(opened)
         return opened
+
+    def _flush_what_was_recovered(self, recovered: Log) -> None:
+        """Flush before anybody can read: what a killed broker left in the page cache was not exposed by it."""
+        try:
+            recovered.flush()
+        except StorageError as error:
+            log.warning("%s", error)
 
 
 def _check_partition_count(count: int) -> None:

@@ -12,6 +12,8 @@ from barnabas.model import TimestampType
 _DAY_MS = 24 * 60 * 60 * 1000
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
+NEVER = _LONG_MAX
+"""What `flush.messages` and `flush.ms` are where the operating system decides when to write."""
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
@@ -38,8 +40,8 @@ class LogConfig:
     retention_bytes: int = -1
     max_message_bytes: int = 1_048_588
     """The largest batch that is taken."""
-    flush_messages: int = _LONG_MAX
-    flush_ms: int = _LONG_MAX
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
 
     def __post_init__(self) -> None:
@@ -52,6 +54,11 @@ class LogConfig:
         _check_range("max.message.bytes", self.max_message_bytes, 0, _INT_MAX)
         _check_range("flush.messages", self.flush_messages, 1, _LONG_MAX)
         _check_range("flush.ms", self.flush_ms, 0, _LONG_MAX)
+
+    @property
+    def has_flush_policy(self) -> bool:
+        """Whether messages are exposed only after they were flushed (paper, 3.1)."""
+        return self.flush_messages != NEVER or self.flush_ms != NEVER
 
     def override(self, settings: Mapping[str, str | None]) -> LogConfig:
         """Return this configuration with a topic's own settings; None stands for the default.

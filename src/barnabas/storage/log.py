@@ -215,6 +215,9 @@ class Log:
             self._note(batches, append_time_ms, now_ms)
         if self.high_watermark_follows_end:
             self._high_watermark = self._log_end_offset
+        if self._offline is not None:
+            # A flush failed meanwhile: these batches may never reach the disk.
+            self._check_usable()
         return AppendInfo(base_offset, self._log_end_offset - 1, append_time_ms, self.log_start_offset, False)
 
     def roll(self) -> None:

@@ -53,7 +53,7 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
     enough: asyncio.Future[None] = loop.create_future()
     missing = request.min_bytes - read.size
 
-    def on_append(size: int) -> None:
+    def on_readable(size: int) -> None:
         nonlocal missing
         missing -= size
         if missing <= 0:
@@ -66,13 +66,13 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
     timer = loop.call_later(request.max_wait_ms / 1000, finish)
     watched = read.partitions
     for partition in watched:
-        partition.watch(on_append)
+        partition.watch(on_readable)
     try:
         await enough
     finally:
         timer.cancel()
         for partition in watched:
-            partition.unwatch(on_append)
+            partition.unwatch(on_readable)
     return plan.respond(_Read(broker, request, plan).data)
 
 

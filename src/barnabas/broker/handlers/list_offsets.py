@@ -66,7 +66,10 @@ def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAnd
     if timestamp == EARLIEST_TIMESTAMP:
         return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
     if timestamp == MAX_TIMESTAMP and version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:
-        return log.max_timestamp()
-    if timestamp < 0:
+        found = log.max_timestamp()
+    elif timestamp < 0:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the special timestamp {timestamp} is not known")
-    return log.offset_for_timestamp(timestamp) or nothing
+    else:
+        found = log.offset_for_timestamp(timestamp) or nothing
+    # As in Kafka, nothing is told of records that are not exposed yet.
+    return found if found.offset < log.high_watermark else nothing

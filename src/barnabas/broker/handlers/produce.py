@@ -4,10 +4,13 @@ Versions 0 to 2 are advertised because librdkafka stops compressing without them
 formats are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are
 refused until transactions exist. Errors of single records are not told (version 8): the broker does not look at
 single records.
+
+What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.partition`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
@@ -28,29 +31,55 @@ from barnabas.protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from barnabas.broker.broker import Broker
+
+    Waiting = list[tuple[PartitionProduceResponse, asyncio.Future[None]]]
+    """Acknowledgements, and what each has to wait for."""
 
 FIRST_VERSION_WITH_BATCHES = 3
 
 
 @serves(ProduceRequest)
-def produce(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
+def produce(
+    broker: Broker, request: ProduceRequest, context: Context
+) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     """Append each partition's batches.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
     """
     refusal = _refusal(request, context)
     topics = []
+    waiting: Waiting = []
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
-            result = _refused(data, refusal) if refusal else _append(broker, topic.name, data, request.acks)
+            result = _refused(data, refusal) if refusal else _append(broker, topic.name, data, request.acks, waiting)
             results.append(result)
         topics.append(TopicProduceResponse(name=topic.name, partition_responses=results))
     if request.acks != Acks.NONE:
-        return ProduceResponse(responses=topics)
+        response = ProduceResponse(responses=topics)
+        return _acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
     _check_all_appended(topics)
     return None
+
+
+async def _acknowledge_later(response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> ProduceResponse:
+    futures = [future for _, future in waiting]
+    try:
+        await asyncio.wait(futures, timeout=max(0, timeout_ms) / 1000)
+    finally:
+        for future in futures:
+            future.cancel()
+    for result, future in waiting:
+        if future.cancelled():
+            message = f"not flushed within {timeout_ms} ms; it may be later"
+            _refuse(result, KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
+        elif error := future.exception():
+            assert isinstance(error, BarnabasError)
+            _refuse(result, error)
+    return response
 
 
 def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
@@ -64,34 +93,40 @@ def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
     return None
 
 
-def _append(broker: Broker, topic: str, data: PartitionProduceData, acks: int) -> PartitionProduceResponse:
+def _append(
+    broker: Broker, topic: str, data: PartitionProduceData, acks: int, waiting: Waiting
+) -> PartitionProduceResponse:
     try:
         partition = broker.topics.partition(topic, data.index)
         if data.records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
         if acks == Acks.ALL:
             partition.check_replicas()
-        info = partition.append(data.records)
+        info, exposed = partition.append(data.records, acks)
     except BarnabasError as error:
         return _refused(data, error)
-    return PartitionProduceResponse(
+    result = PartitionProduceResponse(
         index=data.index,
         error_code=ErrorCode.NONE,
         base_offset=info.base_offset,
         log_append_time_ms=info.log_append_time_ms,
         log_start_offset=info.log_start_offset,
     )
+    if exposed:
+        waiting.append((result, exposed))
+    return result
 
 
 def _refused(data: PartitionProduceData, error: BarnabasError) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=data.index,
-        error_code=error_code(error),
-        base_offset=NO_OFFSET,
-        log_append_time_ms=NO_TIMESTAMP,
-        log_start_offset=NO_OFFSET,
-        error_message=error_message(error),
-    )
+    result = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
+    _refuse(result, error)
+    return result
+
+
+def _refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
+    result.error_code, result.error_message = error_code(error), error_message(error)
+    result.base_offset = result.log_start_offset = NO_OFFSET
+    result.log_append_time_ms = NO_TIMESTAMP
 
 
 def _check_all_appended(topics: list[TopicProduceResponse]) -> None:

@@ -1,0 +1,104 @@
+"""When a log is flushed whose topic has `flush.messages` or `flush.ms` (paper, 3.1); the log itself says how.
+
+A flush becomes due with the message that completes `flush.messages`, or `flush.ms` after the first message that is
+not flushed yet, or at once where somebody asks. It runs off the event loop. There is one at a time: what becomes
+due meanwhile is covered by one more flush after it, however much it is (group commit). A flush that failed is
+never tried again; the log is offline then.
+
+Kafka's log also counts messages from the last flush, but flushes on the thread that appends, and looks for
+`flush.ms` every few seconds only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.errors import BarnabasError
+from barnabas.storage.config import NEVER
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import Log
+
+OnFlushed = Callable[[BarnabasError | None], None]
+"""Called after a flush, on the event loop, with the reason if it failed."""
+
+_TIMER_S_MAX = 365 * 24 * 3600.0
+"""Event loops do not take any number for a time."""
+
+
+class Flusher:
+    """Flushes one log. Used from the event loop's thread only."""
+
+    def __init__(self, log: Log, on_flushed: OnFlushed) -> None:
+        self._log = log
+        self._on_flushed = on_flushed
+        self._covered_offset = log.recovery_point
+        """Below it everything is flushed, or will be by the flush that runs."""
+        self._running: asyncio.Task[None] | None = None
+        self._again = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def note_append(self) -> bool:
+        """See whether something that was appended makes a flush due; return whether its number did.
+
+        To be called too when the log's settings changed.
+        """
+        unflushed = self._log.log_end_offset - self._covered_offset
+        if unflushed >= self._log.config.flush_messages:
+            self.flush_soon()
+            return True
+        if unflushed and not self._timer:
+            self._start_timer()
+        return False
+
+    def flush_soon(self) -> None:
+        """Flush now, or again after the flush that is running."""
+        self._stop_timer()
+        if self._running:
+            self._again = True
+        elif not self._stopped:
+            self._running = asyncio.get_running_loop().create_task(self._flush())
+
+    def restart_timer(self) -> None:
+        """Count the time from now on; the setting changed."""
+        self._stop_timer()
+        self.note_append()
+
+    def stop(self) -> None:
+        """Flush no more; what a running flush brings is told to nobody."""
+        self._stopped = True
+        self._stop_timer()
+
+    async def _flush(self) -> None:
+        error = None
+        self._again = True
+        while self._again and not error and not self._stopped:
+            self._again = False
+            self._covered_offset = self._log.log_end_offset
+            error = await self._flush_once()
+            if not self._stopped:
+                self._on_flushed(error)
+        self._running = None
+        if not error and not self._stopped:
+            self.note_append()
+
+    async def _flush_once(self) -> BarnabasError | None:
+        try:
+            await asyncio.to_thread(self._log.flush)
+        except BarnabasError as error:
+            return error
+        return None
+
+    def _start_timer(self) -> None:
+        flush_ms = self._log.config.flush_ms
+        if flush_ms != NEVER and not self._stopped:
+            delay_s = min(flush_ms / 1000, _TIMER_S_MAX)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.flush_soon)
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None

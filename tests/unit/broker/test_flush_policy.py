@@ -1,0 +1,267 @@
+"""A partition whose topic has `flush.messages` or `flush.ms`: when messages are flushed, shown and acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.partition import GONE_BYTES, Partition
+from barnabas.broker.topic_config import topic_config
+from barnabas.clock import ManualClock
+from barnabas.errors import KafkaError, StorageError
+from barnabas.model import Acks, TopicPartition
+from barnabas.records import BatchBuilder
+from barnabas.storage import Log, LogConfig, OsFileSystem
+from barnabas.storage.filesystem import DataFile
+
+CLICKS = TopicPartition("clicks", 0)
+TIMEOUT_S = 10
+
+
+class GatedFileSystem(OsFileSystem):
+    """A disk whose fsync of a log waits for a permit, and fails if it is told to."""
+
+    def __init__(self) -> None:
+        self.permits = threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+        self.fsyncs = 0
+        self.fails = False
+
+    def fsync(self, file: DataFile) -> None:
+        if file.path.suffix == ".log":
+            self.fsyncs += 1
+            self.begun.release()
+            assert self.permits.acquire(timeout=TIMEOUT_S)
+            if self.fails:
+                raise OSError(errno.EIO, "Input/output error")
+
+    def fsync_folder(self, path: Path) -> None:
+        pass
+
+
+class Bench:
+    """A partition on a gated disk, and what its watchers were told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.disk = GatedFileSystem()
+        self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
+        self.partition = Partition(CLICKS, self.log, 0, topic_config(BrokerConfig(), {}))
+        self.told: list[int] = []
+        self.partition.watch(self.told.append)
+
+    def configure(self, **settings: object) -> None:
+        named = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.partition.configure(topic_config(BrokerConfig(), named))
+
+    def append(self, acks: Acks = Acks.LEADER, count: int = 1) -> asyncio.Future[None] | None:
+        builder = BatchBuilder()
+        builder.append_many(1_000, [b"value"] * count)
+        return self.partition.append(builder.build(), acks)[1]
+
+    async def flush_begins(self) -> None:
+        assert await asyncio.to_thread(self.disk.begun.acquire, timeout=TIMEOUT_S)
+
+    async def exposed(self, offset: int) -> None:
+        """Wait until the high watermark is there."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while self.log.high_watermark < offset:
+                moved = asyncio.get_running_loop().create_future()
+
+                def on_readable(size: int, moved: asyncio.Future[None] = moved) -> None:
+                    if not moved.done():
+                        moved.set_result(None)
+
+                self.partition.watch(on_readable)
+                await moved
+                self.partition.unwatch(on_readable)
+        assert self.log.high_watermark == offset
+
+
+Run = Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run a scenario on an event loop."""
+
+    @asynccontextmanager
+    async def bench() -> AsyncIterator[Bench]:
+        made = Bench(tmp_path / "clicks-0")
+        try:
+            yield made
+        finally:
+            made.disk.permits.release(1_000)
+            made.partition.mark_deleted()
+            await asyncio.to_thread(made.log.abandon)
+
+    async def scenario_on_bench(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+        async with bench() as made, asyncio.timeout(3 * TIMEOUT_S):
+            await scenario(made)
+
+    return lambda scenario: asyncio.run(scenario_on_bench(scenario))
+
+
+def test_without_a_policy_everything_is_exposed_at_once(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert bench.append(Acks.ALL) is None
+        assert bench.log.high_watermark == 1
+        assert bench.disk.fsyncs == 0
+
+    run(scenario)
+
+
+def test_messages_are_exposed_after_the_flush_that_their_number_causes(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=3)
+        assert bench.append() is None
+        assert bench.append() is None
+        assert bench.log.high_watermark == 0
+        assert bench.partition.read(0, 1_000, min_one_batch=True) is None
+        acknowledgement = bench.append()
+        await bench.flush_begins()
+        assert bench.log.high_watermark == 0
+        assert bench.told == []
+        bench.disk.permits.release()
+        assert acknowledgement is not None
+        await acknowledgement
+        assert bench.log.high_watermark == 3
+        assert len(bench.told) == 1
+        region = bench.partition.read(0, 1_000, min_one_batch=True)
+        assert region is not None
+        assert bench.told == [len(region)]
+
+    run(scenario)
+
+
+def test_messages_are_exposed_after_the_time(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.disk.permits.release()
+        bench.configure(flush_ms=1)
+        assert bench.append() is None
+        assert bench.log.high_watermark == 0
+        await bench.exposed(1)
+
+    run(scenario)
+
+
+def test_acks_all_waits_and_does_not_leave_the_flush_to_the_policy(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=1_000)
+        acknowledgement = bench.append(Acks.ALL)
+        await bench.flush_begins()
+        assert acknowledgement is not None
+        assert not acknowledgement.done()
+        bench.disk.permits.release()
+        await acknowledgement
+        assert bench.log.recovery_point == bench.log.high_watermark == 1
+
+    run(scenario)
+
+
+def test_without_acknowledgement_nobody_waits(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=1)
+        assert bench.append(Acks.NONE) is None
+        bench.disk.permits.release()
+        await bench.exposed(1)
+
+    run(scenario)
+
+
+def test_one_flush_covers_all_that_came_while_another_ran(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=1)
+        first = bench.append()
+        await bench.flush_begins()
+        later = [bench.append() for _ in range(50)]
+        bench.disk.permits.release()
+        assert first is not None
+        await first
+        assert bench.log.high_watermark == 1
+        assert not any(each is None or each.done() for each in later)
+        bench.disk.permits.release()
+        await asyncio.gather(*(each for each in later if each))
+        assert bench.log.high_watermark == 51
+        assert bench.disk.fsyncs == 2
+
+    run(scenario)
+
+
+def test_failed_flush_is_not_acknowledged_and_not_tried_again(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=1)
+        waiting = [bench.append(Acks.ALL), bench.append()]
+        await bench.flush_begins()
+        bench.disk.fails = True
+        bench.disk.permits.release()
+        for each in waiting:
+            assert each is not None
+            with pytest.raises(StorageError, match="flush failed"):
+                await each
+        assert bench.log.is_offline
+        assert bench.told[-1] == GONE_BYTES
+        assert bench.log.high_watermark == 0
+        with pytest.raises(StorageError, match="offline"):
+            bench.append()
+        assert bench.disk.fsyncs == 1
+
+    run(scenario)
+
+
+def test_policy_can_be_set_changed_and_removed(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append()
+        bench.configure(flush_messages=100)
+        assert bench.log.high_watermark == 1
+        bench.append()
+        assert bench.log.high_watermark == 1
+        bench.configure(flush_messages=2)
+        await bench.flush_begins()
+        bench.disk.permits.release()
+        await bench.exposed(2)
+        bench.append()
+        bench.configure()
+        assert bench.log.high_watermark == 3
+        assert bench.append(Acks.ALL) is None
+
+    run(scenario)
+
+
+def test_deleted_topic_keeps_nobody_waiting(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=1)
+        acknowledgement = bench.append()
+        await bench.flush_begins()
+        bench.partition.mark_deleted()
+        assert acknowledgement is not None
+        with pytest.raises(KafkaError, match="clicks-0 was deleted"):
+            await acknowledgement
+
+    run(scenario)
+
+
+def test_retry_of_what_is_not_flushed_yet_waits_too(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_ms=10**9)
+        builder = BatchBuilder()
+        builder.append_many(1_000, [b"value"])
+        batch = bytes(builder.build(producer_id=1, producer_epoch=0, base_sequence=0))
+        _, first = bench.partition.append(batch, Acks.ALL)
+        info, second = bench.partition.append(batch, Acks.ALL)
+        assert info.duplicate
+        assert first is not None
+        assert second is not None
+        assert not second.done()
+        bench.disk.permits.release(2)
+        await asyncio.gather(first, second)
+        assert bench.log.high_watermark == 1
+
+    run(scenario)
