@@ -1,7 +1,7 @@
 # The one entry: `make help` lists what there is. Every target sets up what it needs first (tools/setup.sh).
 
 PYTHON := .venv/bin/python
-CODE := src tests demo
+CODE := src tests demo tools
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it.
 ifeq ($(origin LOG),command line)
@@ -9,7 +9,7 @@ DEMO_ARGUMENTS := "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt clean setup-demo setup-dev
+.PHONY: help demo test check fuzz fmt clean setup-demo setup-dev
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +26,10 @@ check: setup-dev ## ruff, mypy, import-linter and the tidy test
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
 	$(PYTHON) -m pytest -q tests/tidy
+
+fuzz: setup-dev ## feed the broker two million damaged frames from a new seed, which it prints
+	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && echo "FUZZ_SEED=$$seed" && \
+		FUZZ_SEED=$$seed FUZZ_FRAMES=2000000 $(PYTHON) -m pytest -q --timeout=3600 tests/fuzz
 
 fmt: setup-dev ## format the code, and mend what ruff can mend
 	.venv/bin/ruff check --fix $(CODE)
