@@ -155,6 +155,21 @@ def test_the_first_batch_comes_back_even_if_it_is_over_the_limits(raw: RawConnec
         assert len(read_records(fetched.records, "clicks", 0)) == 1
 
 
+def test_topics_are_fetched_by_their_id(raw: RawConnection) -> None:
+    create_topic(raw)
+    raw.call(produce_request(batch_of(b"a")), 7, ProduceResponse)
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name="clicks")])
+    topic_id = raw.call(wanted, 12, MetadataResponse).topics[0].topic_id
+    for version in range(13, 17):
+        request = fetch_request(0)
+        request.topics[0].topic, request.topics[0].topic_id = "", topic_id
+        topic = raw.call(request, version, FetchResponse).responses[0]
+        assert (topic.topic_id, topic.partitions[0].error_code) == (topic_id, 0)
+        assert len(read_records(topic.partitions[0].records, "clicks", 0)) == 1
+        request.topics[0].topic_id = b"\1" * 16
+        assert raw.call(request, version, FetchResponse).responses[0].partitions[0].error_code == 100
+
+
 def test_an_offset_out_of_range_is_told_at_once(raw: RawConnection) -> None:
     create_topic(raw)
     fetched = raw.call(fetch_request(5, max_wait_ms=30_000), 11, FetchResponse).responses[0].partitions[0]

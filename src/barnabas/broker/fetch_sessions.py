@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -22,6 +22,7 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from barnabas.protocol.types import ZERO_UUID
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -33,6 +34,18 @@ SESSION_ID_MAX = 2**31 - 1
 
 EVICTION_S = 120.0
 """A session that was not used for so long may make room for another one."""
+
+
+class FetchKey(NamedTuple):
+    """A partition as a request names it: by the topic's name, or (version 13) by its id; the other one is empty."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+    @property
+    def is_by_id(self) -> bool:
+        return self.topic_id != ZERO_UUID
 
 
 @dataclass(slots=True)
@@ -63,13 +76,13 @@ class FetchSession:
         self.id = session_id
         self.next_epoch = INITIAL_EPOCH + 1
         self.used_at_s = now_s
-        self.partitions: dict[TopicPartition, FollowedPartition] = {}
+        self.partitions: dict[FetchKey, FollowedPartition] = {}
 
     def update(self, request: FetchRequest) -> None:
         """Take over what an incremental request changes."""
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
-                self.partitions.pop(TopicPartition(forgotten.topic, partition), None)
+                self.partitions.pop(FetchKey(forgotten.topic, forgotten.topic_id, partition), None)
         for where, wanted in wanted_partitions(request):
             followed = self.partitions.get(where)
             if followed is None:
@@ -77,7 +90,7 @@ class FetchSession:
             else:
                 followed.wanted = wanted
 
-    def news(self, read: Iterable[tuple[TopicPartition, PartitionData]]) -> list[tuple[TopicPartition, PartitionData]]:
+    def news(self, read: Iterable[tuple[FetchKey, PartitionData]]) -> list[tuple[FetchKey, PartitionData]]:
         """Return what the reader must be told. What brought records is asked last the next time, for fairness."""
         news = []
         for where, data in read:
@@ -94,20 +107,20 @@ class FetchSession:
 class FetchPlan:
     """What to read for a request, and in which form to answer."""
 
-    wanted: list[tuple[TopicPartition, FetchPartition]]
+    wanted: list[tuple[FetchKey, FetchPartition]]
     session: FetchSession | None = None
     is_full: bool = True
     """Whether the answer holds every partition, or only those with news."""
 
-    def respond(self, read: list[tuple[TopicPartition, PartitionData]]) -> FetchResponse:
+    def respond(self, read: list[tuple[FetchKey, PartitionData]]) -> FetchResponse:
         """Return the response to what was read."""
         if self.session is not None:
             news = self.session.news(read)
             read = read if self.is_full else news
         topics: list[FetchableTopicResponse] = []
         for where, data in read:
-            if not topics or topics[-1].topic != where.topic:
-                topics.append(FetchableTopicResponse(topic=where.topic, partitions=[]))
+            if not topics or (topics[-1].topic, topics[-1].topic_id) != where[:2]:
+                topics.append(FetchableTopicResponse(topic=where.topic, topic_id=where.topic_id, partitions=[]))
             topics[-1].partitions.append(data)
         return FetchResponse(session_id=self.session.id if self.session else NO_SESSION, responses=topics)
 
@@ -131,7 +144,8 @@ class FetchSessions:
         """Return what to read.
 
         :param now_s: monotonic seconds.
-        :raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
+        :raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR
+            where names and ids of topics are mixed.
         """
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             self._sessions.pop(request.session_id, None)
@@ -139,6 +153,10 @@ class FetchSessions:
             session = self._open(request, now_s) if request.session_epoch == INITIAL_EPOCH and wanted else None
             return FetchPlan(wanted, session)
         session = self._continue(request, now_s)
+        kinds = {where.is_by_id for where, _ in wanted_partitions(request)}
+        if kinds - {where.is_by_id for where in session.partitions}:
+            message = f"fetch session {session.id} names topics by id and by name"
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         session.update(request)
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
         if not wanted:
@@ -177,8 +195,8 @@ class FetchSessions:
         return True
 
 
-def wanted_partitions(request: FetchRequest) -> Iterable[tuple[TopicPartition, FetchPartition]]:
+def wanted_partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPartition]]:
     """Yield the partitions that a request names, in its order."""
     for topic in request.topics:
         for wanted in topic.partitions:
-            yield TopicPartition(topic.topic, wanted.partition), wanted
+            yield FetchKey(topic.topic, topic.topic_id, wanted.partition), wanted

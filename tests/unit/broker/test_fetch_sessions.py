@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from barnabas.broker.fetch_sessions import EPOCH_MAX, EVICTION_S, FetchPlan, FetchSessions
+from barnabas.broker.fetch_sessions import EPOCH_MAX, EVICTION_S, FetchKey, FetchPlan, FetchSessions
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -17,6 +16,7 @@ from barnabas.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from barnabas.protocol.types import ZERO_UUID
 
 ids = itertools.count(100)
 
@@ -41,10 +41,8 @@ def request(session_id: int, epoch: int, wanted: dict[int, int], forgotten: tupl
     )
 
 
-def data(
-    number: int, records: bytes = b"", high_watermark: int = 0, error: int = 0
-) -> tuple[TopicPartition, PartitionData]:
-    where = TopicPartition("t", number)
+def data(number: int, records: bytes = b"", high_watermark: int = 0, error: int = 0) -> tuple[FetchKey, PartitionData]:
+    where = FetchKey("t", ZERO_UUID, number)
     return where, PartitionData(
         partition_index=number, error_code=error, high_watermark=high_watermark, records=records
     )
@@ -144,3 +142,13 @@ def test_a_full_cache_gives_the_room_of_a_session_that_is_not_used() -> None:
     with pytest.raises(KafkaError):
         cache.plan(request(used, 1, {}), EVICTION_S)
     assert offsets(cache.plan(request(old, 2, {}), EVICTION_S)) == {0: 0}
+
+
+def test_topics_are_named_by_id_or_by_name_within_a_session() -> None:
+    cache = sessions()
+    session = cache.plan(request(0, 0, {0: 0}), 0.0).respond([data(0)]).session_id
+    by_id = request(session, 1, {1: 0})
+    by_id.topics[0].topic, by_id.topics[0].topic_id = "", bytes(range(16))
+    with pytest.raises(KafkaError) as caught:
+        cache.plan(by_id, 0.0)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR

@@ -123,7 +123,7 @@ def test_the_declared_versions_are_those_decided() -> None:
     declared = {api.name: (api.versions.start, api.versions.stop - 1) for api in APIS.values()}
     assert declared == {
         "Produce": (0, 9),
-        "Fetch": (4, 12),
+        "Fetch": (4, 16),
         "ListOffsets": (1, 7),
         "Metadata": (0, 12),
         "OffsetCommit": (2, 9),

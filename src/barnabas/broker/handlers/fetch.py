@@ -1,4 +1,4 @@
-"""Fetch, versions 4 to 12: read record batches, waiting for them if need be.
+"""Fetch, versions 4 to 16: read record batches, waiting for them if need be.
 
 Whole batches are returned, from the one that holds the offset asked for, as file regions that go to the socket
 with sendfile. The first batch is returned even if it is larger than the limits; after that nothing exceeds
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
-from barnabas.model import NO_OFFSET, IsolationLevel, TopicPartition
+from barnabas.model import NO_OFFSET, IsolationLevel
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from barnabas.broker.broker import Broker
-    from barnabas.broker.fetch_sessions import FetchPlan
+    from barnabas.broker.fetch_sessions import FetchKey, FetchPlan
     from barnabas.broker.partition import Partition
 
 
@@ -93,9 +93,9 @@ class _Read:
         """Whether the answer need not wait: enough bytes, an error to tell, or nothing to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
 
-    def _read(self, where: TopicPartition, wanted: FetchPartition) -> PartitionData:
+    def _read(self, where: FetchKey, wanted: FetchPartition) -> PartitionData:
         try:
-            partition = self._broker.topics.partition(where.topic, where.partition)
+            partition = self._broker.topics.partition(self._topic_name(where), where.partition)
             partition.check_epoch(wanted.current_leader_epoch)
             return self._read_partition(partition, wanted)
         except BarnabasError as error:
@@ -103,6 +103,14 @@ class _Read:
             return PartitionData(
                 partition_index=wanted.partition, error_code=error_code(error), high_watermark=NO_OFFSET, records=b""
             )
+
+    def _topic_name(self, where: FetchKey) -> str:
+        if not where.is_by_id:
+            return where.topic
+        topic = self._broker.topics.by_id(where.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return topic.name
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:
         diverging = self._diverging_epoch(partition, wanted)

@@ -2,7 +2,8 @@
 
 Version 4 is the first with record batches of format 2, 5 adds the log start offset, 7 fetch sessions (KIP-227),
 9 the leader epoch that the reader knows (KIP-320), 11 the reader's rack (KIP-392), 12 is flexible and adds the
-epoch of the last record fetched (KIP-595).
+epoch of the last record fetched (KIP-595), 13 names topics by id (KIP-516), 15 moves the replica's id into a tagged
+field (KIP-903), 16 can tell where new leaders are (KIP-951).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT8, INT16, INT32, INT64, RECORDS, STRING, array, nested, nullable
+from barnabas.protocol.types import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID, array, nested, nullable
 
 INT32_MAX = 0x7FFFFFFF
 
@@ -27,20 +28,29 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    topic: str = field(STRING)
+    topic: str = field(STRING, until=12, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=13, default=ZERO_UUID, ignorable=True)
     partitions: list[FetchPartition] = field(array(FetchPartition))
 
 
 @struct
 class ForgottenTopic:
-    topic: str = field(STRING, since=7, default="", ignorable=True)
+    topic: str = field(STRING, since=7, until=12, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=13, default=ZERO_UUID, ignorable=True)
     partitions: list[int] = field(array(INT32), since=7, default_factory=list)
 
 
-@message(api_key=1, versions="4-12", flexible="12+")
+@struct
+class ReplicaState:
+    replica_id: int = field(INT32, since=15, default=-1)
+    replica_epoch: int = field(INT64, since=15, default=-1)
+
+
+@message(api_key=1, versions="4-16", flexible="12+")
 class FetchRequest:
     cluster_id: str | None = field(nullable(STRING, since=12), since=12, default=None, ignorable=True, tag=0)
-    replica_id: int = field(INT32, default=-1)
+    replica_id: int = field(INT32, until=14, default=-1)
+    replica_state: ReplicaState = field(nested(ReplicaState), since=15, default_factory=ReplicaState, tag=1)
     max_wait_ms: int = field(INT32)
     min_bytes: int = field(INT32)
     max_bytes: int = field(INT32, since=3, default=INT32_MAX, ignorable=True)
@@ -97,13 +107,23 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
-    topic: str = field(STRING)
+    topic: str = field(STRING, until=12, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=13, default=ZERO_UUID, ignorable=True)
     partitions: list[PartitionData] = field(array(PartitionData))
 
 
-@message(api_key=1, versions="4-12", flexible="12+")
+@struct
+class NodeEndpoint:
+    node_id: int = field(INT32, since=16, default=0)
+    host: str = field(STRING, since=16, default="")
+    port: int = field(INT32, since=16, default=0)
+    rack: str | None = field(nullable(STRING, since=16), since=16, default=None)
+
+
+@message(api_key=1, versions="4-16", flexible="12+")
 class FetchResponse:
     throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
     error_code: int = field(INT16, since=7, default=0, ignorable=True)
     session_id: int = field(INT32, since=7, default=0)
     responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), since=16, default_factory=list, tag=0)
