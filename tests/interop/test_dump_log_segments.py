@@ -1,0 +1,137 @@
+"""Kafka's own `kafka.tools.DumpLogSegments` reads a folder that Barnabas wrote, and finds nothing to complain about.
+
+Its jars come through Maven, once, into `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`). Where there is no Maven,
+no Java or no network, the tests are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BrokerProcess
+from tests.interop.clients.neutral import Event, Sending
+from tests.interop.conftest import CLIENTS
+
+KAFKA_VERSION = "3.9.1"
+MAVEN_TIMEOUT_S = 600
+TOOL_TIMEOUT_S = 60
+COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
+RECORDS = 60
+"""So many with each client and compression."""
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>barnabas</groupId><artifactId>kafka-jars</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+
+@pytest.fixture(scope="session")
+def kafka_jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Kafka's jars."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            pytest.skip(f"Kafka's dump tool needs {program}, which is not installed")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jars = cache / "barnabas" / f"kafka-{KAFKA_VERSION}-jars"
+    if not jars.exists():
+        download(tmp_path_factory.mktemp("maven"), jars)
+    return jars
+
+
+def download(project: Path, jars: Path) -> None:
+    (project / "pom.xml").write_text(POM)
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    incomplete = jars.with_name(f"{jars.name}.{os.getpid()}")
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={incomplete}"]
+    try:
+        done = subprocess.run(
+            command, cwd=project, timeout=MAVEN_TIMEOUT_S, capture_output=True, text=True, check=False
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"Maven did not bring Kafka's jars within {MAVEN_TIMEOUT_S} s")
+    if done.returncode:
+        pytest.skip(f"Maven cannot bring Kafka's jars: {done.stdout.strip()[-300:]}")
+    incomplete.rename(jars)
+
+
+@pytest.fixture
+def dump(kafka_jars: Path) -> Callable[..., str]:
+    """Run the tool over files; return what it says."""
+
+    def run(files: Iterator[Path] | list[Path], *options: str) -> str:
+        names = ",".join(map(str, files))
+        command = ["java", "-cp", f"{kafka_jars}/*", "kafka.tools.DumpLogSegments", *options, "--files", names]
+        done = subprocess.run(command, timeout=TOOL_TIMEOUT_S, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def folder(make_broker: Callable[..., BrokerProcess]) -> Path:
+    """A log of several segments, written by every client with every compression; its broker was stopped."""
+    broker = make_broker(log_segment_bytes="8000", log_index_interval_bytes="300")
+    for client in CLIENTS:
+        for compression in COMPRESSIONS:
+            producer = client.producer(broker.bootstrap, Sending(compression=compression))
+            for number in range(0, RECORDS, 10):
+                events = [
+                    Event(b"value %d " % each * 8, b"key", (("header", b"x"),)) for each in range(number, number + 10)
+                ]
+                producer.produce("clicks", events, partition=0)
+            producer.close()
+    assert broker.stop() == 0
+    return broker.data / "clicks-0"
+
+
+def files_of(folder: Path, *suffixes: str) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+
+
+COMPLAINT = re.compile(
+    r"mismatch|out of order|non-secutive|non-consecutive|corrupt|exception|invalid|isvalid: false", re.IGNORECASE
+)
+
+
+def complaints(said: str) -> list[str]:
+    return [line for line in said.splitlines() if COMPLAINT.search(line)]
+
+
+def test_kafka_s_dump_tool_reads_every_file(folder: Path, dump: Callable[..., str]) -> None:
+    said = dump(files_of(folder, ".log", ".index", ".timeindex", ".snapshot"), "--deep-iteration", "--print-data-log")
+    assert complaints(said) == []
+    offsets = [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", said, re.MULTILINE)]
+    assert offsets == list(range(len(CLIENTS) * len(COMPRESSIONS) * RECORDS))
+    assert set(re.findall(r" compresscodec: (\w+) ", said)) == set(COMPRESSIONS)
+    assert len(files_of(folder, ".log")) > 5
+    assert said.count("isvalid: true") >= len(offsets) / RECORDS
+    assert "producerId: " in said
+
+
+def test_kafka_s_index_sanity_check_passes(folder: Path, dump: Callable[..., str]) -> None:
+    indexes = files_of(folder, ".index", ".timeindex")
+    said = dump(indexes, "--index-sanity-check")
+    assert said.count("passed sanity check.") == len(indexes)
+    assert complaints(dump(indexes, "--verify-index-only")) == []
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
+def test_the_tool_would_complain(suffix: str, folder: Path, dump: Callable[..., str]) -> None:
+    """A check of the check."""
+    damaged = files_of(folder, suffix)[1]
+    content = bytearray(damaged.read_bytes())
+    position = 100 if suffix == ".log" else 3
+    content[position] ^= 1
+    damaged.write_bytes(content)
+    assert complaints(dump([damaged], "--deep-iteration"))
