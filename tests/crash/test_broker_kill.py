@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol
@@ -74,16 +73,19 @@ class LibrdkafkaSender:
 class OurSender:
     def __init__(self, bootstrap: str) -> None:
         self._producer = barnabas.Producer(bootstrap, linger_ms=1, batch_size=1_000, retry_backoff_ms=20)
+        self._something_is_done = threading.Event()
 
     def send(self, value: bytes, partition: int, on_outcome: OnOutcome) -> None:
         def on_done(delivery: barnabas.Delivery) -> None:
             error = delivery.exception()
             on_outcome(error, -1 if error else delivery.result().offset)
+            self._something_is_done.set()
 
         self._producer.send(TOPIC, value, partition=partition).add_done_callback(on_done)
 
     def poll(self) -> None:
-        time.sleep(0.002)
+        self._something_is_done.wait(0.002)
+        self._something_is_done.clear()
 
     def flush(self) -> None:
         self._producer.close(FLUSH_S)
