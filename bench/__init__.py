@@ -1,0 +1,1 @@
+"""Measurements. Each module is a program that prints what docs/benchmarks.md shows."""
