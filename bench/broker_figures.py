@@ -71,7 +71,14 @@ def produce(broker: MeasuredBroker, records: int, value: bytes = RECORD) -> floa
 
 def consume(broker: MeasuredBroker, records: int) -> float:
     """Read records as fast as librdkafka can; return the seconds from the first to the last."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "figures", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "figures",
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 2000000,
+        }
+    )
     consumer.subscribe([TOPIC])
     got = len(consumer.consume(1, 30.0))
     begun = time.perf_counter()
