@@ -2,8 +2,11 @@
 
 from barnabas.client.admin import Admin
 from barnabas.client.administration import PartitionDescription, TopicDescription
+from barnabas.client.broker_administration import ClusterDescription, LogDir
 from barnabas.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from barnabas.client.config_administration import ConfigSetting, ConfigSource
 from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.group_administration import GroupDescription, GroupListing, MemberDescription
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.producer import Producer
 from barnabas.client.range_reader import RangeReader
@@ -12,10 +15,17 @@ from barnabas.client.streams import MessageStream
 __all__ = [
     "Admin",
     "AdminConfig",
+    "ClusterDescription",
+    "ConfigSetting",
+    "ConfigSource",
     "Consumer",
     "ConsumerConfig",
     "Deliveries",
     "Delivery",
+    "GroupDescription",
+    "GroupListing",
+    "LogDir",
+    "MemberDescription",
     "MessageStream",
     "PartitionDescription",
     "Producer",

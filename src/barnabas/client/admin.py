@@ -1,4 +1,4 @@
-"""The administrator that programs use: topics, brokers, offsets of partitions and of groups."""
+"""The administrator that programs use: topics, settings, offsets and records of partitions, groups, brokers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,26 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from barnabas.client.administration import TopicDescription, create_topic, delete_topics, describe
+from barnabas.client.administration import (
+    TopicDescription,
+    add_partitions,
+    create_topic,
+    delete_topics,
+    describe,
+)
+from barnabas.client.broker_administration import ClusterDescription, LogDir, describe_cluster, log_dirs
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import AdminConfig, make_config
+from barnabas.client.config_administration import ConfigResource, ConfigSetting, alter_config, describe_config
 from barnabas.client.dialing import dial_with
+from barnabas.client.group_administration import (
+    GroupDescription,
+    GroupListing,
+    delete_group,
+    delete_group_offsets,
+    describe_group,
+    list_groups,
+)
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.offset_queries import (
     EARLIEST_TIMESTAMP,
@@ -19,14 +35,16 @@ from barnabas.client.offset_queries import (
     committed_offsets,
     list_offsets,
 )
+from barnabas.client.record_deletion import delete_records
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import ConfigurationError
 from barnabas.model import Node, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 T = TypeVar("T")
 
 
 class Admin:
-    """Creates and describes topics, and asks for offsets. Safe to use from several threads.
+    """Looks at topics, settings, offsets, groups and brokers, and changes them. Safe to use from several threads.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param settings: see `barnabas.client.config.AdminConfig`.
@@ -96,11 +114,59 @@ class Admin:
         cluster = self._cluster
         return self._call(cluster.retrying(lambda: cluster.describe(wanted), what="topics are not known"))
 
+    def add_partitions(self, name: str, total: int) -> None:
+        """Let a topic grow to `total` partitions. Records stay where they are; keys may go elsewhere from then on.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+        """
+        self._call(add_partitions(self._cluster, name, total, timeout_ms=self._config.request_timeout_ms))
+
+    # --- settings ---------------------------------------------------------------------------------------
+
+    def describe_config(self, topic: str | None = None, *, broker: int | None = None) -> dict[str, ConfigSetting]:
+        """Return all settings of a topic, or of a broker by its id: values, defaults, sources, documentation.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        :raises ConfigurationError: neither topic nor broker, or both.
+        """
+        return self._call(describe_config(self._cluster, _resource(topic, broker)))
+
+    def alter_config(
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        to_set: Mapping[str, str] | None = None,
+        to_unset: Iterable[str] = (),
+    ) -> None:
+        """Set single settings, and unset others so that their defaults hold again: all of them, or none.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting that does not exist or cannot have
+            the value; INVALID_REQUEST: a broker whose settings cannot be changed while it runs.
+        :raises ConfigurationError: neither topic nor broker, or both.
+
+            admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
+        """
+        self._call(alter_config(self._cluster, _resource(topic, broker), to_set or {}, to_unset))
+
+    # --- brokers ----------------------------------------------------------------------------------------
+
     def brokers(self) -> list[Node]:
         """Return the live brokers."""
         cluster = self._cluster
         self._call(cluster.retrying(lambda: cluster.describe([]), what="brokers are not known"))
         return sorted(cluster.view.brokers.values(), key=lambda node: node.id)
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, its controller and its live brokers.
+
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.8.
+        """
+        return self._call(describe_cluster(self._cluster))
+
+    def log_dirs(self) -> list[LogDir]:
+        """Return the folders of all live brokers: where they are, how full, how large each log is."""
+        return self._call(log_dirs(self._cluster))
 
     # --- offsets ----------------------------------------------------------------------------------------
 
@@ -123,6 +189,42 @@ class Admin:
         wanted = {TopicPartition(*tp): at_ms for tp, at_ms in timestamps_ms.items()}
         return self._call(list_offsets(self._cluster, wanted)) if wanted else {}
 
+    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        """Forget the records before an offset in each partition; -1: all of them. Return where each begins now.
+
+        :raises KafkaError: OFFSET_OUT_OF_RANGE: the partition ends before; UNKNOWN_TOPIC_OR_PARTITION. Other
+            partitions may be done.
+        """
+        given = {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+        timeout_ms = self._config.request_timeout_ms
+        return self._call(delete_records(self._cluster, given, timeout_ms=timeout_ms)) if given else {}
+
+    # --- groups -----------------------------------------------------------------------------------------
+
+    def list_groups(self) -> list[GroupListing]:
+        """Return all groups that have members or committed offsets, by name."""
+        return self._call(list_groups(self._cluster))
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return a group's state, and its members with their partitions.
+
+        A group that does not exist is no error: its `exists` is False.
+
+        :raises KafkaError: INVALID_GROUP_ID.
+        """
+        return self._call(describe_group(self._cluster, group))
+
+    def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        """Return groups as `describe_group` does, in the order given."""
+        return [self.describe_group(group) for group in groups]
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets.
+
+        :raises KafkaError: NON_EMPTY_GROUP: it has members, stop them first; GROUP_ID_NOT_FOUND.
+        """
+        self._call(delete_group(self._cluster, group))
+
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all offsets that a group has committed."""
         return self._call(committed_offsets(self._cluster, group, None))
@@ -137,6 +239,14 @@ class Admin:
             for tp, each in offsets.items()
         }
         self._call(commit_offsets(self._cluster, group, given))
+
+    def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
+        """Forget the offsets that a group has committed in some partitions.
+
+        :raises KafkaError: GROUP_SUBSCRIBED_TO_TOPIC: members read the topic, stop them first; GROUP_ID_NOT_FOUND;
+            UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are forgotten.
+        """
+        self._call(delete_group_offsets(self._cluster, group, [TopicPartition(*tp) for tp in tps]))
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -161,3 +271,11 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _resource(topic: str | None, broker: int | None) -> ConfigResource:
+    if topic is not None and broker is None:
+        return ConfigResource.topic(topic)
+    if broker is not None and topic is None:
+        return ConfigResource.broker(broker)
+    raise ConfigurationError("whose settings? give either a topic's name or broker= with a broker's id")

@@ -1,13 +1,22 @@
-"""What an administrator asks of a cluster, as coroutines: topics, offsets of partitions, offsets of groups."""
+"""What an administrator does with topics, as coroutines: describe, create, let grow, delete.
+
+The same for groups stands in `group_administration`, for settings in `config_administration`, for brokers and their
+disks in `broker_administration`, for offsets in `offset_queries`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.metadata import TopicView
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -83,10 +92,10 @@ async def create_topic(
     )
 
     async def attempt() -> None:
-        response: CreateTopicsResponse = await cluster.send(await _controller(cluster), request)
+        response: CreateTopicsResponse = await cluster.send(await controller_id(cluster), request)
         for topic in response.topics:
             if topic.error_code:
-                raise KafkaError(topic.error_code, f"topic {name!r}{_said(topic.error_message)}")
+                raise KafkaError(topic.error_code, f"topic {name!r}{said(topic.error_message)}")
 
     await cluster.retrying(attempt, what=f"topic {name!r} was not created")
 
@@ -101,7 +110,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
 
     async def attempt() -> KafkaError | None:
         response: DeleteTopicsResponse = await cluster.send(
-            await _controller(cluster), request, version_max=DELETE_TOPICS_VERSION_MAX
+            await controller_id(cluster), request, version_max=DELETE_TOPICS_VERSION_MAX
         )
         for topic in response.responses:
             code = ErrorCode.of(topic.error_code)
@@ -109,7 +118,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
                 # Retriable for who waits for a topic to appear, but not for who wants it gone.
                 return KafkaError(code, f"topic {topic.name!r} does not exist")
             if code is not ErrorCode.NONE:
-                raise KafkaError(code, f"topic {topic.name!r}{_said(topic.error_message)}")
+                raise KafkaError(code, f"topic {topic.name!r}{said(topic.error_message)}")
         return None
 
     failure = await cluster.retrying(attempt, what=f"topics {', '.join(names)} were not deleted")
@@ -117,7 +126,31 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
         raise failure
 
 
-async def _controller(cluster: Cluster) -> int:
+async def add_partitions(cluster: Cluster, name: str, total: int, *, timeout_ms: int) -> None:
+    """Let a topic grow to `total` partitions, at the controller.
+
+    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+    """
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
+
+    async def attempt() -> None:
+        response: CreatePartitionsResponse = await cluster.send(await controller_id(cluster), request)
+        for topic in response.results:
+            if topic.error_code:
+                raise KafkaError(topic.error_code, f"topic {name!r}{said(topic.error_message)}")
+
+    await cluster.retrying(attempt, what=f"topic {name!r} was not enlarged", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S)
+
+
+async def controller_id(cluster: Cluster) -> int:
+    """Return the id of the broker that changes what is shared.
+
+    :raises KafkaError: BROKER_NOT_AVAILABLE.
+    """
     if cluster.view.controller_id not in cluster.view.brokers:
         await cluster.refresh()
     if cluster.view.controller_id in cluster.view.brokers:
@@ -127,5 +160,6 @@ async def _controller(cluster: Cluster) -> int:
     raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker")
 
 
-def _said(message: str | None) -> str:
+def said(message: str | None) -> str:
+    """Return what a broker said about an error, to be put behind what it is about."""
     return f": {message}" if message else ""

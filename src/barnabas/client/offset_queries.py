@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.errors import ErrorCode, KafkaError
@@ -33,9 +34,12 @@ OFFSET_FETCH_VERSION_MAX = 7
 
 REPLICA_ID_CONSUMER = -1
 
+ResponseT = TypeVar("ResponseT")
+
 __all__ = [
     "EARLIEST_TIMESTAMP",
     "LATEST_TIMESTAMP",
+    "ask_leaders",
     "commit_offsets",
     "committed_offsets",
     "list_offsets",
@@ -56,12 +60,7 @@ async def list_offsets(
 
     async def attempt() -> None:
         wanted = {tp: at_ms for tp, at_ms in timestamps_ms.items() if tp not in found}
-        if any(cluster.view.leader(tp) is None for tp in wanted):
-            await cluster.refresh()
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
-        for tp, at_ms in wanted.items():
-            by_leader.setdefault(_leader(cluster, tp), {})[tp] = at_ms
-        answers = await asyncio.gather(*(_ask_leader(cluster, node_id, part) for node_id, part in by_leader.items()))
+        answers = await ask_leaders(cluster, wanted, _ask_leader)
         failure: KafkaError | None = None
         for response in answers:
             failure = _take(response, timestamps_ms, found) or failure
@@ -76,6 +75,23 @@ async def list_offsets(
         unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
     )
     return found
+
+
+async def ask_leaders(
+    cluster: Cluster,
+    numbers: Mapping[TopicPartition, int],
+    ask: Callable[[Cluster, int, Mapping[TopicPartition, int]], Awaitable[ResponseT]],
+) -> list[ResponseT]:
+    """Ask the leader of each partition, each leader once: `ask(cluster, node_id, its part of numbers)`; one try.
+
+    :raises KafkaError: a partition does not exist, or has no leader now.
+    """
+    if any(cluster.view.leader(tp) is None for tp in numbers):
+        await cluster.refresh()
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for tp, number in numbers.items():
+        by_leader.setdefault(_leader(cluster, tp), {})[tp] = number
+    return await asyncio.gather(*(ask(cluster, node_id, part) for node_id, part in by_leader.items()))
 
 
 def _leader(cluster: Cluster, tp: TopicPartition) -> int:

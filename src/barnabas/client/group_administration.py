@@ -1,0 +1,213 @@
+"""What an administrator does with groups, as coroutines: list, describe, delete them and their offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.consumer.membership import decode_assignment
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_subscription
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+DEAD = "Dead"
+"""The state of a group that does not exist."""
+
+_ADVICE = {
+    ErrorCode.NON_EMPTY_GROUP: " has members; stop them first",
+    ErrorCode.GROUP_ID_NOT_FOUND: " does not exist",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group in a list. `state` is empty where the broker is too old to tell it."""
+
+    group: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group, as its coordinator sees it.
+
+    `topics` (what it subscribed to) and `partitions` (what it was given) are empty where the member speaks another
+    protocol than that of consumers, and while the group rebalances.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    topics: tuple[str, ...]
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group and its members.
+
+    `state` is Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable; Dead where there is no such group.
+    `assignor` is the strategy that the members agreed on, for example `range`.
+    """
+
+    group: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[MemberDescription, ...]
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a group: it has members or committed offsets."""
+        return self.state != DEAD
+
+
+async def list_groups(cluster: Cluster) -> list[GroupListing]:
+    """Return the groups of all brokers, by name.
+
+    :raises TimedOutError: a broker did not answer in time.
+    """
+
+    async def attempt() -> list[GroupListing]:
+        await cluster.refresh()
+        answers = await asyncio.gather(
+            *(cluster.send(node_id, ListGroupsRequest()) for node_id in sorted(cluster.view.brokers))
+        )
+        return [listed for response in answers for listed in _listed(response)]
+
+    return sorted(await cluster.retrying(attempt, what="groups are not known"), key=lambda each: each.group)
+
+
+def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
+    if response.error_code:
+        raise KafkaError(response.error_code, "list of groups")
+    return [GroupListing(each.group_id, each.group_state, each.protocol_type) for each in response.groups]
+
+
+async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
+    """Return a group as its coordinator sees it; one that does not exist is Dead.
+
+    :raises KafkaError: INVALID_GROUP_ID and others.
+    :raises TimedOutError: the coordinator did not answer in time.
+    """
+    request = DescribeGroupsRequest(groups=[group])
+
+    async def attempt() -> GroupDescription:
+        response: DescribeGroupsResponse = await cluster.ask_coordinator(group, request)
+        (found,) = response.groups
+        if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4 says so from version 6 on
+            return GroupDescription(group, DEAD, "", "", ())
+        if found.error_code:
+            raise KafkaError(found.error_code, f"group {group!r}")
+        return _described(found)
+
+    return await cluster.retrying(attempt, what=f"group {group!r} is not known", group=group)
+
+
+def _described(group: DescribedGroup) -> GroupDescription:
+    is_of_consumers = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        tuple(_member(each, is_of_consumers) for each in group.members),
+    )
+
+
+def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescription:
+    topics: tuple[str, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
+    if is_consumer:
+        try:
+            # Some clients pad an empty share with its version alone; while a group rebalances there is nothing.
+            topics = tuple(sorted(decode_subscription(member.member_metadata).topics)) if member.member_metadata else ()
+            partitions = tuple(sorted(decode_assignment(member.member_assignment)))
+        except BarnabasError:  # a client with a notation of its own; the member is there all the same
+            partitions = ()
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host.removeprefix("/"),
+        member.group_instance_id,
+        topics,
+        partitions,
+    )
+
+
+async def delete_group(cluster: Cluster, group: str) -> None:
+    """Forget a group without members, and its offsets.
+
+    :raises KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and others.
+    """
+    request = DeleteGroupsRequest(groups_names=[group])
+
+    async def attempt() -> None:
+        response: DeleteGroupsResponse = await cluster.ask_coordinator(group, request)
+        for result in response.results:
+            _check(result.error_code, group)
+
+    await cluster.retrying(attempt, what=f"group {group!r} was not deleted", group=group)
+
+
+async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
+    """Forget a group's committed offsets in topics that no member reads.
+
+    :raises KafkaError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the
+        offsets of other partitions are forgotten nevertheless.
+    """
+    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(OffsetDeleteRequestPartition(partition_index=tp.partition))
+    if not topics:
+        return
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[OffsetDeleteRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+
+    async def attempt() -> None:
+        response: OffsetDeleteResponse = await cluster.ask_coordinator(group, request)
+        _check(response.error_code, group)
+        for topic in response.topics:
+            for each in topic.partitions:
+                _check_partition(each.error_code, TopicPartition(topic.name, each.partition_index), group)
+
+    await cluster.retrying(
+        attempt,
+        what=f"offsets of group {group!r} were not deleted",
+        group=group,
+        unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
+    )
+
+
+def _check(error_code: int, group: str) -> None:
+    if error_code:
+        code = ErrorCode.of(error_code)
+        raise KafkaError(code, f"group {group!r}{_ADVICE.get(code, '')}")
+
+
+def _check_partition(error_code: int, tp: TopicPartition, group: str) -> None:
+    if error_code:
+        code = ErrorCode.of(error_code)
+        is_read = code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        advice = ": members of the group read the topic; stop them first" if is_read else ""
+        raise KafkaError(code, f"offset of {tp} in group {group!r}{advice}")

@@ -1,0 +1,72 @@
+"""Records deleted before an offset, at the leaders of their partitions (KIP-107)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.offset_queries import ask_leaders
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+
+
+async def delete_records(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
+) -> dict[TopicPartition, int]:
+    """Forget the records before an offset in each partition; return where each log begins now.
+
+    :param offsets: UP_TO_HIGH_WATERMARK (-1) forgets all that consumers can read.
+    :raises KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; other partitions may be done.
+    """
+    done: dict[TopicPartition, int] = {}
+    cluster.watch_topics({tp.topic for tp in offsets}, auto_creates=False)
+
+    async def ask(cluster: Cluster, node_id: int, part: Mapping[TopicPartition, int]) -> DeleteRecordsResponse:
+        response: DeleteRecordsResponse = await cluster.send(node_id, _request(part, timeout_ms))
+        return response
+
+    async def attempt() -> None:
+        left = {tp: offset for tp, offset in offsets.items() if tp not in done}
+        failure: KafkaError | None = None
+        for response in await ask_leaders(cluster, left, ask):
+            failure = _take(response, offsets, done) or failure
+        if failure is not None:
+            raise failure
+
+    names = ", ".join(map(str, offsets))
+    await cluster.retrying(
+        attempt, what=f"records of {names} were not deleted", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+    )
+    return done
+
+
+def _request(part: Mapping[TopicPartition, int], timeout_ms: int) -> DeleteRecordsRequest:
+    topics: dict[str, list[DeleteRecordsPartition]] = {}
+    for tp, offset in part.items():
+        topics.setdefault(tp.topic, []).append(DeleteRecordsPartition(partition_index=tp.partition, offset=offset))
+    return DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        timeout_ms=timeout_ms,
+    )
+
+
+def _take(
+    response: DeleteRecordsResponse, wanted: Mapping[TopicPartition, int], done: dict[TopicPartition, int]
+) -> KafkaError | None:
+    failure = None
+    for topic in response.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                beyond = ErrorCode.of(each.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
+                advice = f": offset {wanted.get(tp)} lies behind its end" if beyond else ""
+                failure = KafkaError(each.error_code, f"records of {tp}{advice}")
+            else:
+                done[tp] = each.low_watermark
+    return failure
