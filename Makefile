@@ -1,7 +1,7 @@
 # The one entry: `make help` lists what there is. Every target sets up what it needs first (tools/setup.sh).
 
 PYTHON := .venv/bin/python
-CODE := src tests demo tools
+CODE := src tests demo tools bench
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it.
 ifeq ($(origin LOG),command line)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, cast
 from urllib.parse import urlparse
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 DAY_US = 86_400_000_000

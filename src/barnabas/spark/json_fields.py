@@ -19,9 +19,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.json as pajson  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pajson
 
 ColumnType = Literal["boolean", "long", "double", "string"]
 Fields = dict[str, ColumnType | None]

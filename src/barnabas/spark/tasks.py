@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.spark.columns import to_record_batches
