@@ -39,7 +39,7 @@ class Aiokafka:
 
     name = "aiokafka"
     sends_null_headers = True
-    has_static_members = True
+    reads_metadata_of_others = True
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -33,7 +33,8 @@ class ConfluentKafka:
 
     name = "confluent-kafka"
     sends_null_headers = True
-    has_static_members = True
+    # It takes the metadata for a C string, ends its own with a zero byte, and reads beyond the end of others'.
+    reads_metadata_of_others = False
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> ConfluentProducer:  # noqa: B008
         return ConfluentProducer(bootstrap, sending)

@@ -35,7 +35,7 @@ class KafkaPython:
 
     name = "kafka-python"
     sends_null_headers = False
-    has_static_members = True
+    reads_metadata_of_others = True
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> KafkaPythonProducer:  # noqa: B008
         return KafkaPythonProducer(bootstrap, sending)

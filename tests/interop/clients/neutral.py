@@ -128,7 +128,8 @@ class Client(Protocol):
     name: str
     sends_null_headers: bool
     """Whether its producer can send a header without a value."""
-    has_static_members: bool
+    reads_metadata_of_others: bool
+    """Whether its consumer can be asked for metadata that another client has committed."""
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> Producer: ...
     def consumer(self, bootstrap: str, topic: str, membership: Membership | None = None) -> Consumer: ...

@@ -28,7 +28,7 @@ class Ours:
 
     name = "barnabas"
     sends_null_headers = True
-    has_static_members = True
+    reads_metadata_of_others = True
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> OurProducer:  # noqa: B008
         return OurProducer(bootstrap, sending)
