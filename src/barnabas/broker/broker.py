@@ -32,6 +32,7 @@ from barnabas.errors import ConfigurationError, CoordinationError, DataFolderErr
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Peer
+from barnabas.storage.file_names import LOCK
 from barnabas.storage.filesystem import OsFileSystem
 from barnabas.storage.log_manager import LogManager
 
@@ -135,6 +136,8 @@ class Broker:
     def _open_tree(self, folder: Path) -> EmbeddedTree:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # SQLite would say "disk I/O error" where this says "Read-only file system".
+            (folder / LOCK).open("ab").close()
         except OSError as error:
             raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         return EmbeddedTree(folder / TREE_FILE, self.clock)

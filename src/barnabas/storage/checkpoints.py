@@ -122,7 +122,8 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
     rows = [row.strip() for row in data.decode().splitlines()]
     properties = dict(row.split("=", 1) for row in rows if row and not row.startswith("#"))
     if properties.get("version") != "0":
-        raise ValueError(f"version is {properties.get('version')!r}; must be '0'")
+        version = properties.get("version")
+        raise ValueError(f"the format has version {version!r}, '0' is known; did a newer Barnabas write it?")
     if missing := {"broker.id", "cluster.id"} - properties.keys():
         raise ValueError(f"there is no {' and no '.join(sorted(missing))}")
     return MetaProperties(int(properties["broker.id"]), properties["cluster.id"])

@@ -132,15 +132,26 @@ class LogManager:
             # They are of a log that was deleted, and must not be taken for those of this one.
             self._checkpoint()
         folder = self.data_dir / str(partition)
+        is_new = not folder.exists()
         try:
             self._filesystem.make_folder(folder)
             if topic_id is not None:
                 content = encode_partition_metadata(topic_id)
                 replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=False)
-                self.topic_ids[partition] = topic_id
-        except OSError as error:
+            log = self._open(partition, config or self.config)
+        except (OSError, StorageError) as error:
+            if is_new:
+                self._remove_unfinished(folder)
             raise StorageError(f"{folder}: cannot be made: {error}") from error
-        return self._open(partition, config or self.config)
+        if topic_id is not None:
+            self.topic_ids[partition] = topic_id
+        return log
+
+    def _remove_unfinished(self, folder: Path) -> None:
+        try:
+            self._filesystem.remove_folder(folder)
+        except OSError as error:
+            logger.warning("%s: a log that could not be made cannot be removed: %s", folder, error)
 
     def delete(self, partition: TopicPartition) -> None:
         """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.

@@ -1,0 +1,77 @@
+"""Data folders that a broker must not use: it says which and why, does nothing, and exits with 1."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BrokerProcess
+
+
+def refusal(data: Path) -> str:
+    """Start a broker that cannot start; return what it says."""
+    command = [sys.executable, "-m", "barnabas.cli.main", "up", "--port", "0", "--data", str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.fixture
+def stopped(broker: BrokerProcess) -> BrokerProcess:
+    assert broker.stop() == 0
+    return broker
+
+
+def test_folder_of_a_running_broker(broker: BrokerProcess) -> None:
+    assert "is used by another process" in refusal(broker.data)
+
+
+def test_folder_of_a_newer_format(stopped: BrokerProcess) -> None:
+    meta = stopped.data / "meta.properties"
+    meta.write_text(meta.read_text().replace("version=0", "version=9"))
+    assert f"{meta} cannot be understood: the format has version '9', '0' is known" in refusal(stopped.data)
+
+
+def test_folder_of_another_cluster(stopped: BrokerProcess) -> None:
+    meta = stopped.data / "meta.properties"
+    meta.write_text(re.sub("cluster.id=.*", "cluster.id=other", meta.read_text()))
+    assert f"{meta} says cluster 'other'" in refusal(stopped.data)
+
+
+def test_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    assert f"{tmp_path / 'data'} cannot be used as a data folder: File exists" in refusal(tmp_path / "data")
+
+
+@pytest.fixture
+def read_only(stopped: BrokerProcess) -> Iterator[Path]:
+    """The folder of a broker, mounted read-only where root runs the tests: permissions do not stop root."""
+    data = stopped.data
+    if os.geteuid():
+        data.chmod(0o555)
+        yield data
+        data.chmod(0o755)
+        return
+    try:
+        subprocess.run(["mount", "--bind", str(data), str(data)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a folder cannot be mounted read-only here: {error}")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(data)], check=True)
+        yield data
+    finally:
+        subprocess.run(["umount", "--lazy", str(data)], check=True)
+
+
+def test_read_only_folder(read_only: Path) -> None:
+    said = refusal(read_only)
+    assert f"{read_only} cannot be used as a data folder" in said
+    assert "Read-only file system" in said or "Permission denied" in said

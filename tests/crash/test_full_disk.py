@@ -1,0 +1,128 @@
+"""A disk that is really full: a small tmpfs, which needs root. What is acknowledged is stored, other logs go on."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+import barnabas
+from tests.conftest import BrokerProcess
+from tests.interop.conftest import CLIENTS
+from tests.interop.reading import read_topic
+
+DISK_BYTES = 8 * 1024 * 1024
+SPARE_BYTES = 2 * 1024 * 1024
+RECORDS = 4_000
+STORAGE_ERROR = 56
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small file system cannot be mounted here: {getattr(error, 'stderr', None) or error}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def broker(small_disk: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(small_disk / "data", {"log_segment_bytes": "500000", "offsets_retention_minutes": "1"})
+    process.log = small_disk.parent / "broker.log"
+    process.start()
+    yield process
+    process.close()
+
+
+def produce(broker: BrokerProcess, topic: str, count: int) -> tuple[dict[int, bytes], set[int]]:
+    """Send numbered values, each batch once; return what was acknowledged, by offset, and the codes of errors."""
+    settings = {"bootstrap.servers": broker.bootstrap, "retries": 0, "acks": "all", "batch.size": 20_000}
+    producer = confluent_kafka.Producer(settings)
+    acknowledged: dict[int, bytes] = {}
+    codes: set[int] = set()
+
+    def on_delivery(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error:
+            codes.add(error.code())
+        else:
+            acknowledged[message.offset()] = message.value()
+
+    for number in range(count):
+        producer.produce(topic, b"%06d" % number * 400, partition=0, on_delivery=on_delivery)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    return acknowledged, codes
+
+
+def check_stored(broker: BrokerProcess, topic: str, acknowledged: dict[int, bytes]) -> int:
+    """Check that all that was acknowledged is there; return how many records there are."""
+    with barnabas.Admin(broker.bootstrap) as admin:
+        end = admin.end_offsets([barnabas.TopicPartition(topic, 0)])[barnabas.TopicPartition(topic, 0)]
+    stored = {place.offset: event.value for place, event in read_topic(CLIENTS[0], broker.bootstrap, topic, end)}
+    assert acknowledged.items() <= stored.items()
+    assert sorted(stored) == list(range(end))
+    return end
+
+
+def fill_disk(filler: Path) -> None:
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.parametrize("settings", [{}, {"flush.messages": "1"}], ids=["unflushed", "flushed"])
+def test_full_disk_stops_one_log_and_loses_nothing(
+    broker: BrokerProcess, small_disk: Path, settings: dict[str, str]
+) -> None:
+    spare = small_disk / "spare"
+    spare.write_bytes(bytes(SPARE_BYTES))
+    with barnabas.Admin(broker.bootstrap) as admin:
+        for topic in ("large", "small"):
+            admin.create_topic(topic, config=settings)
+    small, codes = produce(broker, "small", 10)
+    assert len(small) == 10
+    assert not codes
+    large, codes = produce(broker, "large", RECORDS)
+    assert codes == {STORAGE_ERROR}
+    assert 0 < len(large) < RECORDS
+    assert "No space left on device; the log is offline" in broker.log.read_text()
+
+    spare.unlink()
+    nothing, codes = produce(broker, "large", 1)
+    assert (nothing, codes) == ({}, {STORAGE_ERROR})
+    more, codes = produce(broker, "small", 10)
+    assert not codes
+    assert check_stored(broker, "small", small | more) == 20
+
+    broker.kill()
+    broker.restart()
+    end = check_stored(broker, "large", large)
+    check_stored(broker, "small", small | more)
+    again, codes = produce(broker, "large", 1)
+    assert (list(again), codes) == ([end], set())
+
+
+def test_topic_that_does_not_fit_is_not_made(broker: BrokerProcess, small_disk: Path) -> None:
+    with barnabas.Admin(broker.bootstrap, request_timeout_ms=1_000, default_api_timeout_ms=1_000) as admin:
+        admin.create_topic("warm-up")
+        filler = small_disk / "filler"
+        fill_disk(filler)
+        with pytest.raises(barnabas.TimedOutError, match="No space left on device|disk is full"):
+            admin.create_topic("refused")
+        filler.unlink()
+        assert not (broker.data / "refused-0").exists()
+        assert admin.list_topics() == ["warm-up"]
+        admin.create_topic("refused")
+    assert broker.stop() == 0
