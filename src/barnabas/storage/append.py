@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
-from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, check_batch, iter_headers, set_log_append_time, stamp
+from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, check_batch, iter_headers, read_header, set_log_append_time, stamp
 from barnabas.records.header import MAGIC
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.config import LogConfig
@@ -52,7 +52,7 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[PlacedBatch]:
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"{len(view)} bytes of batches at once, segment.bytes is {config.segment_bytes}",
         )
-    batches = [PlacedBatch(position, header) for position, header in iter_headers(view)]
+    batches = _placed_batches(view)
     if not batches:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
     for position, header in batches:
@@ -64,6 +64,15 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[PlacedBatch]:
         check_batch(view, position, header)
         _check_header(header)
     return batches
+
+
+def _placed_batches(view: memoryview) -> list[PlacedBatch]:
+    if len(view) >= BATCH_HEADER_SIZE:
+        header = read_header(view)
+        if header.size == len(view):
+            # One batch, as a rule.
+            return [PlacedBatch(0, header)]
+    return [PlacedBatch(position, header) for position, header in iter_headers(view)]
 
 
 def _check_header(header: BatchHeader) -> None:

@@ -191,10 +191,11 @@ class Log:
         self._check_usable()
         view = memoryview(records)
         batches = checked_batches(view, self.config)
-        if leader_epoch < self.leader_epochs.latest:
+        latest_epoch = self.leader_epochs.latest
+        if leader_epoch < latest_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.partition}: leader epoch {leader_epoch}, {self.leader_epochs.latest} is known",
+                f"{self.partition}: leader epoch {leader_epoch}, {latest_epoch} is known",
             )
         now_ms = self._clock.time_ms()
         by_broker = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -205,7 +206,7 @@ class Log:
         base_offset = self._log_end_offset
         self._as_closed = False
         try:
-            if self.leader_epochs.assign(leader_epoch, base_offset):
+            if leader_epoch != latest_epoch and self.leader_epochs.assign(leader_epoch, base_offset):
                 self._beside.write_epochs(self.leader_epochs)
             self._maybe_roll(len(view), batches, now_ms)
             self._segments.active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
