@@ -224,7 +224,11 @@ class ConsumerConfig(ClientConfig):
     max_poll_interval_ms: int = setting(300_000, _integer(1))
     max_poll_records: int = setting(500, _integer(1))
     """Records handed out before the group is looked after again, when iterating."""
-    partition_assignment_strategy: tuple[str, ...] = setting(("range",), _names_of(("range", "roundrobin")))
+    partition_assignment_strategy: tuple[str, ...] = setting(
+        ("range", "cooperative-sticky"), _names_of(("range", "roundrobin", "sticky", "cooperative-sticky"))
+    )
+    """In order of preference; the group takes one that all its members have. The second default is there so that
+    a group can be moved to `cooperative-sticky` member by member, as with Kafka's own client."""
     fetch_min_bytes: int = setting(1, _integer(0))
     fetch_max_wait_ms: int = setting(500, _integer(0), "fetch_wait_max_ms")
     fetch_max_bytes: int = setting(52_428_800, _integer(1))

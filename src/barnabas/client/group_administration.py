@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.client.consumer.membership import decode_assignment
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
-from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_subscription
+from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.protocol.messages.describe_groups import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Self
@@ -37,7 +38,10 @@ class MessageStream(Iterator[Record]):
 
 
 class StreamPlan:
-    """Which partition goes to which stream: dealt out in turn, anew after each rebalance."""
+    """Which partition goes to which stream: to the one that has fewest, for as long as the consumer has it.
+
+    A partition never moves from one stream to another while it is read, so that its records stay in order.
+    """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         for topic, count in counts.items():
@@ -54,12 +58,15 @@ class StreamPlan:
         >>> [plan.accepts("clicks", 0)(TopicPartition("clicks", partition)) for partition in range(3)]
         [True, False, True]
         """
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for tp in sorted(partitions):
-            by_topic.setdefault(tp.topic, []).append(tp)
-        self._stream_of = {
-            tp: place % self.counts.get(topic, 1) for topic, part in by_topic.items() for place, tp in enumerate(part)
-        }
+        assigned = sorted(partitions)
+        self._stream_of = {tp: self._stream_of[tp] for tp in assigned if tp in self._stream_of}
+        taken = Counter((tp.topic, number) for tp, number in self._stream_of.items())
+        for tp in assigned:
+            if tp not in self._stream_of:
+                streams = range(self.counts.get(tp.topic, 1))
+                number = min(streams, key=lambda number: taken[tp.topic, number])
+                self._stream_of[tp] = number
+                taken[tp.topic, number] += 1
 
     def accepts(self, topic: str, number: int) -> Callable[[TopicPartition], bool]:
         """Return a function that says whether a partition goes to stream `number` of `topic` now."""

@@ -3,7 +3,16 @@
 `GroupCoordinator` is the way in; `Group` is one group's state machine; `assignors` is the clients' part.
 """
 
-from barnabas.groups.assignors import ASSIGNORS, range_assign, round_robin_assign
+from barnabas.groups.assignors import (
+    ASSIGNORS,
+    Assignor,
+    Claim,
+    cooperative_sticky_assign,
+    owners,
+    range_assign,
+    round_robin_assign,
+    sticky_assign,
+)
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.group import Group, GroupConfig
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
@@ -21,6 +30,8 @@ from barnabas.groups.results import (
 
 __all__ = [
     "ASSIGNORS",
+    "Assignor",
+    "Claim",
     "Group",
     "GroupConfig",
     "GroupCoordinator",
@@ -36,6 +47,9 @@ __all__ = [
     "Reply",
     "SyncRequest",
     "SyncResult",
+    "cooperative_sticky_assign",
+    "owners",
     "range_assign",
     "round_robin_assign",
+    "sticky_assign",
 ]

@@ -16,12 +16,13 @@ from barnabas.client.config_administration import (
     alter_config,
     describe_config,
 )
-from barnabas.client.consumer.membership import encode_assignment, encode_subscription
 from barnabas.client.group_administration import describe_group, list_groups
 from barnabas.client.record_deletion import delete_records
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -176,7 +177,8 @@ def describe_g(cluster):
 def test_assignment_of_a_member_is_decoded():
     share = encode_assignment([TopicPartition("t", 1), TopicPartition("t", 0)])
     sent = []
-    (found,) = ask(describe_g, described(member(encode_subscription(["t"]), share)), sent).members
+    subscription = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 0)
+    (found,) = ask(describe_g, described(member(subscription, share)), sent).members
     assert (found.host, found.topics) == ("10.0.0.1", ("t",))
     assert found.partitions == (TopicPartition("t", 0), TopicPartition("t", 1))
     assert [node_id for node_id, _ in requests_of(sent, DescribeGroupsRequest)] == [1]

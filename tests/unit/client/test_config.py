@@ -59,7 +59,7 @@ def test_idempotence_allows_no_more_than_five_requests_in_flight():
         (ConsumerConfig, {"enable_auto_commit": "yes"}, "true or false"),
         (ConsumerConfig, {"group": ""}, "not empty"),
         (ConsumerConfig, {"heartbeat_interval_ms": 45_000}, "less than session_timeout_ms"),
-        (ConsumerConfig, {"partition_assignment_strategy": "sticky"}, "range, roundrobin"),
+        (ConsumerConfig, {"partition_assignment_strategy": "uniform"}, "range, roundrobin, sticky"),
         (AdminConfig, {"xyzzy": 1}, "known are"),
     ],
 )

@@ -24,13 +24,24 @@ def test_every_partition_goes_to_exactly_one_stream_of_its_topic():
     assert sizes == [3, 2, 2]
 
 
-def test_a_new_assignment_replaces_the_old_one():
+def test_a_partition_stays_in_its_stream_for_as_long_as_it_is_assigned():
     plan = StreamPlan({"a": 2})
-    plan.deal([TopicPartition("a", 0), TopicPartition("a", 1)])
-    accepts = plan.accepts("a", 0)
-    plan.deal([TopicPartition("a", 1)])
-    assert accepts(TopicPartition("a", 1))
-    assert not accepts(TopicPartition("a", 0))
+    first, second, third = (TopicPartition("a", partition) for partition in range(3))
+    plan.deal([first, second])
+    plan.deal([second, third])
+    accepts = [plan.accepts("a", number) for number in range(2)]
+    assert [takes(first) for takes in accepts] == [False, False]
+    assert [takes(second) for takes in accepts] == [False, True]
+    assert [takes(third) for takes in accepts] == [True, False]
+
+
+def test_what_was_given_up_is_dealt_anew():
+    plan = StreamPlan({"a": 2})
+    second = TopicPartition("a", 1)
+    plan.deal([TopicPartition("a", 0), second])
+    plan.deal([])
+    plan.deal([second])
+    assert plan.accepts("a", 0)(second)
 
 
 def test_no_streams_are_an_error():

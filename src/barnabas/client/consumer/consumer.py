@@ -118,13 +118,16 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         on_assign: Listener | None = None,
         on_revoke: Listener | None = None,
+        on_lost: Listener | None = None,
     ) -> None:
         """Read these topics from now on, instead of those before; with a group, share them with its members.
 
         :param pattern: a regular expression; all topics whose whole name matches, those created later too.
         :param on_assign: called with the partitions that this consumer gets; it may seek in them.
-        :param on_revoke: called with those that it gives up; it may commit for them. Both are called by the
-            thread that polls.
+        :param on_revoke: called with those that it gives up; it may commit for them.
+        :param on_lost: called instead of `on_revoke` with those that others have already, because the group has
+            gone on without this consumer; nothing can be committed for them. All are called by the thread that
+            polls.
         :raises ConfigurationError: neither topics nor pattern, or partitions were assigned by hand.
         """
         self._check_usable()
@@ -132,6 +135,7 @@ class Consumer:
         with self._condition:
             self._engine.subscription.subscribe(names, pattern)
             self._rebalancing.on_assign, self._rebalancing.on_revoke = on_assign, on_revoke
+            self._rebalancing.on_lost = on_lost
             self._engine.view_changed = True
             if self._engine.membership is not None:
                 self._engine.membership.rejoin("the subscription has changed")
@@ -412,7 +416,9 @@ class Consumer:
         :param offsets: per partition the next offset to read, with or without metadata; None commits
             everything that was handed out, the record in hand included.
         :raises ConfigurationError: the consumer has no group.
-        :raises KafkaError: the partitions may have gone to other members (ILLEGAL_GENERATION ...).
+        :raises KafkaError: the partitions may have gone to other members (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION),
+            or are being shared anew (REBALANCE_IN_PROGRESS: poll, then commit for what is left).
+        :raises FencedError: another consumer has joined with the same `group_instance_id`.
         """
         self._check_usable()
         self._need_group()

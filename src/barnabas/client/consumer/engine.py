@@ -17,11 +17,12 @@ from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_session import GroupSession
-from barnabas.client.consumer.membership import NO_GENERATION, Membership
+from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import commit_offsets, committed_offsets, list_offsets
 from barnabas.errors import BarnabasError, ClosedError, ErrorCode, KafkaError
+from barnabas.groups.assignors import NO_GENERATION
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.fetch import FetchResponse
 
@@ -33,7 +34,12 @@ MISSING_TOPIC_PAUSE_S = 0.5
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 GROUP_HAS_MOVED_ON = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
 )
 
 
@@ -91,6 +97,7 @@ class ConsumerEngine:
                 cluster,
                 self.membership,
                 topics=lambda: self.subscription.topics,
+                owned=self._owned,
                 alive=alive,
                 report=self._report,
                 changed=self._notify,
@@ -283,7 +290,13 @@ class ConsumerEngine:
 
     # --- the group --------------------------------------------------------------------------------------
 
-    async def join(self) -> list[TopicPartition]:
+    def _owned(self) -> list[TopicPartition]:
+        """Return what this member keeps while it joins."""
+        assert self.membership is not None
+        with self._condition:
+            return list(self.subscription.partitions) if self.membership.is_cooperative else []
+
+    async def join(self) -> list[TopicPartition] | None:
         """Join the group's next generation; see `GroupSession.join`."""
         assert self._session is not None
         if self.subscription.pattern is not None and not self._cluster.view.topics:
@@ -298,11 +311,17 @@ class ConsumerEngine:
         """Commit offsets as a member of the group, or, where partitions were assigned by hand, as nobody.
 
         :raises KafkaError: the group has moved on, and others.
+        :raises FencedError: another consumer has taken this one's instance id.
         """
         membership = self.membership
         assert membership is not None
-        as_member = self.subscription.by_topics
-        if as_member and membership.generation == NO_GENERATION:
+        if not self.subscription.by_topics:
+            await commit_offsets(self._cluster, membership.group, offsets, timeout_s=timeout_s)
+            return
+        if membership.fenced is not None:
+            raise membership.fenced
+        generation = membership.generation
+        if generation == NO_GENERATION:
             # Without a generation the coordinator would take the commit as an administrator's.
             raise _moved_on(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
         try:
@@ -310,16 +329,17 @@ class ConsumerEngine:
                 self._cluster,
                 membership.group,
                 offsets,
-                generation=membership.generation if as_member else -1,
-                member_id=membership.member_id if as_member else "",
-                group_instance_id=membership.instance_id if as_member else None,
+                generation=generation,
+                member_id=membership.member_id,
+                group_instance_id=membership.instance_id,
                 timeout_s=timeout_s,
             )
         except KafkaError as error:
-            if error.code in GROUP_HAS_MOVED_ON:
-                membership.on_commit_refused(error.code)
+            if error.code not in GROUP_HAS_MOVED_ON:
+                raise
+            if membership.on_commit_refused(error.code, generation):
                 raise _moved_on(error.code, membership.group) from error
-            raise
+            raise _shares_anew(membership.group) from error
 
     async def commit_done(self, timeout_s: float | None = None) -> None:
         """Commit what the application has dealt with, where that is more than was committed before."""
@@ -359,4 +379,11 @@ def _moved_on(code: ErrorCode, group: str) -> KafkaError:
         code,
         f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "
         "(are records handled too slowly for max_poll_interval_ms?)",
+    )
+
+
+def _shares_anew(group: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        f"group {group!r} shares its partitions anew just now; poll, and then commit for the partitions that are left",
     )

@@ -28,6 +28,7 @@ class GroupSession:
     """One consumer's dealings with its coordinator.
 
     :param topics: returns the topics that are subscribed to.
+    :param owned: returns the partitions that this member has.
     :param alive: returns whether the application has polled recently enough.
     :param report: takes an error that the application must be told.
     :param changed: called when the membership's state has changed.
@@ -40,6 +41,7 @@ class GroupSession:
         membership: Membership,
         *,
         topics: Callable[[], Collection[str]],
+        owned: Callable[[], Collection[TopicPartition]],
         alive: Callable[[], bool],
         report: Callable[[BarnabasError], None],
         changed: Callable[[], None],
@@ -48,15 +50,18 @@ class GroupSession:
         self._cluster = cluster
         self._membership = membership
         self._topics = topics
+        self._owned = owned
         self._alive = alive
         self._report = report
         self._changed = changed
 
-    async def join(self) -> list[TopicPartition]:
+    async def join(self) -> list[TopicPartition] | None:
         """Join the group's next generation and return the partitions that fall to this member.
 
         Tries until it succeeds; waits as long as the other members need.
 
+        :return: None where the group has gone on without this member while it still had partitions: it has lost
+            them, and must know that before it joins again.
         :raises KafkaError: the group does not want this member.
         :raises FencedError: another member has taken its instance id.
         """
@@ -72,7 +77,7 @@ class GroupSession:
                     await asyncio.sleep(self._cluster.backoff.delay_s(tries))
                     tries += 1
                 else:
-                    if partitions is not None:
+                    if partitions is not None or (self._membership.lost and self._owned()):
                         return partitions
         finally:
             self._membership.on_join_failed()
@@ -80,7 +85,7 @@ class GroupSession:
     async def _join_once(self) -> list[TopicPartition] | None:
         membership = self._membership
         timeout_s = self._config.max_poll_interval_ms / 1000 + JOIN_GRACE_S
-        request: object = membership.join_request(self._topics())
+        request: object = membership.join_request(self._topics(), self._owned())
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
         joined = membership.on_join(response)
         if joined is Joined.AGAIN:
@@ -134,7 +139,8 @@ class GroupSession:
             self._note(error)
             if not error.retriable:
                 membership.on_left(str(error))
-                self._report(error)
+                if membership.fenced is None:
+                    self._report(error)
 
     async def leave(self, reason: str) -> None:
         """Leave the group, so that the others need not wait for the session to end. Failure does no harm."""

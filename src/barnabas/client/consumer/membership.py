@@ -3,6 +3,9 @@
 A member joins, the coordinator names one member the leader, the leader assigns the partitions, each member gets
 its part with its sync; heartbeats say that it lives, and bring word that the group must do all this again.
 
+An eager member has given up its partitions before it joins. A cooperative one (KIP-429) says which ones it has,
+keeps them while it joins, and joins once more when it has given up those that it shall not have any longer.
+
 Requests come out as messages, answers go in as messages; the shell carries them.
 """
 
@@ -12,14 +15,16 @@ import enum
 from collections.abc import Collection, Mapping, Sequence
 
 from barnabas.errors import ErrorCode, FencedError, KafkaError
-from barnabas.groups.assignors import ASSIGNORS
-from barnabas.model import TopicPartition
-from barnabas.protocol.codec import decode, encode_bytes
-from barnabas.protocol.messages.consumer_protocol import (
-    AssignedPartitions,
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
+from barnabas.groups.assignors import ASSIGNORS, NO_GENERATION, NOTHING, Claim
+from barnabas.groups.subscriptions import (
+    CONSUMER_PROTOCOL_TYPE,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
 )
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -32,11 +37,6 @@ from barnabas.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-
-PROTOCOL_TYPE = "consumer"
-NO_GENERATION = -1
-SUBSCRIPTION_VERSION = 0
-"""Eager members own nothing while they rebalance, so they have no more to say than version 0 can."""
 
 LEAVE_GROUP_VERSION_MAX = 2
 """Later versions let several members leave at once."""
@@ -70,30 +70,48 @@ class Membership:
         self.joining = False
         self.is_leader = False
         self.lost = False
-        """The group went on without this member: its partitions are others' already."""
+        """The group went on without this member: the partitions that it still has are others' already."""
+        self.fenced: FencedError | None = None
+        """Another consumer has this one's instance id. That is the end: joining again would fence the other."""
         self.reason = "first join"
+        self.is_cooperative = all(ASSIGNORS[strategy].is_cooperative for strategy in strategies)
+        """As in Kafka: whoever may have to share in an eager way always gives up everything first."""
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._strategies = tuple(strategies)
         self._strategy = self._strategies[0]
-        self._members: dict[str, tuple[str, ...]] = {}
+        self._members: dict[str, ConsumerProtocolSubscription] = {}
+        self._assigned = NOTHING
+        self._again = ""
+        """Why the group must share anew when the join that is under way has ended."""
 
     # --- joining ----------------------------------------------------------------------------------------
 
-    def join_request(self, topics: Collection[str]) -> JoinGroupRequest:
-        """Return the request to become a member of the next generation."""
+    def join_request(self, topics: Collection[str], owned: Collection[TopicPartition] = ()) -> JoinGroupRequest:
+        """Return the request to become a member of the next generation.
+
+        :param owned: the partitions that this member has; none, if it is an eager one.
+        """
         self.joining = True
-        subscription = encode_subscription(topics)
+        self._again = ""
+        has = Claim(tuple(owned), self._assigned.generation)
         return JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=self._session_timeout_ms,
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in self._strategies],
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription(name, topics, has))
+                for name in self._strategies
+            ],
             reason=self.reason,
         )
+
+    def _subscription(self, strategy: str, topics: Collection[str], has: Claim) -> bytes:
+        assignor = ASSIGNORS[strategy]
+        return encode_subscription(assignor.subscribe(topics, has, self._assigned), assignor.subscription_version)
 
     def on_join(self, response: JoinGroupResponse) -> Joined:
         """Take the answer to a join.
@@ -112,14 +130,15 @@ class Membership:
         self.generation = response.generation_id
         self.is_leader = response.leader == response.member_id
         self._strategy = response.protocol_name or self._strategies[0]
-        if not self.is_leader:
+        if not self.is_leader or response.skip_assignment:
+            # A static leader that was started again: what it assigned before holds on (KIP-814).
             return Joined.AS_FOLLOWER
         self._members = {member.member_id: decode_subscription(member.metadata) for member in response.members}
         return Joined.AS_LEADER
 
     def topics_of_members(self) -> set[str]:
         """Return the topics that the leader has to share out."""
-        return {topic for topics in self._members.values() for topic in topics}
+        return {topic for subscription in self._members.values() for topic in subscription.topics}
 
     def sync_request(self, partition_counts: Mapping[str, int] | None) -> SyncGroupRequest:
         """Return the request for this member's partitions; as the leader's, it carries everybody's.
@@ -128,7 +147,10 @@ class Membership:
         """
         assignments = []
         if partition_counts is not None:
-            shares = ASSIGNORS[self._strategy](self._members, partition_counts)
+            assignor = ASSIGNORS[self._strategy]
+            topics = {member_id: each.topics for member_id, each in self._members.items()}
+            claims = {member_id: assignor.claim(each) for member_id, each in self._members.items()}
+            shares = assignor.assign(topics, partition_counts, claims)
             assignments = [
                 SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(share))
                 for member_id, share in shares.items()
@@ -138,7 +160,7 @@ class Membership:
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=self._strategy,
             assignments=assignments,
         )
@@ -153,21 +175,21 @@ class Membership:
         if code is not ErrorCode.NONE:
             self._check(code)
             return None
-        self.joining = self.rejoin_needed = self.lost = False
-        self.reason = ""
-        return decode_assignment(response.assignment)
+        partitions = decode_assignment(response.assignment)
+        self._assigned = Claim(tuple(partitions), self.generation)
+        self.joining = self.lost = False
+        self.rejoin_needed = bool(self._again)
+        self.reason, self._again = self._again, ""
+        return partitions
 
     def _check(self, code: ErrorCode) -> None:
         """Prepare to join again after an error that allows it, or raise."""
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._forget(code)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self.rejoin(code.name)
+            self._rejoin(code.name)
         elif code is ErrorCode.FENCED_INSTANCE_ID:
-            raise FencedError(
-                f"group {self.group!r}: another consumer has joined as group_instance_id={self.instance_id!r}; "
-                "give each its own"
-            )
+            raise self._fence()
         else:
             raise KafkaError(code, f"group {self.group!r}{_ADVICE.get(code, '')}")
 
@@ -176,10 +198,24 @@ class Membership:
             self.member_id = ""
         self.generation = NO_GENERATION
         self.lost = True
-        self.rejoin(code.name)
+        self._rejoin(code.name)
+
+    def _fence(self) -> FencedError:
+        self.fenced = FencedError(
+            f"group {self.group!r}: another consumer has joined as group_instance_id={self.instance_id!r}; "
+            "give each its own, and close this one"
+        )
+        self.on_left(str(self.fenced))
+        return self.fenced
 
     def rejoin(self, reason: str) -> None:
-        """Join again with the next poll."""
+        """Join again with the next poll, or when the join that is under way has ended."""
+        if self.joining:
+            self._again = reason
+        else:
+            self._rejoin(reason)
+
+    def _rejoin(self, reason: str) -> None:
         if not self.rejoin_needed:
             self.rejoin_needed = True
             self.reason = reason
@@ -210,12 +246,25 @@ class Membership:
         if code is not ErrorCode.NONE and generation == self.generation and not self.joining:
             self._check(code)
 
-    def on_commit_refused(self, code: ErrorCode) -> None:
-        """A commit was refused because the group has moved on; join again."""
+    def on_commit_refused(self, code: ErrorCode, generation: int) -> bool:
+        """Join again, if a commit that was sent in `generation` was refused because the group has moved on.
+
+        :return: whether this member is out of the group; else the group is about to share anew, or just has.
+        :raises FencedError: as `on_join`.
+        """
+        if code is ErrorCode.FENCED_INSTANCE_ID:
+            raise self._fence()
+        if self.joining or generation != self.generation:
+            return self.generation == NO_GENERATION
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._forget(code)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self.rejoin(code.name)
+            self._rejoin(code.name)
+        return self.lost
+
+    def on_given_up(self) -> None:
+        """Of the partitions that were lost the application has none any more."""
+        self.lost = False
 
     # --- leaving ----------------------------------------------------------------------------------------
 
@@ -235,44 +284,13 @@ class Membership:
         self.generation = NO_GENERATION
         self.lost = True
         self.joining = False
-        self.rejoin(reason)
+        self._rejoin(reason)
 
 
 _ADVICE = {
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: ": its members use another partition_assignment_strategy; use theirs",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: ": its members have no partition_assignment_strategy in common with "
+    "this one; use theirs",
     ErrorCode.INVALID_SESSION_TIMEOUT: ": the broker does not allow this session_timeout_ms",
     ErrorCode.GROUP_MAX_SIZE_REACHED: ": the group has as many members as the broker allows",
     ErrorCode.INVALID_GROUP_ID: ": a group's name must not be empty",
 }
-
-
-def encode_subscription(topics: Collection[str]) -> bytes:
-    """Return what a member tells the leader that it wants; a version stands before the message."""
-    message = ConsumerProtocolSubscription(topics=sorted(topics))
-    return SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode_bytes(message, SUBSCRIPTION_VERSION)
-
-
-def decode_subscription(data: bytes) -> tuple[str, ...]:
-    """Return the topics that a member wants, in whatever version its client writes."""
-    version = min(int.from_bytes(data[:2], "big"), 3)
-    return tuple(decode(ConsumerProtocolSubscription, data, version, 2).topics)
-
-
-def encode_assignment(partitions: Collection[TopicPartition]) -> bytes:
-    """Return a member's share as the leader hands it in."""
-    topics: dict[str, list[int]] = {}
-    for tp in partitions:
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    parts = [AssignedPartitions(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
-    return SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode_bytes(
-        ConsumerProtocolAssignment(assigned_partitions=parts), SUBSCRIPTION_VERSION
-    )
-
-
-def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """Return a member's partitions; no bytes at all are no partitions."""
-    if not data:
-        return []
-    version = min(int.from_bytes(data[:2], "big"), 3)
-    assignment = decode(ConsumerProtocolAssignment, data, version, 2)
-    return [TopicPartition(each.topic, number) for each in assignment.assigned_partitions for number in each.partitions]

@@ -1,8 +1,12 @@
 """Giving partitions up and taking new ones, by the thread that polls: there the application's listeners may run.
 
-Eager rebalancing, as in Kafka's classic protocol: commit, tell the application, give all partitions up, join,
-take what falls to this member, tell the application. The join itself runs on the event loop and goes on there
-when a poll's time is over before the other members have come.
+An eager member commits, tells the application, gives all partitions up, joins, takes what falls to it, and tells
+the application. A cooperative one (KIP-429) commits, joins, and reads on meanwhile; then it gives up what it shall
+not have any longer, takes what is new, and, if it has given up something, joins again, so that another member can
+take that. Who has been left behind by its group has lost its partitions: others read them already.
+
+The join itself runs on the event loop and goes on there when a poll's time is over before the other members have
+come.
 """
 
 from __future__ import annotations
@@ -10,10 +14,11 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.engine import ConsumerEngine
+from barnabas.client.consumer.membership import Membership
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.metadata import ClusterView
 from barnabas.client.streams import StreamPlan
@@ -54,6 +59,7 @@ class Rebalancing:
     ) -> None:
         self.on_assign: Listener | None = None
         self.on_revoke: Listener | None = None
+        self.on_lost: Listener | None = None
         self.streams: StreamPlan | None = None
         self._engine = engine
         self._thread = thread
@@ -63,7 +69,7 @@ class Rebalancing:
         self._commits = commits
         self._check = check
         self._lock = threading.RLock()
-        self._join: concurrent.futures.Future[Partitions] | None = None
+        self._join: concurrent.futures.Future[Partitions | None] | None = None
 
     @property
     def due(self) -> bool:
@@ -71,7 +77,10 @@ class Rebalancing:
         if not self._engine.subscription.by_topics:
             return False
         membership = self._engine.membership
-        return self._engine.view_changed if membership is None else membership.rejoin_needed
+        if membership is None:
+            return self._engine.view_changed
+        join = self._join
+        return membership.rejoin_needed if join is None else join.done()
 
     def look_after(self, deadline_s: float) -> None:
         """Join the group (again) if need be, or take over new partitions; by the thread that polls."""
@@ -102,27 +111,62 @@ class Rebalancing:
     def _rebalance(self, deadline_s: float) -> None:
         membership = self._engine.membership
         assert membership is not None
-        if self._join is None:
-            if not membership.rejoin_needed:
-                return  # another stream has done it meanwhile
-            self._give_up()
-            self._join = self._thread.start(self._engine.join())
-        if not self._wait_for(self._join, deadline_s):
-            return
-        join, self._join = self._join, None
-        partitions = join.result()
-        with self._condition:
-            self._engine.subscription.replace(partitions)
-            self._deal(partitions)
-        log.info("group %s: assigned %s", membership.group, ", ".join(map(str, partitions)) or "no partitions")
-        if self.on_assign is not None:
-            self.on_assign(partitions)
-        self._thread.soon(self._engine.kick)
+        while self._join is not None or membership.rejoin_needed:
+            if self._join is None:
+                self._prepare(membership)
+                self._join = self._thread.start(self._engine.join())
+                self._join.add_done_callback(self._wake)
+            if not self._wait_for(self._join, deadline_s):
+                return
+            join, self._join = self._join, None
+            partitions = join.result()
+            if partitions is not None:  # else they are lost, which the next round sees to
+                self._take(membership, partitions)
 
-    def _wait_for(self, join: concurrent.futures.Future[Partitions], deadline_s: float) -> bool:
-        """Wait for the other members; returns False at the deadline."""
+    def _prepare(self, membership: Membership) -> None:
+        """Give up what a member must not have while it joins.
+
+        :raises FencedError: it must not join at all.
+        """
+        if membership.lost:
+            self._lose(membership)
+        elif membership.is_cooperative:
+            self._commit_done()
+            with self._condition:
+                subscription = self._engine.subscription
+                unwanted = [tp for tp in subscription.partitions if tp.topic not in subscription.topics]
+            self._give_up(unwanted)
+        else:
+            self._give_up_all()
+        if membership.fenced is not None:
+            raise membership.fenced
+
+    def _take(self, membership: Membership, partitions: Partitions) -> None:
+        """Take over what the leader has assigned, and give up what it has not."""
+        with self._condition:
+            before = set(self._engine.subscription.partitions)
+        revoked = before.difference(partitions)
+        if revoked:
+            # Others get them when this member joins again.
+            membership.rejoin("partitions were given up that others shall have")
+            self._commit_done()
+        try:
+            self._give_up(revoked)
+        finally:
+            with self._condition:
+                self._engine.subscription.replace(partitions)
+                self._deal(partitions)
+                self.drop_what_is_gone()
+        log.info("group %s: assigned %s", membership.group, ", ".join(map(str, partitions)) or "no partitions")
+        self._thread.soon(self._engine.kick)
+        new = [tp for tp in partitions if tp not in before]
+        if self.on_assign is not None and (new or not membership.is_cooperative):
+            self.on_assign(new)
+
+    def _wait_for(self, join: concurrent.futures.Future[Partitions | None], deadline_s: float) -> bool:
+        """Wait for the other members, or not, if there is something to read meanwhile; returns False at the end."""
         while True:
-            remaining_s = deadline_s - self._engine.now_s()
+            remaining_s = 0.0 if self._engine.subscription.partitions else deadline_s - self._engine.now_s()
             concurrent.futures.wait([join], max(min(remaining_s, JOIN_LOOK_S), 0.0))
             if join.done() and not join.cancelled():
                 return True
@@ -130,21 +174,43 @@ class Rebalancing:
             if remaining_s <= 0:
                 return False
 
+    def _wake(self, _join: object) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
     def _deal(self, partitions: Partitions) -> None:
         if self.streams is not None:
             self.streams.deal(partitions)
 
-    def _give_up(self) -> None:
+    def _give_up_all(self) -> None:
         """Commit what is dealt with and tell the application, before others take over."""
         with self._condition:
-            given_up = sorted(self._engine.subscription.partitions)
+            given_up = list(self._engine.subscription.partitions)
+        if given_up:
+            self._commit_done()
+            self._give_up(given_up)
+
+    def _lose(self, membership: Membership) -> None:
+        """Tell the application that others read its partitions already; what it has read of them is not committed."""
+        with self._condition:
+            lost = list(self._engine.subscription.partitions)
+        if lost:
+            log.warning("group %s: lost %s: %s", membership.group, ", ".join(map(str, lost)), membership.reason)
+        self._give_up(lost, self.on_revoke if self.on_lost is None else self.on_lost)
+        membership.on_given_up()
+
+    def _give_up(self, partitions: Iterable[TopicPartition], tell: Listener | None = None) -> None:
+        """Tell the application, and then hand out nothing of these partitions any more."""
+        given_up = sorted(partitions)
         if not given_up:
             return
-        self._commit_done()
-        if self.on_revoke is not None:
-            self.on_revoke(given_up)
+        listener = tell or self.on_revoke
+        if listener is not None:
+            listener(given_up)
         with self._condition:
-            self._engine.subscription.clear_partitions()
+            subscription = self._engine.subscription
+            subscription.replace([tp for tp in subscription.partitions if tp not in given_up])
+            self._deal(list(subscription.partitions))
             self.drop_what_is_gone()
 
     def _commit_done(self) -> None:
@@ -167,9 +233,12 @@ class Rebalancing:
 
     def leave(self, reason: str) -> None:
         """Give up what topics were subscribed to, and the membership; listeners are told."""
+        membership = self._engine.membership
         with self._lock:
-            if self._engine.membership is not None and self._engine.subscription.by_topics:
-                self._give_up()
+            if membership is not None and self._engine.subscription.by_topics:
+                if membership.lost:
+                    self._lose(membership)
+                self._give_up_all()
                 self._abandon_join()
                 self._thread.call(self._engine.leave(reason))
 

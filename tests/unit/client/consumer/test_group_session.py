@@ -10,10 +10,12 @@ import pytest
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.group_session import GroupSession
-from barnabas.client.consumer.membership import Membership, encode_assignment, encode_subscription
+from barnabas.client.consumer.membership import Membership
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.errors import DisconnectedError, ErrorCode, KafkaError
+from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -49,7 +51,7 @@ class FakeCluster:
 
 
 class Fixture:
-    def __init__(self, *answers, alive=True):
+    def __init__(self, *answers, alive=True, owned=()):
         self.cluster = FakeCluster(*answers)
         self.membership = Membership(
             "g", instance_id=None, session_timeout_ms=1000, rebalance_timeout_ms=1000, strategies=["range"]
@@ -61,6 +63,7 @@ class Fixture:
             self.cluster,
             self.membership,
             topics=lambda: ["t"],
+            owned=lambda: owned,
             alive=lambda: alive,
             report=self.errors.append,
             changed=self.changed.set,
@@ -83,7 +86,8 @@ class Fixture:
 
 
 def joined(*, leader="m2", error=0, member="m1"):
-    members = [JoinGroupResponseMember(member_id=each, metadata=encode_subscription(["t"])) for each in ("m1", "m2")]
+    metadata = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 0)
+    members = [JoinGroupResponseMember(member_id=each, metadata=metadata) for each in ("m1", "m2")]
     return JoinGroupResponse(
         error_code=error,
         generation_id=3,
@@ -128,6 +132,14 @@ def test_a_group_that_does_not_want_this_member_says_why():
     assert not fixture.membership.joining
 
 
+def test_a_member_that_lost_its_partitions_in_a_join_hears_of_it_before_it_joins_again():
+    fixture = Fixture(joined(error=ErrorCode.UNKNOWN_MEMBER_ID), owned=[TopicPartition("t", 0)])
+    assert fixture.join() is None
+    assert fixture.membership.lost
+    fixture = Fixture(joined(error=ErrorCode.UNKNOWN_MEMBER_ID), joined(), synced())
+    assert fixture.join() == [("t", 1)]  # it had none
+
+
 def test_a_heartbeat_brings_word_of_a_rebalance():
     fixture = Fixture(joined(), synced(), HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     fixture.beat_once()
@@ -145,7 +157,8 @@ def test_a_heartbeat_that_is_lost_does_no_harm():
 def test_a_member_that_is_fenced_is_told():
     fixture = Fixture(joined(), synced(), HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
     fixture.beat_once()
-    assert len(fixture.errors) == 1
+    assert fixture.membership.fenced is not None
+    assert fixture.membership.rejoin_needed  # so that the next poll says it
 
 
 def test_a_member_that_does_not_poll_leaves(caplog):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.membership import (
-    Joined,
-    Membership,
+from barnabas.client.consumer.membership import Joined, Membership
+from barnabas.errors import ErrorCode, FencedError, KafkaError
+from barnabas.groups.assignors import ASSIGNORS, Claim
+from barnabas.groups.subscriptions import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from barnabas.errors import ErrorCode, FencedError, KafkaError
 from barnabas.model import TopicPartition
-from barnabas.protocol.codec import encode_bytes
-from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, OwnedPartitions
+from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
@@ -30,14 +29,19 @@ def make_membership(**settings):
     return Membership("g", **{**defaults, **settings})
 
 
-def joined(leader="m1", member="m1", members=(), generation=1, error=0):
+TOPIC = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 0)
+
+
+def joined(leader="m1", member="m1", members=(), generation=1, error=0, strategy="range", **settings):
+    metadata = members if isinstance(members, dict) else dict.fromkeys(members, TOPIC)
     return JoinGroupResponse(
         error_code=error,
         generation_id=generation,
-        protocol_name="range",
+        protocol_name=strategy,
         leader=leader,
         member_id=member,
-        members=[JoinGroupResponseMember(member_id=each, metadata=encode_subscription(["t"])) for each in members],
+        members=[JoinGroupResponseMember(member_id=each, metadata=data) for each, data in metadata.items()],
+        **settings,
     )
 
 
@@ -140,18 +144,112 @@ def test_who_has_left_starts_anew():
     assert membership.join_request(["t"]).member_id == ""
 
 
-def test_subscriptions_of_newer_clients_are_understood():
-    message = ConsumerProtocolSubscription(
-        topics=["a", "b"],
-        owned_partitions=[OwnedPartitions(topic="a", partitions=[1])],
-        generation_id=3,
-        rack_id="r",
-    )
-    for version in range(4):
-        data = version.to_bytes(2, "big") + encode_bytes(message, version)
-        assert decode_subscription(data) == ("a", "b")
+COOPERATIVE = {"strategies": ["cooperative-sticky"]}
 
 
-def test_no_assignment_is_an_empty_one():
-    assert decode_assignment(b"") == []
-    assert decode_assignment(encode_assignment([])) == []
+def tps(*partitions):
+    return [TopicPartition("t", partition) for partition in partitions]
+
+
+def claim_in(request, strategy):
+    """What a member claims in its join, as the leader reads it."""
+    metadata = {each.name: each.metadata for each in request.protocols}
+    return ASSIGNORS[strategy].claim(decode_subscription(metadata[strategy]))
+
+
+@pytest.mark.parametrize(
+    ("strategies", "is_cooperative"),
+    [
+        (["cooperative-sticky"], True),
+        (["range", "cooperative-sticky"], False),
+        (["cooperative-sticky", "range"], False),
+        (["sticky"], False),
+    ],
+)
+def test_a_member_is_cooperative_if_all_its_strategies_are(strategies, is_cooperative):
+    assert make_membership(strategies=strategies).is_cooperative is is_cooperative
+
+
+def test_a_cooperative_member_claims_what_it_has_with_the_generation_that_gave_it():
+    membership = make_membership(**COOPERATIVE)
+    assert claim_in(membership.join_request(["t"]), "cooperative-sticky") == Claim()
+    membership.on_join(joined(leader="other", generation=4))
+    membership.on_sync(synced(0, 1))
+    request = membership.join_request(["t"], tps(0, 1))
+    assert claim_in(request, "cooperative-sticky") == Claim(tuple(tps(0, 1)), 4)
+    # A generation that was never synced has given it nothing.
+    membership.on_join(joined(leader="other", generation=5))
+    membership.on_sync(synced(error=ErrorCode.REBALANCE_IN_PROGRESS))
+    request = membership.join_request(["t"], tps(0, 1))
+    assert claim_in(request, "cooperative-sticky") == Claim(tuple(tps(0, 1)), 4)
+
+
+def test_a_sticky_member_claims_what_it_had_before_it_gave_it_up():
+    membership = make_membership(strategies=["sticky", "range"])
+    membership.join_request(["t"])
+    membership.on_join(joined(leader="other", generation=4, strategy="sticky"))
+    membership.on_sync(synced(0, 1))
+    request = membership.join_request(["t"])
+    assert claim_in(request, "sticky") == Claim(tuple(tps(0, 1)), 4)
+    assert claim_in(request, "range") == Claim()
+
+
+def test_a_cooperative_leader_gives_nobody_what_another_one_has():
+    membership = make_membership(**COOPERATIVE)
+    has_all = membership.join_request(["t"], tps(0, 1, 2)).protocols[0].metadata
+    has_none = make_membership(**COOPERATIVE).join_request(["t"]).protocols[0].metadata
+    members = {"m1": has_all, "m2": has_none}
+    membership.on_join(joined(members=members, strategy="cooperative-sticky"))
+    shares = {each.member_id: each.assignment for each in membership.sync_request({"t": 3}).assignments}
+    assert {each: decode_assignment(share) for each, share in shares.items()} == {"m1": tps(0, 1), "m2": []}
+
+
+def test_a_leader_that_was_started_again_leaves_the_assignment_as_it_is():
+    membership = make_membership(instance_id="one")
+    membership.join_request(["t"])
+    assert membership.on_join(joined(members=("m1",), skip_assignment=True)) is Joined.AS_FOLLOWER
+    assert membership.is_leader
+
+
+def test_a_subscription_that_changes_during_a_join_is_joined_with_afterwards():
+    membership = make_membership()
+    membership.join_request(["t"])
+    membership.rejoin("the subscription has changed")
+    membership.on_join(joined(leader="other"))
+    membership.on_sync(synced(0))
+    assert membership.rejoin_needed
+    assert membership.join_request(["t", "u"]).reason == "the subscription has changed"
+    membership.on_join(joined(leader="other", generation=2))
+    membership.on_sync(synced(0))
+    assert not membership.rejoin_needed
+
+
+@pytest.mark.parametrize(
+    ("code", "is_out"),
+    [
+        (ErrorCode.REBALANCE_IN_PROGRESS, False),
+        (ErrorCode.ILLEGAL_GENERATION, True),
+        (ErrorCode.UNKNOWN_MEMBER_ID, True),
+    ],
+)
+def test_a_commit_that_is_refused_may_mean_that_the_member_is_out(code, is_out):
+    membership = stable()
+    assert membership.on_commit_refused(code, membership.generation) is is_out
+    assert membership.rejoin_needed
+    assert membership.lost is is_out
+
+
+def test_a_commit_of_an_older_generation_that_is_refused_loses_nothing():
+    membership = stable()
+    assert not membership.on_commit_refused(ErrorCode.ILLEGAL_GENERATION, membership.generation - 1)
+    membership.join_request(["t"])
+    assert not membership.on_commit_refused(ErrorCode.ILLEGAL_GENERATION, membership.generation)
+    assert not membership.lost
+
+
+def test_a_member_that_is_fenced_by_a_commit_stays_so():
+    membership = stable(instance_id="one")
+    with pytest.raises(FencedError, match="close this one"):
+        membership.on_commit_refused(ErrorCode.FENCED_INSTANCE_ID, membership.generation)
+    assert membership.fenced is not None
+    assert membership.lost

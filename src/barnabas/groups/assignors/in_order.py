@@ -1,4 +1,4 @@
-"""How a leader shares out partitions: pure functions of who wants which topics and how many partitions there are.
+"""Range and round robin: partitions in order to members in order, whoever had them before.
 
 All members would come to the same answer, because members and partitions are sorted first. That is what the
 paper's Algorithm 1 rests on (3.2), where every consumer computes its own part; `range_assign` is its rule: sort
@@ -7,22 +7,18 @@ the partitions of a topic, sort the consumers, and give each the next stretch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
 from itertools import cycle
 
+from barnabas.groups.assignors.sharing import Assignment, Claims, PartitionCounts, Subscriptions
 from barnabas.model import TopicPartition
 
-Subscriptions = Mapping[str, Collection[str]]
-"""Member id to the topics that it wants."""
 
-Assignment = dict[str, list[TopicPartition]]
-"""Member id to its partitions; every member is in it, if only with an empty list."""
-
-
-def range_assign(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignment:
+def range_assign(
+    subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
+) -> Assignment:
     """Give each subscriber of a topic one stretch of its partitions; the first ones get one more if need be.
 
-    Topics that are not in `partition_counts` are passed over: they do not exist yet.
+    :param claims: not looked at.
 
     >>> range_assign({"a": ["clicks"], "b": ["clicks"]}, {"clicks": 3})["a"]
     [TopicPartition(topic='clicks', partition=0), TopicPartition(topic='clicks', partition=1)]
@@ -39,8 +35,12 @@ def range_assign(subscriptions: Subscriptions, partition_counts: Mapping[str, in
     return assignment
 
 
-def round_robin_assign(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignment:
+def round_robin_assign(
+    subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
+) -> Assignment:
     """Deal the partitions of all topics out one by one, past members that do not want the topic.
+
+    :param claims: not looked at.
 
     >>> round_robin_assign({"a": ["x", "y"], "b": ["x", "y"]}, {"x": 1, "y": 1})["b"]
     [TopicPartition(topic='y', partition=0)]
@@ -52,13 +52,6 @@ def round_robin_assign(subscriptions: Subscriptions, partition_counts: Mapping[s
             member_id = next(each for each in members if topic in subscriptions[each])
             assignment[member_id].append(TopicPartition(topic, partition))
     return assignment
-
-
-ASSIGNORS: Mapping[str, Callable[[Subscriptions, Mapping[str, int]], Assignment]] = {
-    "range": range_assign,
-    "roundrobin": round_robin_assign,
-}
-"""By the names that Kafka's clients use in JoinGroup, so that members of other clients can share a group."""
 
 
 def _wanted_topics(subscriptions: Subscriptions) -> set[str]:

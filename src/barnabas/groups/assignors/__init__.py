@@ -1,0 +1,35 @@
+"""How a leader shares out partitions: pure functions of who wants which topics, who has what, and what there is.
+
+`in_order` forgets who had what, `sticky` does not; `registry` has all of them by name.
+"""
+
+from barnabas.groups.assignors.in_order import range_assign, round_robin_assign
+from barnabas.groups.assignors.registry import ASSIGNORS, Assignor
+from barnabas.groups.assignors.sharing import (
+    NO_GENERATION,
+    NOTHING,
+    Assignment,
+    Claim,
+    Claims,
+    PartitionCounts,
+    Subscriptions,
+    owners,
+)
+from barnabas.groups.assignors.sticky import cooperative_sticky_assign, sticky_assign
+
+__all__ = [
+    "ASSIGNORS",
+    "NOTHING",
+    "NO_GENERATION",
+    "Assignment",
+    "Assignor",
+    "Claim",
+    "Claims",
+    "PartitionCounts",
+    "Subscriptions",
+    "cooperative_sticky_assign",
+    "owners",
+    "range_assign",
+    "round_robin_assign",
+    "sticky_assign",
+]
