@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
-from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, check_batch, iter_headers, read_header, set_log_append_time, stamp
+from barnabas.records import (
+    BATCH_HEADER_SIZE,
+    BatchHeader,
+    check_batch,
+    iter_headers,
+    read_header,
+    set_log_append_time,
+    stamp,
+)
 from barnabas.records.header import MAGIC
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.config import LogConfig

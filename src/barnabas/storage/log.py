@@ -48,7 +48,8 @@ from barnabas.storage.recovery import (
     load_segment,
 )
 from barnabas.storage.retention import count_deletable
-from barnabas.storage.segment import RELATIVE_OFFSET_MAX, ActiveSegment, SealedSegment, Segment
+from barnabas.storage.rolling import must_roll
+from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 from barnabas.storage.segment_files import delete_segment_files, set_segment_files_aside
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.time_search import first_record_at, latest_record
@@ -208,7 +209,8 @@ class Log:
         try:
             if leader_epoch != latest_epoch and self.leader_epochs.assign(leader_epoch, base_offset):
                 self._beside.write_epochs(self.leader_epochs)
-            self._maybe_roll(len(view), batches, now_ms)
+            if must_roll(self._segments.active, self.config, len(view), batches, now_ms, self._active_since_ms):
+                self._roll(now_ms)
             self._segments.active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
         except OSError as error:
             raise self._go_offline("append", error) from error
@@ -423,29 +425,6 @@ class Log:
 
     # --- segments ---
 
-    def _maybe_roll(self, size: int, batches: Sequence[PlacedBatch], now_ms: int) -> None:
-        active, config = self._segments.active, self.config
-        if not active.size:
-            return
-        if (
-            active.size + size > config.segment_bytes
-            or active.index_bytes >= config.segment_index_bytes
-            or active.next_offset + _offset_count(batches) - active.base_offset > RELATIVE_OFFSET_MAX
-            or self._segment_age_ms(batches, now_ms) > config.segment_ms
-        ):
-            self._roll(now_ms)
-
-    def _segment_age_ms(self, batches: Sequence[PlacedBatch], now_ms: int) -> int:
-        """Return the time that the active segment would span in records, or has existed if they have none."""
-        first_ms = self._segments.active.first_timestamp_ms
-        if first_ms is None or first_ms == NO_TIMESTAMP:
-            return now_ms - self._active_since_ms
-        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            return now_ms - first_ms
-        if len(batches) == 1:
-            return batches[0].header.max_timestamp_ms - first_ms
-        return max(batch.header.max_timestamp_ms for batch in batches) - first_ms
-
     def _roll(self, now_ms: int) -> None:
         sealed, base_offset = self._segments.active, self._log_end_offset
         with self._state_lock:
@@ -595,9 +574,3 @@ class Log:
         self._offline = f"{action} failed: {error}"
         logger.critical("%s: %s; the log is offline", self.folder, self._offline)
         return StorageError(f"the log {self.partition} is offline: {self._offline}")
-
-
-def _offset_count(batches: Sequence[PlacedBatch]) -> int:
-    if len(batches) == 1:
-        return batches[0].header.last_offset_delta + 1
-    return sum(batch.header.last_offset_delta + 1 for batch in batches)
