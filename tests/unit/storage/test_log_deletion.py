@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -260,3 +261,42 @@ def test_looking_for_old_segments_opens_no_more_than_it_deletes(
     monkeypatch.setattr(log._filesystem, "open", counting)
     assert log.delete_old_segments() == 0
     assert len(opened) <= 1
+
+
+def test_deletion_runs_beside_flushes_and_appends(
+    open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, tmp_path: Path
+) -> None:
+    log = open_log(segment_bytes=1_500, retention_ms=-1, retention_bytes=5_000)
+    ends = threading.Event()
+    errors: list[Exception] = []
+
+    def work_on_files() -> None:
+        while not ends.is_set():
+            try:
+                log.flush()
+                for path in log.remove_old_files():
+                    path.unlink()
+            except Exception as error:  # noqa: BLE001 - it is raised where the test sees it
+                errors.append(error)
+                return
+
+    threads = [threading.Thread(target=work_on_files) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(600):
+        log.append(make_batch(3, producer_id=1, producer_epoch=0, base_sequence=3 * number), 0)
+        if number % 7 == 0:
+            log.delete_old_segments()
+        if number % 50 == 0:
+            log.delete_records_before(log.log_end_offset - 1)
+    ends.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    log.delete_old_segments()
+    start, end = log.log_start_offset, log.log_end_offset
+    assert [record.offset for record in read_all(log)] == list(range(start, end))
+    log.close()
+    log = open_log(clean=True, log_start_offset=start)
+    assert [record.offset for record in read_all(log)] == list(range(start, end))
+    assert log.append(make_batch(3, producer_id=1, producer_epoch=0, base_sequence=3 * 599), 0).duplicate
