@@ -6,6 +6,7 @@ others share one, each with topics and groups of its own (`topic`, `group`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from tests.interop.clients.confluent import ConfluentKafka
 from tests.interop.clients.kafka_python import KafkaPython
 from tests.interop.clients.neutral import Client
 from tests.interop.clients.ours import Ours
+from tests.interop.flowing import PARTITIONS, Flow
 
 CLIENTS: list[Client] = [ConfluentKafka(), KafkaPython(), Aiokafka(), Ours()]
 
@@ -70,3 +72,13 @@ def our_admin(bootstrap: str) -> Iterator[object]:
     admin = Ours().admin(bootstrap)
     yield admin
     admin.close()
+
+
+@pytest.fixture
+def flow(bootstrap: str, topic: str) -> Iterator[Flow]:
+    """A topic with four partitions into which records flow."""
+    with contextlib.closing(Ours().admin(bootstrap)) as admin:
+        admin.create_topic(topic, partitions=PARTITIONS)
+    flow = Flow(bootstrap, topic)
+    yield flow
+    flow.stop()

@@ -351,18 +351,6 @@ def test_a_member_that_is_terminated_lets_the_others_go_on_at_once(broker, fille
     assert time.monotonic() - started < 5.5  # less than the session that a member killed would leave behind
 
 
-def test_a_slow_handler_keeps_its_partitions_before_max_poll_interval(broker, filled):
-    consumer = barnabas.Consumer(
-        broker.bootstrap, group="g", auto_offset_reset="earliest", session_timeout_ms=6_000, heartbeat_interval_ms=200
-    )
-    with consumer:
-        consumer.subscribe(filled)
-        assert next(consumer).offset == 0
-        slow_until = time.monotonic() + 7  # longer than the session
-        wait_for(lambda: time.monotonic() > slow_until)
-        consumer.commit()
-
-
 def test_who_does_not_poll_in_time_loses_its_partitions_and_is_told(broker, filled):
     with barnabas.Consumer(
         broker.bootstrap, group="g", auto_offset_reset="earliest", max_poll_interval_ms=500, **SESSION

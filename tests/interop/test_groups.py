@@ -4,70 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import subprocess
-import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.interop.clients.neutral import Client, Event, Membership
+from tests.interop.clients.neutral import Client, Membership
 from tests.interop.conftest import CLIENTS
+from tests.interop.flowing import PARTITIONS, member_process, numbers_in, numbers_seen, shares_all
 from tests.interop.reading import Member, wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
-PARTITIONS = 4
 PAIRS = [(client, client) for client in CLIENTS] + list(itertools.combinations(CLIENTS, 2))
 
 
 def names(pair: tuple[Client, Client]) -> str:
     return f"{pair[0].name} and {pair[1].name}"
-
-
-class Flow:
-    """A producer that sends numbers, a few at a time, until it is stopped."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.sent = 0
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(bootstrap, topic), daemon=True)
-        self._thread.start()
-
-    def stop(self) -> int:
-        """Stop, and return how many numbers, from 0 on, were acknowledged."""
-        self._ends.set()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        return self.sent
-
-    def _run(self, bootstrap: str, topic: str) -> None:
-        with contextlib.closing(CLIENTS[0].producer(bootstrap)) as producer:
-            while not self._ends.wait(0.01):
-                # With a key each, so that they go to all partitions.
-                numbers = range(self.sent, self.sent + 8)
-                producer.produce(topic, [Event(b"%d" % n, b"%d" % n) for n in numbers])
-                self.sent += 8
-
-
-@pytest.fixture
-def flow(bootstrap, topic, our_admin) -> Iterator[Flow]:
-    """A topic with four partitions into which records flow."""
-    our_admin.create_topic(topic, partitions=PARTITIONS)
-    flow = Flow(bootstrap, topic)
-    yield flow
-    flow.stop()
-
-
-def numbers_seen(*members: Member) -> Counter[int]:
-    return Counter(int(event.value) for member in members for _, event in member.received)
-
-
-def shares_all(*members: Member) -> bool:
-    """Whether every partition has one owner and every member has a partition."""
-    owned = sorted(partition for member in members for partition in member.assigned)
-    return owned == list(range(PARTITIONS)) and all(member.assigned for member in members)
 
 
 def test_a_member_alone_has_all_partitions_and_sees_every_record_once(bootstrap, client, topic, group, flow) -> None:
@@ -147,7 +97,7 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(bootstrap, client
     membership = Membership(group=group, session_timeout_ms=1_000)
     seen = tmp_path / "seen"
     with Member(client, bootstrap, topic, membership) as member:
-        with member_process(client, bootstrap, topic, group, seen) as killed:
+        with member_process(client, bootstrap, topic, membership, seen) as killed:
             wait_until(lambda: len(member.assigned) == PARTITIONS / 2, "half of the partitions")
             wait_until(lambda: len(numbers_in(seen)) > 50, "records for the other member")
             killed.kill()
@@ -155,34 +105,3 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(bootstrap, client
         sent = flow.stop()
         seen_by_the_killed = numbers_in(seen)
         wait_until(lambda: seen_by_the_killed | numbers_seen(member).keys() >= set(range(sent)), "all records")
-
-
-MEMBER_PROGRAM = """
-import sys
-from tests.interop.clients.neutral import Membership
-from tests.interop.conftest import CLIENTS
-
-name, bootstrap, topic, group = sys.argv[1:]
-client = next(client for client in CLIENTS if client.name == name)
-consumer = client.consumer(bootstrap, topic, Membership(group=group, session_timeout_ms=1_000))
-while True:
-    for _, event in consumer.poll(0.1):
-        print(event.value.decode(), flush=True)
-"""
-
-
-@contextlib.contextmanager
-def member_process(
-    client: Client, bootstrap: str, topic: str, group: str, seen: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A member in a process of its own, which writes the numbers that it receives into the file `seen`."""
-    command = [sys.executable, "-c", MEMBER_PROGRAM, client.name, bootstrap, topic, group]
-    with seen.open("wb") as output, subprocess.Popen(command, stdout=output, cwd=ROOT) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def numbers_in(seen: Path) -> set[int]:
-    return {int(line) for line in seen.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")}

@@ -13,6 +13,7 @@ import aiokafka.errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from barnabas.errors import KafkaError
 from barnabas.model import OffsetAndMetadata
@@ -31,7 +32,11 @@ from tests.interop.clients.neutral import (
 T = TypeVar("T")
 
 TIMEOUT_S = 20
-ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
 
 
 class Aiokafka:

@@ -9,8 +9,10 @@ from typing import Any
 import kafka
 import kafka.errors
 from kafka.admin import KafkaAdminClient
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from barnabas.errors import KafkaError
 from barnabas.model import OffsetAndMetadata
@@ -27,7 +29,12 @@ from tests.interop.clients.neutral import (
 )
 
 TIMEOUT_S = 20
-ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
 
 
 class KafkaPython:
