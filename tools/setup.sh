@@ -36,6 +36,12 @@ missing_packages() {
     tools/java_home.sh --find >/dev/null || tools/java_home.sh --package
 }
 
+# kcat is one of the clients that tests use. They skip without it.
+install_kcat() {
+    command -v kcat >/dev/null || (install_packages kcat) || say "without kcat its tests are skipped"
+}
+
+[ "$extra" != dev ] || install_kcat
 is_installed && exit 0
 python=$(find_python)
 missing=$(missing_packages "$python")
