@@ -216,7 +216,7 @@ class LogMachine(RuleBasedStateMachine):
             if offset > self.start:
                 assert self.log.leader_epochs.epoch_for_offset(offset - 1) == epoch
         entries = [tuple(entry) for entry in self.log.leader_epochs.entries]
-        assert entries == list(starts.items())[-len(entries) :] if entries else not starts
+        assert entries == list(starts.items())[len(starts) - len(entries) :]
 
     def teardown(self) -> None:
         if hasattr(self, "log"):
