@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from barnabas.cli.message_format import DEFAULT_FORMAT, FORMAT_HELP, compile_format, json_line
-from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics, settings
+from barnabas.cli.broker_names import complete_groups, complete_topics
+from barnabas.cli.message_format import FORMAT_HELP, compile_format, json_line, plain_format
+from barnabas.cli.options import (
+    bootstrap_option,
+    connect,
+    properties_option,
+    quiet_option,
+    require_topics,
+    settings,
+)
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.start_offset import OFFSET_HELP, Anchor, Bound, Span, parse_span, resolve
+from barnabas.cli.timestamps import TIME_HELP
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 
@@ -33,36 +43,60 @@ def _span(_context: click.Context, _option: click.Parameter, texts: Sequence[str
         raise click.BadParameter(str(error)) from None
 
 
-def _format(_context: click.Context, _option: click.Parameter, text: str) -> Render:
-    try:
-        return compile_format(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command()
-@click.option("-t", "--topic", "more_topics", metavar="TOPIC", multiple=True, help="As the argument.")
+@click.option(
+    "-t",
+    "--topic",
+    "more_topics",
+    metavar="TOPIC",
+    multiple=True,
+    shell_complete=complete_topics,
+    help="As the argument.",
+)
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
-@click.option("-o", "--offset", "span", metavar="OFFSET", multiple=True, callback=_span, help=f"{OFFSET_HELP}.")
+@click.option(
+    "-o",
+    "--offset",
+    "span",
+    metavar="OFFSET",
+    multiple=True,
+    callback=_span,
+    help=f"{OFFSET_HELP}. A TIME is {TIME_HELP}. Both ends may be given.",
+)
 @click.option("-c", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end instead of waiting for more.")
-@click.option(
-    "-f", "--format", "render", metavar="FORMAT", callback=_format, default=DEFAULT_FORMAT, help=f"{FORMAT_HELP}."
-)
+@click.option("-f", "--format", "format_", metavar="FORMAT", help=f"How to print a record: {FORMAT_HELP}.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("-g", "--group", metavar="GROUP", help="Consume as a member of this group; commits offsets.")
+@click.option("-K", "--key-delimiter", metavar="DELIM", help="Print KEY, DELIM, value.")
+@click.option("-D", "--delimiter", metavar="DELIM", help=r"What to print after a record.  [default: \n]")
+@click.option("-Z", "--null", "show_null", is_flag=True, help="Print a null key or value as NULL.")
+@click.option(
+    "-g",
+    "-G",
+    "--group",
+    metavar="GROUP",
+    shell_complete=complete_groups,
+    help="Consume as a member of this group; commits offsets.",
+)
+@click.option("-u", "--unbuffered", is_flag=True, help="Write each record at once, not all that came together.")
+@quiet_option
 @properties_option
 @bootstrap_option
-@click.argument("topics", nargs=-1, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, metavar="TOPIC...", shell_complete=complete_topics)
 def consume(
     more_topics: tuple[str, ...],
     partition: int | None,
     span: Span,
     count: int | None,
     exit_at_end: bool,
-    render: Render,
+    format_: str | None,
     as_json: bool,
+    key_delimiter: str | None,
+    delimiter: str | None,
+    show_null: bool,
     group: str | None,
+    unbuffered: bool,
+    quiet: bool,
     properties: dict[str, str],
     bootstrap: str,
     topics: tuple[str, ...],
@@ -71,6 +105,7 @@ def consume(
 
     \b
     barnabas consume clicks -o -10 -e            # the last ten
+    barnabas consume clicks -o s@2013-01-31 -o e@2013-02-01 -e
     barnabas consume clicks -f '%T %k %s\\n'
     barnabas consume clicks -g ctr               # goes on where the group stopped
     """
@@ -81,9 +116,10 @@ def consume(
         raise click.UsageError(
             "with -g the group says where to read; -p and offsets other than beginning and end do not go with it"
         )
+    render = _render(format_, as_json, key_delimiter, delimiter, show_null)
     end_on_sigterm()
-    printer = Printer(sys.stdout.buffer, json_line if as_json else render, count)
-    with connect(bootstrap) as admin:
+    printer = Printer(sys.stdout.buffer, render, count, unbuffered)
+    with connect(bootstrap, quiet=quiet) as admin:
         require_topics(admin, wanted)
         partitions = [tp for tp in _partitions(admin, wanted) if partition in (None, tp.partition)]
         if not partitions:
@@ -96,6 +132,21 @@ def consume(
         _consume_alone(settings(bootstrap, properties), starts, stops, printer)
 
 
+def _render(
+    format_: str | None, as_json: bool, key_delimiter: str | None, delimiter: str | None, show_null: bool
+) -> Render:
+    if sum((format_ is not None, as_json, key_delimiter is not None or delimiter is not None)) > 1:
+        raise click.UsageError("say in one way how to print: with -f, with -J, or with -K and -D")
+    if as_json:
+        return json_line
+    if format_ is None:
+        format_ = plain_format(key_delimiter, r"\n" if delimiter is None else delimiter)
+    try:
+        return compile_format(format_, show_null=show_null)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
 @dataclass(slots=True)
 class Printer:
     """Writes rendered records, at most `count_left` of them (None: without end)."""
@@ -103,6 +154,7 @@ class Printer:
     output: BinaryIO
     render: Render
     count_left: int | None
+    unbuffered: bool = False
 
     @property
     def done(self) -> bool:
@@ -117,8 +169,8 @@ class Printer:
     def write(self, records: Iterable[Record]) -> None:
         """Write the records and flush, so that a pipe sees them at once."""
         rendered = [self.render(record) for record in records]
-        if rendered:
-            self.output.write(b"".join(rendered))
+        for piece in rendered if self.unbuffered else [b"".join(rendered)]:
+            self.output.write(piece)
             self.output.flush()
         if self.count_left is not None:
             self.count_left -= len(rendered)
@@ -174,14 +226,15 @@ def _consume_in_group(
     from barnabas import Consumer
 
     reset = {"auto.offset.reset": RESET_OF_ANCHOR[span.start.anchor], "enable.auto.commit": "false"}
+    joined = threading.Event()
     with Consumer({**reset, **chosen}, group=group) as consumer:
-        consumer.subscribe(list(topics))
+        consumer.subscribe(list(topics), on_assign=lambda _tps: joined.set(), on_revoke=lambda _tps: joined.clear())
         while not printer.done:
             records = consumer.poll(max_records=printer.room, timeout_s=POLL_TIMEOUT_S)
             printer.write(records)
             if records:
                 consumer.commit()
-            elif stops is not None and _reached(consumer, stops):
+            elif stops is not None and joined.is_set() and _reached(consumer, stops):
                 return
 
 
@@ -192,6 +245,5 @@ def _before(records: list[Record], stops: dict[TopicPartition, int] | None) -> l
 
 
 def _reached(consumer: Consumer, stops: dict[TopicPartition, int]) -> bool:
-    """Whether this member has partitions, and is at the end of each."""
-    assigned = consumer.assignment()
-    return bool(assigned) and all(consumer.position(tp) >= stops.get(tp, 0) for tp in assigned)
+    """Whether this member is at the end of each of its partitions; one without partitions has nothing to wait for."""
+    return all(consumer.position(tp) >= stops.get(tp, 0) for tp in consumer.assignment())

@@ -13,7 +13,8 @@ _ADVICE = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "see it with: barnabas topic describe NAME",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 of the characters a-z A-Z 0-9 . _ -",
     ErrorCode.INVALID_REPLICATION_FACTOR: "there cannot be more replicas than brokers",
-    ErrorCode.INVALID_PARTITIONS: "a topic has at least one partition",
+    ErrorCode.INVALID_PARTITIONS: "a topic has at least one partition, and never shrinks",
+    ErrorCode.INVALID_CONFIG: "see what there is with: barnabas config show topic NAME",
     ErrorCode.MESSAGE_TOO_LARGE: "the topic's max.message.bytes is the limit",
 }
 
@@ -51,3 +52,26 @@ def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
     if near:
         return click.ClickException(f"no topic {name!r}; did you mean {' or '.join(map(repr, near))}?")
     return click.ClickException(f"no topic {name!r}; create it with: barnabas topic create {name} --partitions 6")
+
+
+def unknown_group(name: str, known: Iterable[str]) -> click.ClickException:
+    """Return the error for a group that does not exist, with the nearest names that do.
+
+    >>> unknown_group("crt", ["ctr"]).message
+    "no group 'crt'; did you mean 'ctr'?"
+    """
+    near = difflib.get_close_matches(name, list(known), n=3)
+    advice = f"did you mean {' or '.join(map(repr, near))}?" if near else "see: barnabas group list"
+    return click.ClickException(f"no group {name!r}; {advice}")
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> click.ClickException:
+    """Return the error for a setting that does not exist, with the nearest names that do.
+
+    >>> unknown_setting("retention", ["retention.ms", "segment.ms"]).message
+    "no setting 'retention'; did you mean 'retention.ms'?"
+    """
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3)
+    advice = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known)}"
+    return click.ClickException(f"no setting {name!r}; {advice}")

@@ -15,12 +15,16 @@ class LineSplitter:
     ([b'one'], [b'two', b''], b'thr')
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delimiter: bytes = b"\n") -> None:
+        assert delimiter, "an empty delimiter ends nothing"
+        self._delimiter = delimiter
         self._unfinished: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that `chunk` completes, without their line feeds."""
-        head, *tail = chunk.split(b"\n")
+        """Return the lines that `chunk` completes, without their delimiters."""
+        if len(self._delimiter) > 1:  # it may have begun in the chunk before
+            chunk = self.rest() + chunk
+        head, *tail = chunk.split(self._delimiter)
         self._unfinished.append(head)
         if not tail:
             return []
@@ -40,13 +44,14 @@ class LineSplitter:
         return sum(map(len, self._unfinished))
 
 
-def read_lines(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream in lists as they come. A last line without a line feed counts as one.
+def read_lines(read: Callable[[int], bytes], delimiter: bytes = b"\n") -> Iterator[list[bytes]]:
+    """Yield the lines of a stream in lists as they come. A last line without its delimiter counts as one.
 
     :param read: returns up to that many bytes as soon as there are any, and nothing at the end of the stream;
         for example `sys.stdin.buffer.read1`.
+    :param delimiter: what ends a line; not empty.
     """
-    splitter = LineSplitter()
+    splitter = LineSplitter(delimiter)
     while chunk := read(READ_BYTES):
         if lines := splitter.feed(chunk):
             yield lines

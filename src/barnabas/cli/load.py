@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
 from barnabas.cli.tables import Row, show_json, show_table
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @click.option("-w", "--warehouse", metavar="DIR", help="The folder of the embedded warehouse; made if missing.")
 @click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
 @click.option("--table", metavar="[NAMESPACE.]NAME", help="One table for all; else one for each topic.")

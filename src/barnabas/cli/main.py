@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from barnabas import __version__
 from barnabas.cli.failures import explain
@@ -24,15 +25,18 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 COMMANDS = {
-    "up": ("up", "Start a broker in the foreground."),
-    "topic": ("topic", "Create, list, describe and delete topics."),
-    "group": ("group", "Show how far a consumer group is, and its lag."),
-    "produce": ("produce", "Send lines from standard input or files to a topic."),
-    "consume": ("consume", "Print a topic's records, and follow it."),
-    "ship": ("ship", "Ship log files to a topic, and follow them."),
-    "load": ("load", "Load topics into warehouse tables with Spark."),
+    "up": "Start a broker in the foreground.",
+    "topic": "Create, list, describe, delete and alter topics.",
+    "group": "List, describe, reset and delete consumer groups.",
+    "config": "Show, set and unset the settings of topics and brokers.",
+    "produce": "Send lines from standard input or files to a topic.",
+    "consume": "Print a topic's records, and follow it.",
+    "ship": "Ship log files to a topic, and follow them.",
+    "load": "Load topics into warehouse tables with Spark.",
+    "log": "Look into the files of a log.",
+    "completion": "Print the completion script for a shell.",
 }
-"""Name of the subcommand, the module that holds it, and its line in the help."""
+"""The subcommands, each in the module and under the name that it has itself, with its line in the help."""
 
 
 class LazyGroup(click.Group):
@@ -44,15 +48,18 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module_name, _ = COMMANDS[cmd_name]
-        module = importlib.import_module(f"barnabas.cli.{module_name}")
-        command = getattr(module, module_name)
+        command = getattr(importlib.import_module(f"barnabas.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
 
+from barnabas.cli.escapes import ESCAPES
 from barnabas.model import Headers, TimestampType
 from barnabas.records import Record
 
@@ -17,13 +19,17 @@ DEFAULT_FORMAT = r"%s\n"
 
 FORMAT_HELP = (
     "%t topic, %p partition, %o offset, %T timestamp in ms, %k key, %s value, %h headers, "
-    r"%K and %S the lengths of key and value (-1: null), %% a percent sign, \n, \t, \r, \xHH"
+    r"%K and %S the lengths of key and value (-1: null), %R that of the value as 4 bytes, "
+    r"%% a percent sign, \n, \t, \r, \0, \xHH"
 )
+
+NULL = b"NULL"
+"""How a null key or value is printed where it must not look like an empty one."""
 
 Part = bytes | Callable[[Record], bytes]
 
 _TOKEN = re.compile(r"%(?P<field>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
-_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_BINARY_LENGTH = struct.Struct(">i")
 
 
 def _length(data: bytes | None) -> bytes:
@@ -31,7 +37,7 @@ def _length(data: bytes | None) -> bytes:
 
 
 def _headers_text(headers: Headers) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
+    return b",".join(name.encode() + b"=" + (NULL if value is None else value) for name, value in headers)
 
 
 _FIELDS: dict[str, Part] = {
@@ -43,35 +49,54 @@ _FIELDS: dict[str, Part] = {
     "K": lambda record: _length(record.key),
     "s": lambda record: record.value or b"",
     "S": lambda record: _length(record.value),
+    "R": lambda record: _BINARY_LENGTH.pack(-1 if record.value is None else len(record.value)),
     "h": lambda record: _headers_text(record.headers),
     "%": b"%",
 }
 
+_FIELDS_WITH_NULL: dict[str, Part] = {
+    **_FIELDS,
+    "k": lambda record: NULL if record.key is None else record.key,
+    "s": lambda record: NULL if record.value is None else record.value,
+}
 
-def compile_format(text: str) -> Callable[[Record], bytes]:
+
+def compile_format(text: str, *, show_null: bool = False) -> Callable[[Record], bytes]:
     r"""Return the function that renders a record as the format `text` says (see FORMAT_HELP).
 
+    :param show_null: print a null key or value as NULL, and not as nothing.
     :raises ValueError: `text` has a field or an escape that does not exist.
 
     >>> record = Record("clicks", 1, 7, 1700, TimestampType.CREATE_TIME, b"k", None, ())
     >>> compile_format(r"%t[%p]@%o %k=%s (%S)\n")(record)
     b'clicks[1]@7 k= (-1)\n'
     """
-    parts = [_part(match) for match in _TOKEN.finditer(text)]
+    fields = _FIELDS_WITH_NULL if show_null else _FIELDS
+    parts = [_part(match, fields) for match in _TOKEN.finditer(text)]
     return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
 
-def _part(match: re.Match[str]) -> Part:
+def plain_format(key_delimiter: str | None, delimiter: str) -> str:
+    r"""Return the format that prints values, after their keys if a delimiter for these is given.
+
+    >>> plain_format(":", r"\n")
+    '%k:%s\\n'
+    """
+    key = "" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%")
+    return f"{key}%s{delimiter.replace('%', '%%')}"
+
+
+def _part(match: re.Match[str], fields: Mapping[str, Part]) -> Part:
     if (field := match["field"]) is not None:
-        if field not in _FIELDS:
+        if field not in fields:
             raise ValueError(f"the format has no field %{field}; it has {FORMAT_HELP}")
-        return _FIELDS[field]
+        return fields[field]
     if (code := match["hex"]) is not None:
         return bytes([int(code, 16)])
     if (escape := match["escape"]) is not None:
-        if escape not in _ESCAPES:
+        if escape not in ESCAPES:
             raise ValueError(rf"the format has no escape \{escape}; it has {FORMAT_HELP}")
-        return _ESCAPES[escape]
+        return ESCAPES[escape]
     return match["text"].encode()
 
 

@@ -9,6 +9,7 @@ import click
 
 from barnabas.cli.failures import unknown_topic
 from barnabas.errors import RetriableError
+from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas import Admin
@@ -50,6 +51,16 @@ def properties_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def yes_option(function: Decorated) -> Decorated:
+    """Add `-y`, for what is asked before something is destroyed; nothing is asked where nobody is at a terminal."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+
+
+def quiet_option(function: Decorated) -> Decorated:
+    """Add `-q`: nothing on standard error but the line of an error."""
+    return click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors on standard error.")(function)
+
+
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     """Return NAME=VALUE texts as a dict.
 
@@ -72,9 +83,10 @@ def settings(bootstrap: str, properties: Mapping[str, str]) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap, **properties}
 
 
-def connect(bootstrap: str) -> Admin:
+def connect(bootstrap: str, *, quiet: bool = False) -> Admin:
     """Return an `Admin` for the brokers; close it after use.
 
+    :param quiet: do not show the clients' warnings.
     :raises click.ClickException: no broker answers within CONNECT_TIMEOUT_MS. Later calls have more patience: a
         broker that was there may come back.
     """
@@ -90,7 +102,8 @@ def connect(bootstrap: str) -> Admin:
             raise click.ClickException(
                 f"no broker answers at {bootstrap}; start one with: barnabas up (or say with --bootstrap where it is)"
             ) from error
-    logging.getLogger().setLevel(logging.WARNING)
+    if not quiet:
+        logging.getLogger().setLevel(logging.WARNING)
     return Admin(bootstrap)
 
 
@@ -103,3 +116,19 @@ def require_topics(admin: Admin, names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise unknown_topic(name, known)
+
+
+def existing_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return those of the partitions that there are still: a topic may be deleted before its readers are told."""
+    wanted = set(partitions)
+    topics = {tp.topic for tp in wanted}.intersection(admin.list_topics())
+    there = partitions_of(admin, topics)
+    return sorted(wanted.intersection(there))
+
+
+def partitions_of(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
+    """Return all partitions of topics that exist."""
+    names = sorted(topics)
+    if not names:
+        return []
+    return [TopicPartition(found.name, p.partition) for found in admin.describe_topics(names) for p in found.partitions]

@@ -1,4 +1,4 @@
-"""`barnabas produce`: one message a line, from standard input or from files."""
+"""`barnabas produce`: one message a line (or what else ends a message), from standard input or from files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
+from click.shell_completion import CompletionItem
 
+from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.escapes import unescape
 from barnabas.cli.lines import read_lines
-from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
+from barnabas.cli.options import bootstrap_option, connect, properties_option, quiet_option, settings
 from barnabas.cli.progress import byte_progress
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.model import Header
@@ -29,23 +32,66 @@ CHUNKS_IN_FLIGHT = 64
 Lines = Iterable[list[bytes]]
 
 
+def _complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a topic where one is to be named, then files."""
+    if context.params.get("topic") is None and not context.params.get("names"):
+        return complete_topics(context, parameter, incomplete)
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        delimiter = unescape(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if not delimiter:
+        raise click.BadParameter("an empty delimiter ends nothing")
+    return delimiter
+
+
 @click.command()
-@click.option("-t", "--topic", metavar="TOPIC", help="The topic; or name it first: produce TOPIC [FILE...]")
+@click.option(
+    "-t",
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help="The topic; or name it first: produce TOPIC [FILE...]",
+)
 @click.option("-p", "--partition", type=click.IntRange(min=-1), default=-1, help="The partition; -1: by key.")
 @click.option("-k", "--key", metavar="KEY", help="The same key for every message.")
-@click.option("-K", "--key-delimiter", metavar="DELIM", help="Each line is KEY, DELIM, VALUE.")
+@click.option("-K", "--key-delimiter", metavar="DELIM", callback=_bytes, help="Each line is KEY, DELIM, VALUE.")
+@click.option(
+    "-D",
+    "--delimiter",
+    metavar="DELIM",
+    callback=_bytes,
+    default=r"\n",
+    show_default=True,
+    help=r"What ends a message; \0 goes with find -print0.",
+)
+@click.option("-l", "--lines", "more_files", metavar="FILE", multiple=True, help="As the argument; -: standard input.")
 @click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may repeat.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="How to compress.")
+@click.option("-Z", "--null", "empty_is_null", is_flag=True, help="Send an empty value or key as null.")
+@click.option("-c", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N messages.")
+@quiet_option
 @properties_option
 @bootstrap_option
-@click.argument("names", nargs=-1, metavar="[TOPIC] [FILE...]")
+@click.argument("names", nargs=-1, metavar="[TOPIC] [FILE...]", shell_complete=_complete_names)
 def produce(
     topic: str | None,
     partition: int,
     key: str | None,
-    key_delimiter: str | None,
+    key_delimiter: bytes | None,
+    delimiter: bytes,
+    more_files: tuple[str, ...],
     headers: tuple[str, ...],
     compression: str,
+    empty_is_null: bool,
+    count: int | None,
+    quiet: bool,
     properties: dict[str, str],
     bootstrap: str,
     names: tuple[str, ...],
@@ -65,20 +111,22 @@ def produce(
         raise click.UsageError("give either -k, one key for all, or -K, a key in each line")
     from barnabas import Producer
 
-    split = line_splitter(key, key_delimiter)
+    names = (*names, *more_files)
+    split = line_splitter(key, key_delimiter, empty_is_null=empty_is_null)
     chosen = {"compression.type": compression, **properties}
     end_on_sigterm()
-    connect(bootstrap).close()
+    connect(bootstrap, quiet=quiet).close()
     partition_or_any = None if partition < 0 else partition
     with ExitStack() as stack:
         sources = [_open_source(name, stack) for name in names or ("-",)]
-        total_bytes = sum(Path(name).stat().st_size for name in names if name != "-")
+        total_bytes = 0 if quiet else sum(Path(name).stat().st_size for name in names if name != "-")
         producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
         advance = stack.enter_context(byte_progress(topic, total_bytes))
-        chunks = _counted((lines for source in sources for lines in read_lines(source.read1)), advance)
-        count = send_lines(producer, topic, chunks, split, partition_or_any, parse_headers(headers))
-    if names or sys.stderr.isatty():
-        click.echo(f"produced {count:,} message{'' if count == 1 else 's'} to {topic}", err=True)
+        lines = (chunk for source in sources for chunk in read_lines(source.read1, delimiter))
+        chunks = _counted(_first(lines, count), advance)
+        done = send_lines(producer, topic, chunks, split, partition_or_any, parse_headers(headers))
+    if not quiet and (names or sys.stderr.isatty()):
+        click.echo(f"produced {done:,} message{'' if done == 1 else 's'} to {topic}", err=True)
 
 
 def _open_source(name: str, stack: ExitStack) -> BufferedIOBase:
@@ -97,22 +145,35 @@ def parse_headers(texts: Iterable[str]) -> list[Header]:
     return [(name, value.encode() if equals else None) for name, equals, value in parts]
 
 
-KeysAndValues = tuple[Sequence[bytes | None] | None, Sequence[bytes]]
+KeysAndValues = tuple[Sequence[bytes | None] | None, Sequence[bytes | None]]
 
 
-def line_splitter(key: str | None, delimiter: str | None) -> Callable[[list[bytes]], KeysAndValues]:
+def line_splitter(
+    key: str | None, delimiter: bytes | None, *, empty_is_null: bool = False
+) -> Callable[[list[bytes]], KeysAndValues]:
     r"""Return the function that makes keys and values out of lines.
 
     A line without the delimiter is all value, with a null key, as in kcat.
 
-    >>> line_splitter(None, ":")([b"a:1", b"b"])
+    >>> line_splitter(None, b":")([b"a:1", b"b"])
     ([b'a', None], [b'1', b'b'])
     """
+    split = _splitter(key, delimiter)
+    if not empty_is_null:
+        return split
+
+    def split_with_null(lines: list[bytes]) -> KeysAndValues:
+        keys, values = split(lines)
+        return keys and [each or None for each in keys], [each or None for each in values]
+
+    return split_with_null
+
+
+def _splitter(key: str | None, delimiter: bytes | None) -> Callable[[list[bytes]], KeysAndValues]:
     if delimiter is not None:
-        mark = _unescape(delimiter)
 
         def split(lines: list[bytes]) -> KeysAndValues:
-            parts = [line.partition(mark) for line in lines]
+            parts = [line.partition(delimiter) for line in lines]
             keys = [head if found else None for head, found, _ in parts]
             return keys, [tail if found else head for head, found, tail in parts]
 
@@ -156,6 +217,10 @@ def _counted(chunks: Lines, advance: Callable[[int], None]) -> Iterator[list[byt
         advance(sum(map(len, lines)) + len(lines))
 
 
-def _unescape(text: str) -> bytes:
-    """Return the bytes of a delimiter: `\\t` and `\\n` mean what they mean in a format."""
-    return text.replace(r"\t", "\t").replace(r"\n", "\n").encode()
+def _first(chunks: Lines, count: int | None) -> Iterator[list[bytes]]:
+    """Yield the first `count` lines, all if it is None; read no chunk more than that takes."""
+    left = count
+    for lines in chunks:
+        yield lines[:left]
+        if left is not None and (left := left - len(lines)) <= 0:
+            return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
 from barnabas.cli.produce import CHUNKS_IN_FLIGHT, CODECS, parse_headers
 from barnabas.cli.progress import byte_progress
@@ -38,7 +39,14 @@ CLOSE_TIMEOUT_S = 5.0
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("-t", "--topic", metavar="TOPIC", required=True, help="Where to; made if it does not exist.")
+@click.option(
+    "-t",
+    "--topic",
+    metavar="TOPIC",
+    required=True,
+    shell_complete=complete_topics,
+    help="Where to; made if it does not exist.",
+)
 @click.option("-F", "--follow", is_flag=True, help="Go on as the files grow, are rotated and are cut.")
 @click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Of a new topic.")
 @click.option("-k", "--key", metavar="KEY", help="The key of every message: keeps them in one partition.")

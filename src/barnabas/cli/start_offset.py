@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from barnabas.cli.timestamps import parse_time_ms
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 
-OFFSET_HELP = "beginning, end, N, -N (N before the end), s@MS (from that time on) or e@MS (up to that time)"
+OFFSET_HELP = "beginning, end, N, -N (N before the end), s@TIME (from that time on) or e@TIME (up to that time)"
 
 
 class Anchor(enum.Enum):
@@ -62,7 +63,7 @@ class OffsetSource(Protocol):
 def parse_span(texts: Iterable[str]) -> Span:
     """Return what one or more `-o` options ask for.
 
-    :raises ValueError: a text is none of OFFSET_HELP.
+    :raises ValueError: a text is none of OFFSET_HELP; times are as `timestamps.TIME_HELP` says.
 
     >>> parse_span(["-10"])
     Span(start=Bound(anchor=<Anchor.BEFORE_END: 'before end'>, number=10), stop=None)
@@ -70,7 +71,7 @@ def parse_span(texts: Iterable[str]) -> Span:
     span = Span()
     for text in texts:
         if text.startswith("e@"):
-            span = Span(span.start, Bound(Anchor.TIMESTAMP, _number(text[2:], text)))
+            span = Span(span.start, Bound(Anchor.TIMESTAMP, parse_time_ms(text[2:])))
         else:
             span = Span(_parse_start(text), span.stop)
     return span
@@ -82,7 +83,7 @@ def _parse_start(text: str) -> Bound:
     if text in {"end", "latest"}:
         return Bound(Anchor.END)
     if text.startswith("s@"):
-        return Bound(Anchor.TIMESTAMP, _number(text[2:], text))
+        return Bound(Anchor.TIMESTAMP, parse_time_ms(text[2:]))
     if text.startswith("-"):
         return Bound(Anchor.BEFORE_END, _number(text[1:], text))
     return Bound(Anchor.OFFSET, _number(text, text))

@@ -1,4 +1,4 @@
-"""`barnabas topic`: create, list, describe and delete topics."""
+"""`barnabas topic`: create, list, describe, delete and alter topics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.options import bootstrap_option, connect, json_option, parse_pairs, require_topics
+from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.failures import unknown_setting
+from barnabas.cli.options import (
+    bootstrap_option,
+    connect,
+    json_option,
+    parse_pairs,
+    require_topics,
+    yes_option,
+)
 from barnabas.cli.tables import Row, show_json, show_table
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, delete and alter topics."""
 
 
 @topic.command()
@@ -77,16 +86,17 @@ def list_(as_json: bool, bootstrap: str) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @json_option
 @bootstrap_option
 def describe(name: str, as_json: bool, bootstrap: str) -> None:
-    """Show the partitions of the topic NAME: leader, replicas, offsets."""
+    """Show the partitions of the topic NAME, leader, replicas, offsets; and the settings that are its own."""
     with connect(bootstrap) as admin:
         require_topics(admin, [name])
         (found,) = admin.describe_topics([name])
         partitions = sorted(found.partitions, key=lambda partition: partition.partition)
         offsets = _offsets(admin, name, len(partitions))
+        own = {each.name: each.value for each in admin.describe_config(name).values() if each.source.label == "topic"}
     rows: list[Row] = [
         [part.partition, part.leader, _ids(part.replicas), _ids(part.isr), first, end, end - first]
         for part, (first, end) in zip(partitions, offsets, strict=True)
@@ -97,6 +107,7 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
             {
                 "topic": name,
                 "id": found.id,
+                "config": own,
                 "partitions": [
                     {
                         **dict(zip(columns, row, strict=True)),
@@ -109,11 +120,13 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
         )
     else:
         show_table(columns, rows)
+        if own:
+            click.echo(f"\n{' '.join(f'{setting}={value}' for setting, value in own.items())}")
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
+@yes_option
 @bootstrap_option
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str) -> None:
     """Delete topics and all that is in them."""
@@ -124,6 +137,38 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str) -> None:
         for name in names:
             admin.delete_topic(name)
             click.echo(f"deleted topic {name}")
+
+
+@topic.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Let it grow to so many.")
+@click.option(
+    "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="Set a setting, as -c retention.ms=86400000."
+)
+@click.option("--unset", "unset", metavar="NAME", multiple=True, help="Give a setting its default again.")
+@bootstrap_option
+def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
+    """Change settings of the topic NAME, or let it grow.
+
+    A topic never shrinks. When it grows, records stay where they are, and keys may go elsewhere from then on.
+    """
+    if partitions is None and not configs and not unset:
+        raise click.UsageError("say what to change: --partitions N, --config NAME=VALUE or --unset NAME")
+    to_set = parse_pairs(configs)
+    with connect(bootstrap) as admin:
+        require_topics(admin, [name])
+        known = admin.describe_config(name)
+        for setting in unset:
+            if setting not in known:
+                raise unknown_setting(setting, known)
+        # The settings first: all of them are refused or none, and nothing has grown then that cannot shrink.
+        admin.alter_config(name, to_set=to_set, to_unset=unset)
+        if partitions is not None:
+            admin.add_partitions(name, partitions)
+    changes = [f"{setting}={value}" for setting, value in to_set.items()]
+    changes += [f"{setting} unset" for setting in unset]
+    changes += [] if partitions is None else [f"{partitions} partitions"]
+    click.echo(f"altered topic {name}: {', '.join(changes)}")
 
 
 def _offsets(admin: Admin, name: str, partition_count: int) -> list[tuple[int, int]]:

@@ -11,8 +11,17 @@ import pytest
 
 import barnabas
 from barnabas.cli.main import main
+from barnabas.client.config_administration import ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
+from barnabas.client.group_administration import GroupDescription, GroupListing, MemberDescription
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
-from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TimestampType, TopicPartition
+from barnabas.model import (
+    Node,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RecordMetadata,
+    TimestampType,
+    TopicPartition,
+)
 from barnabas.records import Record
 
 
@@ -22,6 +31,8 @@ class FakeCluster:
 
     partitions: dict[TopicPartition, list[Record]] = field(default_factory=dict)
     committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    members: dict[str, list[MemberDescription]] = field(default_factory=dict)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
     bootstrap: Any = None
     produce_error: BarnabasError | None = None
     is_down: bool = False
@@ -30,7 +41,9 @@ class FakeCluster:
         for partition in range(partition_count):
             self.partitions[TopicPartition(topic, partition)] = []
 
-    def append(self, topic: str, value: bytes, key: bytes | None = None, partition: int = 0, headers: Any = ()) -> int:
+    def append(
+        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, headers: Any = ()
+    ) -> int:
         log = self.partitions[TopicPartition(topic, partition)]
         stamp = 1_000 + len(log)
         log.append(
@@ -43,6 +56,20 @@ class FakeCluster:
 
     def values(self, topic: str) -> list[bytes | None]:
         return [record.value for tp in sorted(self.partitions) if tp.topic == topic for record in self.partitions[tp]]
+
+
+SETTINGS = {"retention.ms": "604800000", "segment.bytes": "1073741824"}
+
+
+def setting(name: str, own: str | None, default: str) -> ConfigSetting:
+    """A setting as a broker describes it."""
+    synonyms = [ConfigSynonym(name, default, ConfigSource.DEFAULT)]
+    if own is not None:
+        synonyms.insert(0, ConfigSynonym(name, own, ConfigSource.TOPIC))
+    first = synonyms[0]
+    return ConfigSetting(
+        name, first.value, first.source, ConfigType.LONG, f"About {name}.", False, False, tuple(synonyms)
+    )
 
 
 class FakeClient:
@@ -62,10 +89,10 @@ class FakeClient:
 
 
 class FakeAdmin(FakeClient):
-    def brokers(self) -> list[object]:
+    def brokers(self) -> list[Node]:
         if self.cluster.is_down:
             raise DisconnectedError(f"no broker at {self.cluster.bootstrap}: connection refused")
-        return []
+        return [Node(0, "localhost", 9092)]
 
     def list_topics(self) -> list[str]:
         return self.cluster.topics()
@@ -76,6 +103,35 @@ class FakeAdmin(FakeClient):
         if name in self.cluster.topics():
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r}")
         self.cluster.create(name, partitions)
+        self.cluster.settings[name] = dict(config or {})
+
+    def add_partitions(self, name: str, total: int) -> None:
+        if total <= len([tp for tp in self.cluster.partitions if tp.topic == name]):
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r}")
+        for partition in range(total):
+            self.cluster.partitions.setdefault(TopicPartition(name, partition), [])
+
+    def describe_config(self, topic: str | None = None, *, broker: int | None = None) -> dict[str, ConfigSetting]:
+        own = self.cluster.settings.get(topic or "", {})
+        return {name: setting(name, own.get(name), default) for name, default in SETTINGS.items()}
+
+    def alter_config(
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        to_set: Mapping[str, str] | None = None,
+        to_unset: Iterable[str] = (),
+    ) -> None:
+        if broker is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed")
+        for name in to_set or {}:
+            if name not in SETTINGS:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}")
+        own = self.cluster.settings.setdefault(topic or "", {})
+        own.update(to_set or {})
+        for name in to_unset:
+            own.pop(name, None)
 
     def delete_topic(self, name: str) -> None:
         for tp in [tp for tp in self.cluster.partitions if tp.topic == name]:
@@ -119,6 +175,24 @@ class FakeAdmin(FakeClient):
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.cluster.committed.get(group, {})
 
+    def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        committed = self.cluster.committed.setdefault(group, {})
+        committed.update({TopicPartition(*tp): OffsetAndMetadata(offset) for tp, offset in offsets.items()})
+
+    def list_groups(self) -> list[GroupListing]:
+        names = sorted({*self.cluster.committed, *self.cluster.members})
+        return [GroupListing(name, self.describe_group(name).state, "consumer") for name in names]
+
+    def describe_group(self, group: str) -> GroupDescription:
+        members = tuple(self.cluster.members.get(group, ()))
+        state = "Stable" if members else "Empty" if group in self.cluster.committed else "Dead"
+        return GroupDescription(group, state, "consumer", "range" if members else "", members)
+
+    def delete_group(self, group: str) -> None:
+        if self.cluster.members.get(group):
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group!r} has members; stop them first")
+        del self.cluster.committed[group]
+
 
 class FakeConsumer(FakeClient):
     def __init__(self, cluster: FakeCluster, bootstrap: Any, **settings: Any) -> None:
@@ -129,11 +203,17 @@ class FakeConsumer(FakeClient):
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         self.positions = dict.fromkeys(partitions, 0)
 
-    def subscribe(self, topics: Sequence[str]) -> None:
+    def subscribe(
+        self, topics: Sequence[str], *, on_assign: Callable[..., object], on_revoke: Callable[..., object]
+    ) -> None:
+        if self.cluster.members.get(self.settings["group"]):
+            on_assign([])  # the others have all there is
+            return
         offsets = self.cluster.committed.get(self.settings["group"], {})
         self.positions = {
             tp: offsets[tp].offset if tp in offsets else 0 for tp in self.cluster.partitions if tp.topic in topics
         }
+        on_assign(list(self.positions))
 
     def assignment(self) -> set[TopicPartition]:
         return set(self.positions)

@@ -48,6 +48,28 @@ def test_format_and_json(clicks, run) -> None:
     assert json.loads(run("consume", "clicks", "-c", 1, "-J").out)["payload"] == "a0"
 
 
+def test_keys_delimiters_and_nulls(clicks, run) -> None:
+    clicks.append("clicks", None, key=b"k", partition=1)
+    clicks.append("clicks", b"", partition=1)
+    assert run("consume", "clicks", "-p", 1, "-o", 2, "-e", "-K", ":", "-D", r";\n", "-Z").out == "k:NULL;\nNULL:;\n"
+    assert run("consume", "clicks", "-p", 1, "-o", 2, "-e", "-K", "%").out == "k%\n%\n"
+
+
+def test_unbuffered_prints_the_same(clicks, run) -> None:
+    assert run("consume", "clicks", "-e", "-u").out.split() == ["a0", "a1", "a2", "b0", "b1"]
+
+
+def test_times_can_be_dates(clicks, run) -> None:
+    span = ["-o", "s@1970-01-01T00:00:01.001", "-o", "e@1970-01-01T01:00:01.002+01:00"]
+    assert run("consume", "clicks", "-e", *span).out.split() == ["a1", "b1"]
+
+
+def test_member_that_gets_no_partitions_ends(clicks, run) -> None:
+    clicks.members["ctr"] = ["somebody who has them all"]
+    outcome = run("consume", "clicks", "-g", "ctr", "-e")
+    assert (outcome.code, outcome.out) == (0, "")
+
+
 def test_group_goes_on_where_it_stopped_and_commits_what_was_printed(clicks, run) -> None:
     assert run("consume", "clicks", "-g", "ctr", "-c", 2).out.split() == ["a0", "a1"]
     assert clicks.committed["ctr"][TopicPartition("clicks", 0)] == OffsetAndMetadata(2)
@@ -62,7 +84,16 @@ def test_settings_reach_the_client(clicks, run) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["clicks", "-o", "x"], ["clicks", "-f", "%q"], ["clicks", "-g", "g", "-p", "0"], ["clicks", "-X", "a"]],
+    [
+        ["clicks", "-J", "-K", ":"],
+        ["clicks", "-f", "%s", "-J"],
+        ["clicks", "-K", "\\q"],
+        [],
+        ["clicks", "-o", "x"],
+        ["clicks", "-f", "%q"],
+        ["clicks", "-g", "g", "-p", "0"],
+        ["clicks", "-X", "a"],
+    ],
 )
 def test_wrong_usage_is_code_2(clicks, run, arguments) -> None:
     assert run("consume", *arguments).code == 2

@@ -32,3 +32,11 @@ def test_an_empty_stream_has_no_line() -> None:
 
 def test_a_last_line_feed_does_not_make_one_more_line() -> None:
     assert list(read_lines(io.BytesIO(b"a\n").read)) == [[b"a"]]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("delimiter", [b"\0", b"--", b"\r\n"])
+def test_lines_may_end_with_something_else(size: int, delimiter: bytes) -> None:
+    stream = io.BytesIO(delimiter.join([b"one", b"", b"two-\n", b"rest"]))
+    lines = [line for lines in read_lines(lambda _max: stream.read(size), delimiter) for line in lines]
+    assert lines == [b"one", b"", b"two-\n", b"rest"]

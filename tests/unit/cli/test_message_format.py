@@ -22,6 +22,7 @@ EMPTY = Record("clicks", 0, 0, -1, TimestampType.LOG_APPEND_TIME, None, None, ()
         ("%s", b"v\xff"),
         ("%K:%S", b"2:2"),
         ("%h", b"a=1,b=NULL"),
+        ("%R", b"\0\0\0\2"),
         (r"100%%\x41\\", b"100%A\\"),
         ("żółw", "żółw".encode()),
         ("", b""),

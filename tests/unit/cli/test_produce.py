@@ -49,6 +49,39 @@ def test_key_delimiter_header_and_partition_are_sent(cluster, run, stdin) -> Non
     assert first.headers == (("from", b"test"), ("flag", None))
 
 
+def test_messages_may_end_with_something_else_than_a_line_feed(cluster, run, stdin) -> None:
+    cluster.create("clicks")
+    stdin(b"one\ntwo\0three\0")
+    run("produce", "clicks", "-D", r"\0")
+    assert cluster.values("clicks") == [b"one\ntwo", b"three"]
+
+
+def test_empty_keys_and_values_are_null_where_that_is_asked_for(cluster, run, stdin) -> None:
+    cluster.create("clicks")
+    stdin(b"k:\n:v\n\n")
+    run("produce", "clicks", "-K", ":", "-Z")
+    assert [(record.key, record.value) for record in cluster.partitions[CLICKS]] == [
+        (b"k", None),
+        (None, b"v"),
+        (None, None),
+    ]
+
+
+def test_count_ends_in_the_middle_of_the_input(cluster, run, stdin) -> None:
+    cluster.create("clicks")
+    stdin(b"1\n2\n3\n")
+    run("produce", "clicks", "-c", 2)
+    assert cluster.values("clicks") == [b"1", b"2"]
+
+
+def test_files_can_be_named_with_an_option_and_quietly(cluster, run, tmp_path) -> None:
+    cluster.create("clicks")
+    (tmp_path / "a").write_text("1\n")
+    outcome = run("produce", "-t", "clicks", "-q", "-l", tmp_path / "a")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert cluster.values("clicks") == [b"1"]
+
+
 def test_one_key_for_all(cluster, run, stdin) -> None:
     cluster.create("clicks")
     stdin(b"1\n2\n")
@@ -65,7 +98,10 @@ def test_lost_acknowledgement_is_an_error(cluster, run, stdin) -> None:
     assert outcome.err.startswith("barnabas: clicks-0: message too large; ")
 
 
-@pytest.mark.parametrize("arguments", [[], ["clicks", "-k", "a", "-K", ":"], ["clicks", "-z", "rar"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["clicks", "-k", "a", "-K", ":"], ["clicks", "-z", "rar"], ["clicks", "-D", ""], ["clicks", "-K", "\\q"]],
+)
 def test_wrong_usage_is_code_2_and_one_line(cluster, run, arguments) -> None:
     outcome = run("produce", *arguments)
     assert outcome.code == 2

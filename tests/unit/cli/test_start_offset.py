@@ -59,7 +59,13 @@ def test_without_options_all_is_read_and_followed() -> None:
     assert parse_span([]) == Span(Bound(Anchor.BEGINNING), None)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "--3", "s@", "e@x", "1.5", "-", "٣"])
+@pytest.mark.parametrize("text", ["", "soon", "--3", "1.5", "-", "٣"])
 def test_what_is_no_offset_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(ValueError, match="is no offset; give beginning, end"):
+        parse_span([text])
+
+
+@pytest.mark.parametrize("text", ["s@", "e@x"])
+def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
+    with pytest.raises(ValueError, match="is no point in time; give milliseconds since 1970, or ISO 8601"):
         parse_span([text])

@@ -1,0 +1,56 @@
+"""Names that the shell completes: topics and groups, asked of the broker within a moment, or none at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from barnabas.errors import BarnabasError
+
+if TYPE_CHECKING:
+    from barnabas import Admin
+
+COMPLETION_TIMEOUT_MS = 1_000
+"""Somebody has pressed the Tab key and waits."""
+
+
+def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the topics whose names begin so."""
+    return _complete(context, incomplete, lambda admin: admin.list_topics())
+
+
+def complete_groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the groups whose names begin so."""
+    return _complete(context, incomplete, lambda admin: [listed.group for listed in admin.list_groups()])
+
+
+def complete_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the settings whose names begin so, of the topic or broker that the command line names."""
+    kind, name = context.params.get("kind"), context.params.get("name")
+
+    def names(admin: Admin) -> list[str]:
+        if kind == "broker":
+            return list(admin.describe_config(broker=int(name))) if name and name.isdigit() else []
+        return list(admin.describe_config(name)) if name else []
+
+    return _complete(context, incomplete, names)
+
+
+def _complete(context: click.Context, incomplete: str, ask: Callable[[Admin], list[str]]) -> list[CompletionItem]:
+    from barnabas import Admin
+    from barnabas.cli.options import DEFAULT_BOOTSTRAP
+
+    logging.disable()  # what is written to the terminal now would stand in the middle of the command line
+    bootstrap = context.params.get("bootstrap") or os.environ.get("BARNABAS_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+    try:
+        with Admin(bootstrap, default_api_timeout_ms=COMPLETION_TIMEOUT_MS) as admin:
+            return [CompletionItem(name) for name in ask(admin) if name.startswith(incomplete)]
+    except BarnabasError:
+        return []
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,105 @@
+"""Where `barnabas group reset` puts a group: the targets, and the plan that they make. Pure but for the questions."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from barnabas.cli.start_offset import Anchor, Bound, OffsetSource, resolve
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+Committed = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A target so many records after the committed offset; before it where `by` is negative."""
+
+    by: int
+
+
+Target = Bound | Shift | Mapping[TopicPartition, int]
+"""A place in every partition, a shift, or an offset for each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One line of the plan: a partition, and the offsets before (None: none was committed) and after."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+def parse_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """Return the topic and the partitions of `TOPIC[:P,...]`; None: all of them.
+
+    :raises ValueError: the partitions are not numbers.
+
+    >>> parse_partitions("clicks:0,2"), parse_partitions("clicks")
+    (('clicks', (0, 2)), ('clicks', None))
+    """
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    parts = numbers.split(",")
+    if not topic or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ValueError(f"{text!r} is not TOPIC or TOPIC:P,P,... such as clicks:0,2")
+    return topic, tuple(map(int, parts))
+
+
+def read_offsets(lines: Iterable[str], source: str) -> dict[TopicPartition, int]:
+    """Return the offsets of a CSV file with the columns topic, partition, offset; a first line of names may be there.
+
+    :param source: its name, for the error.
+    :raises ValueError: a line is something else, or a partition stands there twice.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(lines), 1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells) or (number == 1 and cells == ["topic", "partition", "offset"]):
+            continue
+        if len(cells) != 3 or not all(cell.isascii() and cell.isdigit() for cell in cells[1:]):
+            raise ValueError(f"{source}, line {number}: {','.join(row)!r} is not topic,partition,offset")
+        tp = TopicPartition(cells[0], int(cells[1]))
+        if tp in offsets:
+            raise ValueError(f"{source}, line {number}: {tp} stands there twice")
+        offsets[tp] = int(cells[2])
+    if not offsets:
+        raise ValueError(f"{source} holds no offsets; its lines are topic,partition,offset")
+    return offsets
+
+
+def plan(
+    target: Target, partitions: Iterable[TopicPartition], committed: Committed, source: OffsetSource
+) -> list[Move]:
+    """Return where the group goes in each of the partitions, none of them before its beginning or behind its end.
+
+    :raises ValueError: a shift, and a partition in which nothing was committed.
+    """
+    partitions = sorted(partitions)
+    after = _targets(target, partitions, committed, source)
+    return [
+        Move(tp.topic, tp.partition, committed[tp].offset if tp in committed else None, after[tp]) for tp in partitions
+    ]
+
+
+def _targets(
+    target: Target, partitions: list[TopicPartition], committed: Committed, source: OffsetSource
+) -> dict[TopicPartition, int]:
+    if isinstance(target, Bound):
+        return resolve(target, partitions, source)
+    if isinstance(target, Shift):
+        nowhere = [tp for tp in partitions if tp not in committed]
+        if nowhere:
+            raise ValueError(
+                f"nothing was committed in {', '.join(map(str, nowhere))}, so it cannot be shifted; "
+                "use --to-earliest, --to-latest or --to-offset there"
+            )
+        wanted = {tp: max(0, committed[tp].offset + target.by) for tp in partitions}
+    else:
+        wanted = {tp: target[tp] for tp in partitions}
+    first, end = resolve(Bound(Anchor.BEGINNING), partitions, source), resolve(Bound(Anchor.END), partitions, source)
+    return {tp: min(max(wanted[tp], first[tp]), end[tp]) for tp in partitions}

@@ -1,0 +1,183 @@
+"""The files of a segment, read as they are: without a lock, without a broker, and past what damage can be passed.
+
+Each function goes along one file and yields what it finds, damage among it. Files of a log that is being written may
+be read: the end is looked for again before a batch that is not whole yet is called damaged. Formats:
+`barnabas.records.header`, `barnabas.storage.offset_index` and `time_index`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from barnabas.errors import CorruptBatchError
+from barnabas.model import TopicPartition
+from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, Record, check_batch, read_header, read_records
+from barnabas.records.header import check_structure
+from barnabas.storage import offset_index, time_index
+
+_OFFSET_ENTRY = struct.Struct(">II")
+_TIME_ENTRY = struct.Struct(">qI")
+
+assert _OFFSET_ENTRY.size == offset_index.ENTRY_SIZE
+assert _TIME_ENTRY.size == time_index.ENTRY_SIZE
+
+_PLACE = re.compile(r"^batch at position \d+: ")
+
+
+class Damage(NamedTuple):
+    """Something in a file that must not be so, and the position in bytes at which it begins."""
+
+    position: int
+    reason: str
+
+
+class DumpedBatch(NamedTuple):
+    """A sound batch, and its records if they were asked for."""
+
+    position: int
+    header: BatchHeader
+    records: list[Record]
+
+
+class OffsetEntry(NamedTuple):
+    """An entry of an offset index: the batch at `log_position` ends with `offset`."""
+
+    offset: int
+    log_position: int
+
+
+class TimeEntry(NamedTuple):
+    """An entry of a time index: up to `offset` no record is later than `timestamp_ms`."""
+
+    timestamp_ms: int
+    offset: int
+
+
+def dump_batches(
+    file: BinaryIO, base_offset: int, place: TopicPartition, *, with_records: bool
+) -> Iterator[DumpedBatch | Damage]:
+    """Yield the batches of a `.log` file. After a batch that is damaged, but has a length, it goes on.
+
+    :param base_offset: the offset that the file is named after.
+    :param place: whose records they are said to be.
+    """
+    position, next_offset = 0, base_offset
+    while position < (size := _size(file)):
+        try:
+            header = _header(file, position, size)
+        except CorruptBatchError as error:
+            if _size(file) > size:
+                continue  # somebody is writing
+            yield Damage(position, _PLACE.sub("", str(error)))
+            return
+        if header.base_offset < next_offset:
+            yield Damage(position, f"offsets from {header.base_offset}, must be {next_offset} or more")
+        try:
+            records = _checked(file, position, header, place, with_records=with_records)
+        except CorruptBatchError as error:
+            yield Damage(position, _PLACE.sub("", str(error)))
+        else:
+            yield DumpedBatch(position, header, records)
+        position, next_offset = position + header.size, header.next_offset
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _header(file: BinaryIO, position: int, size: int) -> BatchHeader:
+    """Return the header at a position; check that it can be one, and that the file holds the whole batch."""
+    header = read_header(os.pread(file.fileno(), BATCH_HEADER_SIZE, position))
+    check_structure(header, position)
+    if position + header.size > size:
+        raise CorruptBatchError(f"the batch has {header.size} bytes, and {size - position} are left in the file")
+    return header
+
+
+def _checked(
+    file: BinaryIO, position: int, header: BatchHeader, place: TopicPartition, *, with_records: bool
+) -> list[Record]:
+    data = os.pread(file.fileno(), header.size, position)
+    check_batch(data, 0, header)
+    return read_records(data, *place, check_crc=False) if with_records else []
+
+
+class _Batches:
+    """Where the batches of a `.log` file are, as far as they can be read; what indexes are compared with."""
+
+    def __init__(self, log: BinaryIO) -> None:
+        self._bases: list[int] = []
+        self._headers: list[BatchHeader] = []
+        self._at: dict[int, BatchHeader] = {}
+        position, size = 0, _size(log)
+        while position < size:
+            try:
+                header = _header(log, position, size)
+            except CorruptBatchError:
+                break  # told when the log itself is dumped
+            self._at[position] = header
+            self._bases.append(header.base_offset)
+            self._headers.append(header)
+            position += header.size
+
+    def last_offset_at(self, position: int) -> int | None:
+        """Return the last offset of the batch that begins at a position."""
+        header = self._at.get(position)
+        return None if header is None else header.last_offset
+
+    def max_timestamp_ms_at(self, offset: int) -> int | None:
+        """Return the greatest timestamp of the batch that holds an offset."""
+        number = bisect_right(self._bases, offset) - 1
+        if number < 0 or self._headers[number].last_offset < offset:
+            return None
+        return self._headers[number].max_timestamp_ms
+
+
+def dump_offset_index(data: bytes, base_offset: int, log: BinaryIO | None) -> Iterator[OffsetEntry | Damage]:
+    """Yield the entries of an `.index` file, compared with the batches of its log if that is there."""
+    batches = None if log is None else _Batches(log)
+    before = OffsetEntry(base_offset - 1, -1)
+    for position, (relative, log_position) in _entries(_OFFSET_ENTRY, data):
+        entry = OffsetEntry(base_offset + relative, log_position)
+        yield entry
+        if entry.offset <= before.offset or entry.log_position <= before.log_position:
+            yield Damage(position, f"the entry {tuple(entry)} does not lie behind {tuple(before)}")
+        elif batches is not None and (last := batches.last_offset_at(log_position)) != entry.offset:
+            ends = "no batch begins there" if last is None else f"the batch there ends with {last}"
+            yield Damage(position, f"offset {entry.offset} at position {log_position} of the log: {ends}")
+        before = entry
+    yield from _rest(_OFFSET_ENTRY, data)
+
+
+def dump_time_index(data: bytes, base_offset: int, log: BinaryIO | None) -> Iterator[TimeEntry | Damage]:
+    """Yield the entries of a `.timeindex` file, compared with the batches of its log if that is there."""
+    batches = None if log is None else _Batches(log)
+    before: TimeEntry | None = None
+    for position, (timestamp_ms, relative) in _entries(_TIME_ENTRY, data):
+        entry = TimeEntry(timestamp_ms, base_offset + relative)
+        yield entry
+        if before is not None and (entry.timestamp_ms <= before.timestamp_ms or entry.offset <= before.offset):
+            yield Damage(position, f"the entry {tuple(entry)} does not lie behind {tuple(before)}")
+        elif batches is not None and (newest := batches.max_timestamp_ms_at(entry.offset)) != timestamp_ms:
+            said = "is in no batch" if newest is None else f"is in a batch whose newest record is of {newest}"
+            yield Damage(position, f"timestamp {timestamp_ms} at offset {entry.offset}, which {said}")
+        before = entry
+    yield from _rest(_TIME_ENTRY, data)
+
+
+def _entries(kind: struct.Struct, data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield position and content of the entries; zeros at the end are room that Kafka allots in advance."""
+    whole = data[: len(data) - len(data) % kind.size]
+    used = -(-len(whole.rstrip(b"\0")) // kind.size)
+    for number, entry in enumerate(kind.iter_unpack(whole[: used * kind.size])):
+        yield number * kind.size, (entry[0], entry[1])
+
+
+def _rest(kind: struct.Struct, data: bytes) -> Iterator[Damage]:
+    if rest := len(data) % kind.size:
+        yield Damage(len(data) - rest, f"{rest} bytes at the end, an entry has {kind.size}")
