@@ -171,6 +171,109 @@ def test_ship_that_is_killed_loses_no_line(run, start, tmp_path: Path) -> None:
     assert set(shipped) == set(lines)
 
 
+def test_member_without_partitions_ends_at_the_end(run, start) -> None:
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given="1\n")
+    other = start("consume", "clicks", "-g", "ctr")
+    wait_for_line(other.stdout, "1")
+    second = start("consume", "clicks", "-g", "ctr", "-e")
+    third = start("consume", "clicks", "-g", "ctr", "-e")
+    assert second.wait(FEW_SECONDS) == 0
+    assert third.wait(FEW_SECONDS) == 0
+
+
+def test_group_is_described_reset_and_deleted(run, start, tmp_path: Path) -> None:
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given="1\n2\n3\n")
+    reader = start("consume", "clicks", "-g", "ctr", "-X", "client.id=reader")
+    wait_for_line(reader.stdout, "3")
+    (member,) = json.loads(run("group", "describe", "ctr", "--json").stdout)["members"]
+    assert (member["client_id"], member["partitions"]) == ("reader", [["clicks", 0]])
+    refused = run("group", "reset", "ctr", "--all-topics", "--to-earliest", "--execute", code=1)
+    assert "stop them first" in refused.stderr
+    assert run("group", "delete", "ctr", code=1).stderr.count("\n") == 1
+    reader.send_signal(signal.SIGTERM)
+    assert reader.wait(FEW_SECONDS) == 143
+    kept = tmp_path / "offsets.csv"
+    kept.write_text(run("group", "describe", "ctr", "--csv").stdout)
+    run("group", "reset", "ctr", "--topic", "clicks:0", "--to-offset", 1, "--execute")
+    assert run("consume", "clicks", "-g", "ctr", "-e").stdout.split() == ["2", "3"]
+    run("group", "reset", "ctr", "--from-file", kept, "--execute")
+    assert json.loads(run("group", "describe", "ctr", "--json").stdout)["lag"] == 0
+    run("group", "reset", "new", "--topic", "clicks", "--to-latest", "--execute")
+    assert [each["group"] for each in json.loads(run("group", "list", "--json").stdout)] == ["ctr", "new"]
+    run("group", "delete", "ctr", "new")
+    assert json.loads(run("group", "list", "--json").stdout) == []
+
+
+def test_topic_and_its_settings_are_altered(run) -> None:
+    run("topic", "create", "clicks", "-c", "retention.ms=5000")
+    run("topic", "alter", "clicks", "--partitions", 3, "-c", "max.message.bytes=1000", "--unset", "retention.ms")
+    described = json.loads(run("topic", "describe", "clicks", "--json").stdout)
+    assert (len(described["partitions"]), described["config"]) == (3, {"max.message.bytes": "1000"})
+    assert "it can grow to more, not to 2" in run("topic", "alter", "clicks", "--partitions", 2, code=1).stderr
+    too_large = run("produce", "clicks", given="x" * 2_000, code=1)
+    assert "message too large; the topic's max.message.bytes is the limit" in too_large.stderr
+    run("config", "set", "topic", "clicks", "max.message.bytes=100000")
+    run("produce", "clicks", given="x" * 2_000)
+    refused = run("config", "set", "topic", "clicks", "cleanup.policy=compact", code=1)
+    assert "only 'delete' is supported" in refused.stderr
+    run("config", "unset", "topic", "clicks", "max.message.bytes")
+    assert json.loads(run("config", "show", "topic", "clicks", "--changed", "--json").stdout) == []
+    (port,) = json.loads(run("config", "show", "broker", 0, "port", "--json").stdout)
+    assert (port["source"], port["read_only"]) == ("static broker", True)
+
+
+def test_nulls_keys_and_delimiters_survive(run) -> None:
+    run("topic", "create", "clicks")
+    run("produce", "clicks", "-K", ":", "-D", "\\0", "-Z", given="k:\0:two\nlines\0")
+    shown = run("consume", "clicks", "-e", "-K", "=", "-D", ";", "-Z")
+    assert shown.stdout == "k=NULL;NULL=two\nlines;"
+
+
+def test_log_is_dumped_while_it_is_written_and_after(run, broker) -> None:
+    run("topic", "create", "clicks", "-c", "segment.bytes=1000", "-c", "index.interval.bytes=1")
+    for number in range(5):
+        run("produce", "clicks", given=f"{number} {'x' * 400}\n")
+    folder = broker.data / "clicks-0"
+    batches = [json.loads(line) for line in run("log", "dump", folder, "--json", "--records").stdout.splitlines()]
+    assert [batch["base_offset"] for batch in batches] == list(range(5))
+    assert [batch["records"][0]["value"][0] for batch in batches] == list("01234")
+    broker.stop()
+    files = sorted(path for path in folder.iterdir() if path.suffix in {".log", ".index", ".timeindex"})
+    assert {path.suffix for path in files} == {".log", ".index", ".timeindex"}
+    run("log", "dump", *files)
+    damaged = bytearray(files[1].read_bytes())
+    damaged[-1] ^= 1
+    files[1].write_bytes(damaged)
+    assert f"{files[1]} is damaged at position" in run("log", "dump", folder, code=1).stderr
+
+
+def test_ship_follows_a_file_that_is_cut(run, start, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("1\n2\n")
+    shipper = start("ship", "--follow", log, "--topic", "app")
+    wait_for_line(shipper.stderr, "following")
+    follower = start("consume", "app")
+    wait_for_line(follower.stdout, "2")
+    log.write_text("")
+    with log.open("a") as file:
+        file.write("3\n")
+    wait_for_line(follower.stdout, "3")
+    shipper.send_signal(signal.SIGINT)
+    assert shipper.wait(FEW_SECONDS) == 130
+    assert run("consume", "app", "-e").stdout.split() == ["1", "2", "3"]
+
+
+def test_topics_are_completed_from_the_broker(run, environment) -> None:
+    run("topic", "create", "clicks")
+    asked = {"_BARNABAS_COMPLETE": "bash_complete", "COMP_WORDS": "barnabas consume cl", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        COMMAND, capture_output=True, text=True, env={**environment, **asked}, timeout=TIMEOUT_S, check=False
+    )
+    assert (done.stdout, done.stderr) == ("plain,clicks\n", "")
+
+
 def test_error_is_one_line_that_says_what_to_do(run) -> None:
     run("topic", "create", "clicks")
     unknown = run("consume", "clikcs", "-e", code=1)

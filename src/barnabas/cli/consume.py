@@ -234,7 +234,7 @@ def _consume_in_group(
             printer.write(records)
             if records:
                 consumer.commit()
-            elif stops is not None and joined.is_set() and _reached(consumer, stops):
+            elif stops is not None and _reached(consumer, stops, joined.is_set()):
                 return
 
 
@@ -244,6 +244,7 @@ def _before(records: list[Record], stops: dict[TopicPartition, int] | None) -> l
     return [record for record in records if record.offset < stops[TopicPartition(record.topic, record.partition)]]
 
 
-def _reached(consumer: Consumer, stops: dict[TopicPartition, int]) -> bool:
-    """Whether this member is at the end of each of its partitions; one without partitions has nothing to wait for."""
-    return all(consumer.position(tp) >= stops.get(tp, 0) for tp in consumer.assignment())
+def _reached(consumer: Consumer, stops: dict[TopicPartition, int], has_joined: bool) -> bool:
+    """Whether this member is at the end of each of its partitions; if it got none, there is nothing to wait for."""
+    assigned = consumer.assignment()
+    return (has_joined or bool(assigned)) and all(consumer.position(tp) >= stops.get(tp, 0) for tp in assigned)
