@@ -119,7 +119,7 @@ def test_topic_that_does_not_fit_is_not_made(broker: BrokerProcess, small_disk: 
         admin.create_topic("warm-up")
         filler = small_disk / "filler"
         fill_disk(filler)
-        with pytest.raises(barnabas.TimedOutError, match="No space left on device|disk is full"):
+        with pytest.raises(barnabas.TimedOutError, match=r"No space left on device|disk is full"):
             admin.create_topic("refused")
         filler.unlink()
         assert not (broker.data / "refused-0").exists()
