@@ -10,6 +10,8 @@ import pytest
 
 import barnabas
 from barnabas import ConfigSource, ErrorCode, KafkaError, TopicPartition
+from tests.interop.clients.neutral import Membership
+from tests.interop.reading import Member, wait_until
 
 
 @pytest.fixture
@@ -57,6 +59,15 @@ def test_group_with_a_member_is_described(bootstrap, admin, topic, group):
         with pytest.raises(KafkaError) as refused:
             admin.delete_group_offsets(group, [(topic, 0)])
         assert refused.value.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+def test_members_of_every_client_are_described_with_what_they_read(bootstrap, admin, topic, group, client):
+    admin.create_topic(topic, partitions=2)
+    with Member(client, bootstrap, topic, Membership(group=group)) as member:
+        wait_until(lambda: member.assigned == {0, 1}, "both partitions")
+        (only,) = admin.describe_group(group).members
+        assert only.topics == (topic,)
+        assert only.partitions == (TopicPartition(topic, 0), TopicPartition(topic, 1))
 
 
 def test_group_of_offsets_alone_is_deleted_step_by_step(admin, topic, group):

@@ -66,10 +66,11 @@ def list_(as_json: bool, bootstrap: str) -> None:
     """List the topics."""
     with connect(bootstrap) as admin:
         descriptions = admin.describe_topics(sorted(admin.list_topics()))
-        records = {
-            found.name: sum(end - first for first, end in _offsets(admin, found.name, len(found.partitions)))
-            for found in descriptions
-        }
+        partitions = [TopicPartition(found.name, part.partition) for found in descriptions for part in found.partitions]
+        first, end = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
+        records = dict.fromkeys((found.name for found in descriptions), 0)
+        for tp in partitions:
+            records[tp.topic] += end[tp] - first[tp]
     if as_json:
         rows = [
             {"topic": found.name, "partitions": len(found.partitions), "records": records[found.name]}
