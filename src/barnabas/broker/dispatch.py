@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.api import Context, ServedApi
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.handlers.api_versions import unsupported_version
-from barnabas.errors import UnsupportedVersionError
+from barnabas.errors import MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, Frame, Peer
 from barnabas.protocol.frames import (
     API_VERSIONS_KEY,
@@ -22,6 +22,14 @@ from barnabas.protocol.frames import (
     read_request_header,
     response_frame,
 )
+
+PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
+
+REQUEST_BYTES_MAX = 1024 * 1024
+"""The largest request of an API that carries no data: each byte of such a one may cost many bytes of memory."""
+
+DATA_REQUEST_BYTES_MAX = {JOIN_GROUP_KEY: 16 * 1024 * 1024, SYNC_GROUP_KEY: 16 * 1024 * 1024}
+"""APIs whose requests carry data that is not looked into. Produce has no limit but that of the listener."""
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
@@ -44,6 +52,7 @@ class Dispatcher:
         served = self._served.get(header.api_key)
         if served is None or header.api_version not in served.versions:
             return self._not_served(header, served)
+        _check_size(header, len(frame))
         request = decode_request(served.api.request, header, frame)
         context = Context(header.api_version, header.client_id, peer)
         response = served.handle(self._broker, request, context)
@@ -61,6 +70,12 @@ class Dispatcher:
         versions = f"{served.versions.start} to {served.versions.stop - 1}"
         name = served.api.name
         raise UnsupportedVersionError(f"{name} is served in versions {versions}, not {header.api_version}")
+
+
+def _check_size(header: RequestHeader, size: int) -> None:
+    limit = DATA_REQUEST_BYTES_MAX.get(header.api_key, REQUEST_BYTES_MAX)
+    if size > limit and header.api_key != PRODUCE_KEY:
+        raise MalformedMessageError(f"a request of {size} bytes to API {header.api_key} (at most {limit} are allowed)")
 
 
 async def _answer_later(response: Awaitable[Any], header: RequestHeader) -> Answer:

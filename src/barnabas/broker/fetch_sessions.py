@@ -32,6 +32,9 @@ FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 SESSION_ID_MAX = 2**31 - 1
 
+PARTITIONS_MAX = 200_000
+"""How many partitions all sessions together may follow."""
+
 EVICTION_S = 120.0
 """A session that was not used for so long may make room for another one."""
 
@@ -158,6 +161,9 @@ class FetchSessions:
             message = f"fetch session {session.id} names topics by id and by name"
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         session.update(request)
+        if self._partition_count() > PARTITIONS_MAX:
+            del self._sessions[session.id]
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} grew too large")
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
         if not wanted:
             del self._sessions[session.id]
@@ -180,12 +186,17 @@ class FetchSessions:
         """Return a new session, or None if there is no room for one."""
         if len(self._sessions) >= self._slots and not self._evict(now_s):
             return None
+        if self._partition_count() + sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
+            return None
         session_id = self._random_below(SESSION_ID_MAX) + 1
         while session_id in self._sessions:
             session_id = self._random_below(SESSION_ID_MAX) + 1
         session = self._sessions[session_id] = FetchSession(session_id, now_s)
         session.update(request)
         return session
+
+    def _partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
 
     def _evict(self, now_s: float) -> bool:
         oldest = next(iter(self._sessions.values()), None)

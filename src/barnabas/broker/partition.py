@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 OnReadable = Callable[[int], None]
 """Called with the number of bytes that became readable, or with a huge one when the partition went away."""
 
+RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
+"""How much a request's batches may hold when decompressed, where they are compressed anew."""
+
 GONE_BYTES = 2**62
 """Satisfies every waiting fetch, so that it looks again and finds the partition gone."""
 
@@ -85,7 +88,11 @@ class Partition:
         :raises BarnabasError: the batches were refused, or the disk refused them.
         """
         if self.config.compression is not None:
-            records = recompress(records, self.config.compression)
+            limit = self.config.log.max_message_bytes
+            if len(records) > limit:
+                message = f"{len(records)} bytes of batches, max.message.bytes is {limit}"
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
+            records = recompress(records, self.config.compression, max(RECOMPRESSED_BYTES_MAX, limit))
         info = self.log.append(records, self.leader_epoch)
         if self._flusher:
             return info, self._append_to_flushed(self._flusher, info, len(records), acks)

@@ -40,9 +40,9 @@ class FrameReader:
         return self._size >= 0 or bool(self._frame)
 
     @property
-    def size(self) -> int:
-        """The size that the frame under way was announced with, or -1."""
-        return self._size
+    def held_bytes(self) -> int:
+        """How much has come of the frame under way."""
+        return len(self._frame)
 
     def feed(self, data: bytes | memoryview) -> list[bytes | bytearray]:
         """Take the next bytes of the stream and return the frames that they complete.

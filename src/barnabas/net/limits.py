@@ -16,7 +16,7 @@ class Limits:
     """The bounds of one listener.
 
     `frame_bytes_max`: the largest request (`socket.request.max.bytes`).
-    `queued_bytes_max`: bytes of requests under way over all connections (`queued.max.request.bytes`).
+    `queued_bytes_max`: bytes of requests held over all connections (`queued.max.request.bytes`).
     `connections_max`, `connections_per_host_max`: open connections, in all and from one address
     (`max.connections`, `max.connections.per.ip`).
     `idle_s_max`: how long a connection may be silent (`connections.max.idle.ms`).
@@ -33,10 +33,10 @@ class Limits:
 
 
 class RequestMemory:
-    """Memory for large requests, shared by all connections.
+    """What requests hold, over all connections: those under way, those that wait, those that are carried out.
 
-    A request may begin while anything is left, so one can go over the bound, and each that began can end: memory
-    stays below the bound and one request more. Who finds nothing left waits in line.
+    Every byte that came counts, and none that was only announced. While the bound is exceeded, who holds much reads
+    no more and waits in line; so it is exceeded by a little for each connection at the most.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -44,29 +44,28 @@ class RequestMemory:
         self._waiting: deque[Callable[[], None]] = deque()
         self.used_bytes = 0
 
-    def reserve(self, size: int) -> bool:
-        """Take memory for a request; False if there is none left."""
-        if self.used_bytes >= self._bytes_max:
-            return False
-        self.used_bytes += size
-        return True
+    @property
+    def is_full(self) -> bool:
+        return self.used_bytes > self._bytes_max
 
-    def wait(self, again: Callable[[], None]) -> None:
-        """Have `again` called when there may be memory."""
-        self._waiting.append(again)
+    def change(self, difference: int) -> None:
+        """Count more or fewer bytes; when there is room again, those who wait go on, in their order."""
+        self.used_bytes += difference
+        if difference < 0:
+            for _ in range(len(self._waiting)):
+                if self.is_full:
+                    return
+                self._waiting.popleft()()
 
-    def give_up(self, again: Callable[[], None]) -> None:
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Have `go_on` called when there is room."""
+        if go_on not in self._waiting:
+            self._waiting.append(go_on)
+
+    def give_up(self, go_on: Callable[[], None]) -> None:
         """Wait no longer."""
-        if again in self._waiting:
-            self._waiting.remove(again)
-
-    def release(self, size: int) -> None:
-        """Give memory back, and let those who wait try again, in their order."""
-        self.used_bytes -= size
-        for _ in range(len(self._waiting)):
-            if self.used_bytes >= self._bytes_max:
-                return
-            self._waiting.popleft()()
+        if go_on in self._waiting:
+            self._waiting.remove(go_on)
 
 
 class ConnectionCount:

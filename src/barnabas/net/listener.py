@@ -35,6 +35,7 @@ class Listener:
         self._connections: set[ServerConnection] = set()
         self._sock: socket.socket | None = None
         self._sweeping: asyncio.TimerHandle | None = None
+        self._was_full = False
 
     def listen(self, host: str, port: int, backlog: int = 1024) -> int:
         """Begin to listen; connections wait until `accept` is called.
@@ -110,4 +111,9 @@ class Listener:
         now_s = self.loop.time()
         for connection in list(self._connections):
             connection.check_deadlines(now_s)
+        if self.memory.is_full and self._was_full:
+            # Nobody can go on by himself: requests that are not whole hold all there is.
+            largest = max(self._connections, key=lambda connection: connection.held_bytes)
+            largest.close("requests hold too much memory in all, and this one holds most (queued.max.request.bytes)")
+        self._was_full = self.memory.is_full
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)

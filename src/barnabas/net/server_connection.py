@@ -2,8 +2,8 @@
 
 A request that has to wait (a long poll) makes those behind it wait, as in Kafka. Answers that are ready together
 leave together. Nothing is read while more than `REQUESTS_WAITING_MAX` requests, or `WAITING_BYTES_MAX` of them,
-wait for one before them or for answers to be taken, nor while there is no memory for a large request: a client
-that is too fast, or does not read, feels it in its own socket.
+wait for one before them or for answers to be taken, nor while requests hold too much memory in all: a client that
+is too fast, or does not read, feels it in its own socket.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 REQUESTS_WAITING_MAX = 64
 WAITING_BYTES_MAX = 1024 * 1024
-REQUESTS_PER_TURN = 256
-"""After so many requests a connection lets the others have their turn."""
+TURN_S = 0.005
+"""After so much time a connection lets the others have their turn."""
 UNSENT_BYTES_MAX = 1024 * 1024
-LARGE_FRAME_BYTES = 64 * 1024
-"""A request of this size or more takes its memory from what all connections share."""
+SMALL_BYTES = 64 * 1024
+"""Who holds no more than this goes on reading, however much the others hold."""
 SLOWEST_BYTES_PER_S = 64 * 1024
-"""A large request may take longer to arrive, at this rate."""
+"""What comes at this rate or faster may take longer."""
 
 Frame = bytes | bytearray
 Answer: TypeAlias = "list[Chunk] | None"
@@ -57,16 +57,18 @@ class ServerConnection:
     """A connection of a listener's. Used from the thread of the event loop only."""
 
     __slots__ = (
+        "_answered_bytes",
         "_answering",
         "_frames",
+        "_held_bytes",
         "_listener",
         "_partial_since_s",
         "_peer",
         "_reader",
-        "_reserved_bytes",
         "_scheduled",
         "_stream",
         "_used_at_s",
+        "_waiting_bytes",
     )
 
     def __init__(self, listener: Listener, sock: socket.socket, peer: Peer) -> None:
@@ -76,7 +78,9 @@ class ServerConnection:
         self._reader = FrameReader(listener.limits.frame_bytes_max)
         self._answering: asyncio.Task[None] | None = None
         self._scheduled = False
-        self._reserved_bytes = 0
+        self._waiting_bytes = 0  # of `_frames`
+        self._answered_bytes = 0  # of the request that is carried out, while it has to wait
+        self._held_bytes = 0  # of all of them and of the frame under way, as the listener counts it
         self._used_at_s = listener.loop.time()
         self._partial_since_s = 0.0
         self._stream = Stream(listener.loop, sock, self._on_bytes, self._on_drained, self._on_closed)
@@ -85,19 +89,27 @@ class ServerConnection:
     def peer(self) -> Peer:
         return self._peer
 
-    def close(self) -> None:
-        """End the connection; a request that waits is cancelled."""
+    @property
+    def held_bytes(self) -> int:
+        """The memory that this connection's requests hold."""
+        return self._held_bytes
+
+    def close(self, reason: str = "") -> None:
+        """End the connection; a request that waits is cancelled.
+
+        :param reason: why, for the log; none where it is no fault of the peer's.
+        """
+        if reason and self._stream.is_open:
+            log.warning("closing the connection from %s: %s", self._peer.address, reason)
         self._stream.close()
 
     def check_deadlines(self, now_s: float) -> None:
         """End the connection if it has been silent, or busy with one request, for too long."""
         limits = self._listener.limits
-        if self._reader.partial and not self._waits_for_memory:
-            allowed_s = limits.partial_frame_s_max + max(0, self._reader.size) / SLOWEST_BYTES_PER_S
+        if self._reader.partial:
+            allowed_s = limits.partial_frame_s_max + self._reader.held_bytes / SLOWEST_BYTES_PER_S
             if now_s - self._partial_since_s > allowed_s:
-                late = f"a request did not arrive whole within {allowed_s:g} s"
-                log.warning("closing the connection from %s: %s", self._peer.address, late)
-                self._stream.close()
+                self.close(f"a request did not arrive whole within {allowed_s:.3g} s")
         elif not self._answering and now_s - self._used_at_s > limits.idle_s_max:
             log.debug("closing the connection from %s: silent for %g s", self._peer.address, limits.idle_s_max)
             self._stream.close()
@@ -112,41 +124,30 @@ class ServerConnection:
             return
         if frames or not was_partial:
             self._partial_since_s = self._used_at_s
-            self._release()
         self._frames.extend(frames)
+        self._waiting_bytes += sum(map(len, frames))
         if not self._answering and not self._scheduled:
             self._process()
-        if len(self._frames) > REQUESTS_WAITING_MAX or sum(map(len, self._frames)) > WAITING_BYTES_MAX:
-            self._stream.pause_reading()
-        self._reserve()
-
-    def _reserve(self) -> None:
-        """Take memory for the frame under way if it is large; while there is none, read nothing."""
-        size = self._reader.size
-        if size < LARGE_FRAME_BYTES or self._reserved_bytes or not self._stream.is_open:
-            return
-        if self._listener.memory.reserve(size):
-            self._reserved_bytes = size
-            self._partial_since_s = self._listener.loop.time()
-            if not self._is_blocked:
-                self._stream.resume_reading()
         else:
+            self._read_on_or_wait()
+
+    def _read_on_or_wait(self) -> None:
+        """Count what is held; read on, or let the peer wait."""
+        if not self._stream.is_open:
+            return
+        held = self._reader.held_bytes + self._waiting_bytes + self._answered_bytes
+        difference, self._held_bytes = held - self._held_bytes, held
+        memory = self._listener.memory
+        if difference:
+            memory.change(difference)
+        too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
+        if memory.is_full and held > SMALL_BYTES:
             self._stream.pause_reading()
-            self._listener.memory.wait(self._reserve)
-
-    def _release(self) -> None:
-        if self._reserved_bytes:
-            size, self._reserved_bytes = self._reserved_bytes, 0
-            self._listener.memory.release(size)
-
-    @property
-    def _is_blocked(self) -> bool:
-        """Whether reading has to wait for requests to be carried out, or for answers to be taken."""
-        return bool(self._frames) or self._stream.unsent_bytes > UNSENT_BYTES_MAX
-
-    @property
-    def _waits_for_memory(self) -> bool:
-        return self._reader.size >= LARGE_FRAME_BYTES and not self._reserved_bytes
+            memory.wait(self._read_on_or_wait)
+        elif too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
+            self._stream.pause_reading()
+        else:
+            self._stream.resume_reading()
 
     def _on_drained(self) -> None:
         self._used_at_s = self._listener.loop.time()
@@ -155,8 +156,9 @@ class ServerConnection:
 
     def _on_closed(self, error: Exception | None) -> None:
         self._frames.clear()
-        self._listener.memory.give_up(self._reserve)
-        self._release()
+        self._listener.memory.give_up(self._read_on_or_wait)
+        self._listener.memory.change(-self._held_bytes)
+        self._held_bytes = 0
         if self._answering:
             self._answering.cancel()
         self._listener.forget(self)
@@ -164,18 +166,23 @@ class ServerConnection:
             log.debug("connection from %s lost: %s", self._peer.address, error)
 
     def _process(self) -> None:
-        """Carry out the waiting requests, up to one that has to wait itself."""
+        """Carry out the waiting requests, up to one that has to wait itself, or to the end of this turn."""
         self._scheduled = False
         answers: list[Chunk] = []
+        loop = self._listener.loop
+        turn_ends_s = loop.time() + TURN_S
         try:
-            for _ in range(REQUESTS_PER_TURN):
-                if not self._frames or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
-                    break
-                answer = self._listener.handler(self._frames.popleft(), self._peer)
+            while self._frames and self._stream.unsent_bytes <= UNSENT_BYTES_MAX:
+                frame = self._frames.popleft()
+                self._waiting_bytes -= len(frame)
+                answer = self._listener.handler(frame, self._peer)
                 if isinstance(answer, list):
                     answers += answer
                 elif answer is not None:
-                    self._answering = self._listener.loop.create_task(self._answer_later(answer))
+                    self._answered_bytes = len(frame)
+                    self._answering = loop.create_task(self._answer_later(answer))
+                    break
+                if loop.time() > turn_ends_s:
                     break
         except Exception as error:  # noqa: BLE001 - one connection's failure, whatever it is, ends that one only
             # The requests before this one were carried out, and their answers are owed.
@@ -188,13 +195,11 @@ class ServerConnection:
 
     def _go_on(self) -> None:
         """Decide what comes next, after some requests were carried out."""
-        if not self._stream.is_open or self._answering or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
-            return
-        if self._frames and not self._scheduled:
+        can_go_on = self._stream.is_open and not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
+        if can_go_on and self._frames and not self._scheduled:
             self._scheduled = True
             self._listener.loop.call_soon(self._process)
-        elif not self._frames and not self._waits_for_memory:
-            self._stream.resume_reading()
+        self._read_on_or_wait()
 
     async def _answer_later(self, waiting: Awaitable[Answer]) -> None:
         try:
@@ -204,6 +209,7 @@ class ServerConnection:
             self._fail(error)
             return
         self._answering = None
+        self._answered_bytes = 0
         self._used_at_s = self._listener.loop.time()
         if answer:
             self._stream.send(answer)

@@ -19,11 +19,11 @@ from barnabas.records.header import (
 )
 
 
-def recompress(buffer: Buffer, kind: Compression, max_batch_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+def recompress(buffer: Buffer, kind: Compression, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
     """Return the batches of `buffer`, each compressed as `kind`; `buffer` itself if all of them are already.
 
-    :param max_batch_bytes: a batch whose body is larger than this when decompressed is refused.
-    :raises CorruptBatchError: a batch is damaged.
+    :param max_bytes: of all bodies together when decompressed.
+    :raises CorruptBatchError: a batch is damaged, or the bodies are larger than `max_bytes`.
     """
     placed = list(iter_headers(buffer))
     if all(header.compression is kind for _, header in placed):
@@ -32,7 +32,9 @@ def recompress(buffer: Buffer, kind: Compression, max_batch_bytes: int = DECOMPR
     for position, header in placed:
         check_batch(buffer, position, header)
         body = memoryview(buffer)[position + BATCH_HEADER_SIZE : position + header.size]
-        changed = compress(kind, decompress(header.compression, body, max_batch_bytes))
+        plain = decompress(header.compression, body, max_bytes)
+        max_bytes -= len(plain)
+        changed = compress(kind, plain)
         batch = bytearray(BATCH_HEADER_SIZE) + changed
         attributes = header.attributes & ~COMPRESSION_MASK | kind
         pack_header(batch, header._replace(batch_length=len(batch) - LENGTH_OVERHEAD, attributes=attributes))

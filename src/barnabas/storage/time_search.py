@@ -1,7 +1,7 @@
 """Finds a record by its timestamp within a segment: the one place where storage looks into a batch.
 
 It decodes one batch per search. Should its records be unreadable (the broker checks the CRC of what producers
-send, not their records), the batch's first offset stands for the record.
+send, not their records), or too many, the batch's first offset stands for the record.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from barnabas.model import NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.records import read_columns
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.segment import Segment
+
+
+SEARCHED_BYTES_MAX = 16 * 1024 * 1024
+"""A batch that holds more than this when decompressed is not looked into."""
 
 
 def first_record_at(segment: Segment, timestamp_ms: int, min_offset: int) -> OffsetAndTimestamp | None:
@@ -43,7 +47,7 @@ def latest_record(segment: Segment, min_offset: int) -> OffsetAndTimestamp | Non
 def _records(segment: Segment, batch: PlacedBatch, min_offset: int) -> Iterator[OffsetAndTimestamp]:
     header = batch.header
     try:
-        columns = read_columns(segment.read_batch(batch), min_offset)
+        columns = read_columns(segment.read_batch(batch), min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
     except CorruptBatchError:
         yield OffsetAndTimestamp(max(header.base_offset, min_offset), header.max_timestamp_ms)
         return

@@ -4,59 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from barnabas.net.limits import ConnectionCount, Limits, RequestMemory
 
 
-def test_a_request_may_begin_while_anything_is_left() -> None:
+def test_memory_is_full_when_the_bound_is_exceeded() -> None:
     memory = RequestMemory(100)
-    assert memory.reserve(60)
-    assert memory.reserve(60)
-    assert not memory.reserve(1)
+    memory.change(100)
+    assert not memory.is_full
+    memory.change(1)
+    assert memory.is_full
 
 
-def test_who_waits_is_called_in_turn_when_there_is_memory_again() -> None:
+def test_who_waits_goes_on_in_turn_when_there_is_room_again() -> None:
     memory = RequestMemory(100)
     called: list[str] = []
 
     def waiter(name: str) -> Callable[[], None]:
-        def again() -> None:
+        def go_on() -> None:
             called.append(name)
-            assert memory.reserve(100)
+            memory.change(150)
 
-        return again
+        return go_on
 
-    memory.reserve(100)
+    memory.change(150)
     memory.wait(waiter("first"))
     memory.wait(waiter("second"))
-    memory.release(100)
+    memory.change(-10)
+    assert called == [], "still full"
+    memory.change(-140)
     assert called == ["first"]
-    memory.release(100)
+    memory.change(-150)
     assert called == ["first", "second"]
 
 
-def test_who_gave_up_is_not_called() -> None:
+def test_who_waits_twice_is_called_once_and_who_gave_up_never() -> None:
     memory = RequestMemory(100)
-    called: list[int] = []
-    again = lambda: called.append(1)  # noqa: E731 - the same object must be given up
-    memory.reserve(100)
-    memory.wait(again)
-    memory.give_up(again)
-    memory.give_up(again)
-    memory.release(100)
-    assert called == []
+    called: list[str] = []
 
+    def patient() -> None:
+        called.append("patient")
 
-@given(st.lists(st.integers(1, 80), max_size=30))
-def test_memory_exceeds_the_bound_by_one_request_at_most(sizes: list[int]) -> None:
-    memory = RequestMemory(100)
-    taken = [size for size in sizes if memory.reserve(size)]
-    assert memory.used_bytes == sum(taken) < 100 + 80
-    for size in taken:
-        memory.release(size)
-    assert memory.used_bytes == 0
+    def impatient() -> None:
+        called.append("impatient")
+
+    memory.change(101)
+    for go_on in (patient, patient, impatient):
+        memory.wait(go_on)
+    memory.give_up(impatient)
+    memory.give_up(impatient)
+    memory.change(-101)
+    assert called == ["patient"]
 
 
 def test_connections_are_counted_in_all_and_by_address() -> None:

@@ -47,4 +47,11 @@ def test_a_damaged_batch_is_refused() -> None:
 
 def test_a_body_over_the_bound_is_refused() -> None:
     with pytest.raises(CorruptBatchError):
-        recompress(bytes(batch_of(Compression.GZIP, b"a" * 50_000)), Compression.NONE, max_batch_bytes=10_000)
+        recompress(bytes(batch_of(Compression.GZIP, b"a" * 50_000)), Compression.NONE, max_bytes=10_000)
+
+
+def test_bodies_over_the_bound_together_are_refused() -> None:
+    both = bytes(batch_of(Compression.GZIP, b"a" * 6_000)) * 2
+    assert recompress(both, Compression.NONE, max_bytes=20_000)
+    with pytest.raises(CorruptBatchError):
+        recompress(both, Compression.NONE, max_bytes=10_000)

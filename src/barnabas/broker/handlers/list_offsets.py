@@ -5,6 +5,8 @@ Without transactions both isolation levels have the same end, the high watermark
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
@@ -30,20 +32,27 @@ FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
 
 
 @serves(ListOffsetsRequest)
-def list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+async def list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[_look_up(broker, topic.name, wanted, context.version) for wanted in topic.partitions],
-        )
-        for topic in request.topics
-    ]
+    times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        found = []
+        for wanted in topic.partitions:
+            is_repeated = times[topic.name, wanted.partition_index] > 1
+            found.append(_look_up(broker, topic.name, wanted, context.version, is_repeated=is_repeated))
+            if wanted.timestamp >= 0:
+                await asyncio.sleep(0)  # a search may take a while; others have their turn after each
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
     return ListOffsetsResponse(topics=topics)
 
 
-def _look_up(broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+def _look_up(
+    broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int, *, is_repeated: bool
+) -> ListOffsetsPartitionResponse:
     try:
+        if is_repeated:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
         partition = broker.topics.partition(topic, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
         found = _offset_for(partition, wanted.timestamp, version)
