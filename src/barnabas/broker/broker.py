@@ -8,7 +8,9 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import secrets
+import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +96,7 @@ class Broker:
 
     def _start(self) -> None:
         stopping = self._stopping
-        listener = Listener(Dispatcher(self), _limits(self.config))
+        listener = Listener(Dispatcher(self), _limits(self.config, _open_files_max()))
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)
@@ -116,9 +118,7 @@ class Broker:
         self._tasks = [
             asyncio.create_task(self._expire_offsets()),
             asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms // 2, logs.purge_deleted)),
-            asyncio.create_task(
-                self._now_and_then(self.config.log_flush_offset_checkpoint_interval_ms, logs.flush_sealed)
-            ),
+            asyncio.create_task(self._flush_sealed(logs)),
             asyncio.create_task(self._delete_old_records()),
         ]
         # The last to be stopped is the first that was started; requests must end before what they use.
@@ -181,6 +181,20 @@ class Broker:
             except StorageError as error:
                 log.warning("%s", error)
 
+    async def _flush_sealed(self, logs: LogManager) -> None:
+        due = asyncio.Event()
+        logs.on_flush_due = due.set
+        interval_s = max(self.config.log_flush_offset_checkpoint_interval_ms, INTERVAL_MS_MIN) / 1000
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(due.wait(), interval_s)
+            due.clear()
+            try:
+                await asyncio.to_thread(logs.flush_sealed)
+            except StorageError as error:
+                log.warning("%s", error)
+            await asyncio.sleep(INTERVAL_MS_MIN / 1000)
+
     async def _now_and_then(self, interval_ms: int, action: Callable[[], None]) -> None:
         """Do something to the logs again and again, off the event loop."""
         while True:
@@ -191,11 +205,26 @@ class Broker:
                 log.warning("%s", error)
 
 
-def _limits(config: BrokerConfig) -> Limits:
+def _open_files_max() -> int:
+    """Return how many files and sockets the process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def _limits(config: BrokerConfig, open_files_max: int) -> Limits:
+    """Return what clients may cost; a quarter of the files that may be open are kept for the logs."""
+    connections_max = min(config.max_connections, open_files_max - open_files_max // 4)
+    if connections_max < config.max_connections:
+        log.warning(
+            "%d files may be open (ulimit -n): at most %d connections, not %d",
+            open_files_max,
+            connections_max,
+            config.max_connections,
+        )
     return Limits(
         frame_bytes_max=config.socket_request_max_bytes,
         queued_bytes_max=config.queued_max_request_bytes,
-        connections_max=config.max_connections,
+        connections_max=connections_max,
         connections_per_host_max=config.max_connections_per_ip,
         idle_s_max=config.connections_max_idle_ms / 1000,
         partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 
@@ -20,6 +21,7 @@ def run(config: BrokerConfig) -> int:
     :raises DataFolderError: the data folder cannot be used.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    _raise_open_files_limit()
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         runner.run(_serve(config))
     return 0
@@ -38,6 +40,15 @@ async def _serve(config: BrokerConfig) -> None:
         await stop.wait()
     finally:
         await broker.stop()
+
+
+def _raise_open_files_limit() -> None:
+    """Allow this process as many open files as the system lets it have: logs and connections need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        logging.getLogger(__name__).warning("%d files may be open, and not %d: %s", soft, hard, error)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -8,6 +8,7 @@ Errors are OSErrors here; `Log` and `LogManager` turn them into StorageError and
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -16,6 +17,13 @@ from pathlib import Path
 from typing import Protocol
 
 Chunk = bytes | bytearray | memoryview
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether the system was short of open files or memory, which passes and says nothing about the disk."""
+    return error.errno in _SHORTAGES
 
 
 class DataFile:

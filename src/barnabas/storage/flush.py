@@ -106,7 +106,11 @@ class BesideFiles:
         self._filesystem.fsync(plan.active.file)
         if self._epochs_unflushed:
             self._epochs_unflushed = False
-            self._fsync_if_there(self._folder / LEADER_EPOCH_CHECKPOINT)
+            try:
+                self._fsync_if_there(self._folder / LEADER_EPOCH_CHECKPOINT)
+            except OSError:
+                self._epochs_unflushed = True
+                raise
         if plan.indexes is not None and plan.producers is not None:
             with self.lock:
                 # If it was sealed meanwhile, its last indexes are stored, and they are the next flush's business.

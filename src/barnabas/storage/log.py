@@ -11,11 +11,13 @@ other by `_flush_lock`.
 
 Errors: when the disk refuses, the log goes offline: this call and all later ones raise StorageError. A flush
 that failed is never tried again, since the kernel may have dropped the pages and would then report success
-(shared wisdom since "fsyncgate"). The next start recovers what is whole.
+(shared wisdom since "fsyncgate"). The next start recovers what is whole. A shortage of file descriptors or memory
+is not the disk's fault: where no batch was written yet, only the call fails.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +39,7 @@ from barnabas.records.header import Buffer
 from barnabas.storage.append import AppendInfo, checked_batches, find_duplicate, stamped_chunks
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.config import LogConfig
-from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan
 from barnabas.storage.recovery import (
     TRUST_ALL,
@@ -99,6 +101,8 @@ class Log:
         self._flush_lock = threading.Lock()
         self.on_truncated: Callable[[], None] = lambda: None
         """Called after a truncation; the manager stores the recovery point and the start of the log then."""
+        self.on_rolled: Callable[[], None] = lambda: None
+        """Called after a segment was sealed, which keeps its file open until it is flushed."""
 
     @classmethod
     def open(
@@ -206,14 +210,13 @@ class Log:
             return AppendInfo(duplicate.base_offset, duplicate.last_offset, append_time_ms, self.log_start_offset, True)
         base_offset = self._log_end_offset
         self._as_closed = False
-        try:
-            if leader_epoch != latest_epoch and self.leader_epochs.assign(leader_epoch, base_offset):
-                self._beside.write_epochs(self.leader_epochs)
+        with self._offline_on_error("append", even_if_short=False):
+            if leader_epoch != latest_epoch:
+                self._begin_epoch(leader_epoch, base_offset)
             if must_roll(self._segments.active, self.config, len(view), batches, now_ms, self._active_since_ms):
                 self._roll(now_ms)
+        with self._offline_on_error("append"):
             self._segments.active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
-        except OSError as error:
-            raise self._go_offline("append", error) from error
         with self._state_lock:
             self._note(batches, append_time_ms, now_ms)
         if self.high_watermark_follows_end:
@@ -231,7 +234,7 @@ class Log:
         self._check_usable()
         if self._segments.active.size:
             self._as_closed = False
-            with self._offline_on_error("roll"):
+            with self._offline_on_error("roll", even_if_short=False):
                 self._roll(self._clock.time_ms())
 
     # --- read ---
@@ -256,7 +259,7 @@ class Log:
             if offset == self._log_end_offset:
                 self._segments.active.hint(offset, self._segments.active.size)
             return None
-        with self._offline_on_error("read"):
+        with self._offline_on_error("read", even_if_short=False):
             return self._segments.holding(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
@@ -266,7 +269,7 @@ class Log:
         :raises StorageError: the disk refused.
         """
         self._check_usable()
-        with self._offline_on_error("search"):
+        with self._offline_on_error("search", even_if_short=False):
             for segment in self._segments.all:
                 if segment.max_timestamp_ms >= timestamp_ms:
                     found = first_record_at(segment, timestamp_ms, self._log_start_offset)
@@ -277,7 +280,7 @@ class Log:
     def max_timestamp(self) -> OffsetAndTimestamp:
         """Return the first record with the greatest timestamp of all; (-1, -1) if there are no records."""
         self._check_usable()
-        with self._offline_on_error("search"):
+        with self._offline_on_error("search", even_if_short=False):
             # The first segment's own greatest timestamp may be that of a record before the start of the log.
             first, *others = self._segments.all
             candidates = [first, max(others, key=lambda each: each.max_timestamp_ms)] if others else [first]
@@ -318,7 +321,7 @@ class Log:
         """
         self._check_usable()
         now_ms = self._clock.time_ms()
-        with self._offline_on_error("delete old segments"):
+        with self._offline_on_error("delete old segments", even_if_short=False):
             if now_ms - self._active_since_ms > self.config.segment_ms:
                 self.roll()
             segments = self._segments.all
@@ -338,16 +341,17 @@ class Log:
         :raises StorageError: the disk refused.
         """
         with self._flush_lock:
-            with self._state_lock:
-                removed, self._removed = self._removed, []
+            removed = list(self._removed)
             if self._closed or not removed:
                 return []
-            with self._offline_on_error("delete"):
+            with self._offline_on_error("delete", even_if_short=False):
                 renamed = [
                     path
                     for segment in removed
                     for path in set_segment_files_aside(self._filesystem, self.folder, segment.base_offset)
                 ]
+                with self._state_lock:
+                    del self._removed[: len(removed)]
                 self._beside.remove_snapshots_before(self._segments.first.base_offset)
                 return renamed
 
@@ -386,8 +390,9 @@ class Log:
             return
         self._as_closed = False
         with self._flush_lock, self._offline_on_error("truncate"):
-            if offset < self._log_start_offset or self._batch_start(offset) < self._log_start_offset:
-                self._start_over(min(offset, self._log_start_offset))
+            start = self._log_start_offset
+            if offset < start or self._segments.holding(offset).locate(offset).header.base_offset < start:
+                self._start_over(min(offset, start))
             else:
                 self._truncate(offset)
 
@@ -423,25 +428,38 @@ class Log:
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be removed: {error}") from error
 
-    # --- segments ---
+    # --- segments; flushes, one at a time ---
 
     def _roll(self, now_ms: int) -> None:
         sealed, base_offset = self._segments.active, self._log_end_offset
         with self._state_lock:
             self._producers.expire(now_ms)
             indexes = sealed.encode_indexes(closing=True)
-        with self._beside.lock:
-            sealed.write_indexes(*indexes)
-            sealed.is_sealed = True
-            self._beside.write_snapshot(
-                base_offset, self._producers.entries(), self._segments.base_offsets, durable=False
-            )
-        active = ActiveSegment.create(self._filesystem, self.folder, base_offset, self.config.index_interval_bytes)
+        try:
+            with self._beside.lock:
+                sealed.write_indexes(*indexes)
+                sealed.is_sealed = True
+                self._beside.write_snapshot(
+                    base_offset, self._producers.entries(), self._segments.base_offsets, durable=False
+                )
+            active = ActiveSegment.create(self._filesystem, self.folder, base_offset, self.config.index_interval_bytes)
+        except OSError:
+            sealed.is_sealed = False  # of the new segment, the .log is made last: it is not there
+            raise
         with self._state_lock:
             self._segments.seal_active(active)
             self._new_names = True
             self._bytes_since_checkpoint = 0
         self._active_since_ms = now_ms
+        self.on_rolled()
+
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        self.leader_epochs.assign(leader_epoch, start_offset)
+        try:
+            self._beside.write_epochs(self.leader_epochs)
+        except OSError:
+            self.leader_epochs.truncate_from(start_offset)
+            raise
 
     def _note(self, batches: Sequence[PlacedBatch], append_time_ms: int, now_ms: int) -> None:
         """Account for batches that were written to the end of the active segment."""
@@ -457,15 +475,20 @@ class Log:
         self._bytes_since_checkpoint += active.size - start
         self._log_end_offset = offset
 
-    # --- flush, one at a time ---
-
     def _flush(self, *, closing: bool) -> None:
         with self._state_lock:
             plan = self._plan_flush(closing=closing)
         if plan is None:
             return
         with self._offline_on_error("flush"):
-            self._beside.carry_out(plan, self._segments.base_offsets)
+            try:
+                self._beside.carry_out(plan, self._segments.base_offsets)
+            except OSError as error:
+                if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                    raise
+                # A file could not be opened, but no fsync failed: the next flush does all that this one was to do.
+                self._new_names = True
+                raise StorageError(f"{self.partition}: flush failed: {error}") from error
         self._recovery_point = max(self._recovery_point, plan.end_offset)
 
     def _plan_flush(self, *, closing: bool) -> FlushPlan | None:
@@ -491,9 +514,6 @@ class Log:
         return plan
 
     # --- truncation ---
-
-    def _batch_start(self, offset: int) -> int:
-        return self._segments.holding(offset).locate(offset).header.base_offset
 
     def _start_over(self, offset: int) -> None:
         self._delete_segments([*self._removed, *self._segments.all])
@@ -560,14 +580,17 @@ class Log:
             raise StorageError(f"the log {self.partition} is offline: {self._offline}")
 
     @contextmanager
-    def _offline_on_error(self, action: str) -> Iterator[None]:
+    def _offline_on_error(self, action: str, *, even_if_short: bool = True) -> Iterator[None]:
         """Take the log offline if the disk refuses what is done inside.
 
+        :param even_if_short: also if the system was short of open files or memory.
         :raises StorageError: it did.
         """
         try:
             yield
         except OSError as error:
+            if is_shortage(error) and not even_if_short:
+                raise StorageError(f"{self.partition}: {action} failed: {error}; try again") from error
             raise self._go_offline(action, error) from error
 
     def _go_offline(self, action: str, error: OSError) -> StorageError:

@@ -54,6 +54,9 @@ from barnabas.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
+SEALED_UNFLUSHED_MAX = 16
+"""Segments sealed since the last flush, over all logs, that are worth a flush soon: each holds a file open."""
+
 
 class LogManager:
     """The logs in a data folder. Opening one locks the folder and loads, and recovers, every log in it.
@@ -82,6 +85,9 @@ class LogManager:
         self.config = config
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
         """What `partition.metadata` says, where there is one."""
+        self.on_flush_due: Callable[[], None] = lambda: None
+        """Called, on the thread that appends, when `flush_sealed` should not wait for its time."""
+        self._rolled = 0
         self._clock = clock
         self._filesystem = filesystem
         self._new_id = new_id
@@ -212,11 +218,17 @@ class LogManager:
         :raises StorageError: the recovery points could not be stored.
         """
         flushed = False
+        self._rolled = 0
         for log in self.all().values():
             if log.has_unflushed_segments and not log.is_offline:
                 flushed |= _succeeds(log.flush)
         if flushed:
             self.checkpoint_recovery_points()
+
+    def _note_roll(self) -> None:
+        self._rolled += 1
+        if self._rolled >= SEALED_UNFLUSHED_MAX:
+            self.on_flush_due()
 
     def checkpoint_recovery_points(self) -> None:
         """Store up to which offset each log is durable.
@@ -374,6 +386,7 @@ class LogManager:
             log_start_offset=log_start_offset,
         )
         log.on_truncated = self._checkpoint
+        log.on_rolled = self._note_roll
         self._logs[partition] = log
         return log
 

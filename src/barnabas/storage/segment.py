@@ -268,11 +268,16 @@ class SealedSegment(Segment):
     def _rebuild_indexes(self) -> bool:
         if self._rebuilt:
             return False
+        file = self.file
+        rebuilt = ActiveSegment(self.filesystem, self.folder, self.base_offset, file, size=self.size)
         self._rebuilt = True
-        rebuilt = ActiveSegment(self.filesystem, self.folder, self.base_offset, self.file, size=self.size)
-        for batch in scan_headers(self.filesystem, self.file, 0, self.size):
-            rebuilt.note(batch.position, batch.header.size, batch.header.last_offset, batch.header.max_timestamp_ms)
-        rebuilt.write_indexes(*rebuilt.encode_indexes(closing=True))
+        try:
+            for batch in scan_headers(self.filesystem, file, 0, self.size):
+                rebuilt.note(batch.position, batch.header.size, batch.header.last_offset, batch.header.max_timestamp_ms)
+            rebuilt.write_indexes(*rebuilt.encode_indexes(closing=True))
+        except OSError:
+            self._rebuilt = False
+            raise
         self._offset_index = self._time_index = self._max_timestamp_ms = None
         return True
 
