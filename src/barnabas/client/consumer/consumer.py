@@ -280,8 +280,10 @@ class Consumer:
 
     def _something_new(self, cursor: Cursor) -> bool:
         """Return, under the lock, whether there is a reason not to wait. Raises what must be told."""
-        if self._engine.fetcher.errors:
-            raise self._engine.fetcher.errors.popleft()
+        error = self._engine.fetcher.take_error()
+        if error is not None:
+            self._thread.soon(self._engine.kick)
+            raise error
         nowhere = self._engine.subscription.nowhere()
         if nowhere:
             raise KafkaError(
@@ -310,10 +312,10 @@ class Consumer:
         while True:
             with self._condition:
                 chunk = self._engine.fetcher.take(cursor.accepts)
-            if chunk is None:
-                return False
             if self._engine.idle:
                 self._thread.soon(self._engine.kick)
+            if chunk is None:
+                return False
             position = chunk.state.position
             assert position is not None
             records, next_offset, damage = decode_chunk(chunk, position, check_crc=self._config.check_crcs)

@@ -3,6 +3,9 @@
 Prefetch: there is one fetch under way per broker as long as there is room, so records are at hand when the
 application comes for them. What is buffered and what may still come together stay below `buffer_bytes_max`; only
 a single batch that is larger than its limit, which brokers send so that nobody gets stuck, can exceed it.
+
+A partition that met an error is left alone until the application has been told: brokers answer an error at once,
+so asking again would go on without a pause, and bring an error each time.
 """
 
 from __future__ import annotations
@@ -89,7 +92,11 @@ class Fetcher:
         self._buffered_bytes = 0
         self._reserved_bytes = 0
         self.errors: deque[BarnabasError] = deque()
-        """What the application must be told, in its next poll."""
+        """What the application must be told, in its next poll, beside the troubles of single partitions."""
+        self._troubles: dict[PartitionState, tuple[int, BarnabasError]] = {}
+        """What stopped a partition, and the version then; it is not fetched before the error was taken."""
+        self._ends: dict[PartitionState, int] = {}
+        """Versions of partitions with nothing to fetch after what is buffered: that offset is out of range."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -135,7 +142,13 @@ class Fetcher:
             and not state.paused
             and state.buffered_bytes < 2 * self._partition_max_bytes
             and view.leader(state.tp) == node_id
+            and state not in self._troubles
+            and not self._ended(state)
         )
+
+    def _ended(self, state: PartitionState) -> bool:
+        """Whether records at hand must be used up before the broker is asked, again, for an offset out of range."""
+        return self._ends.get(state) == state.version and state.position != state.fetch_offset
 
     def leaders(self, view: ClusterView) -> set[int]:
         """Return the brokers that lead assigned partitions."""
@@ -149,7 +162,7 @@ class Fetcher:
         self._reserved_bytes -= fetch.reserved_bytes
 
     def on_response(self, fetch: Fetch, response: FetchResponse) -> bool:
-        """Keep what came; return whether some partition's leader has to be looked up again."""
+        """Keep what came; return whether to look up leaders again, and to pause, since something went wrong."""
         self._reserved_bytes -= fetch.reserved_bytes
         if response.error_code:
             raise KafkaError(response.error_code, "fetch")
@@ -170,40 +183,56 @@ class Fetcher:
         if code is ErrorCode.NONE:
             state.high_watermark = part.high_watermark
             state.log_start_offset = part.log_start_offset
-            self._keep(state, offset, part.records)
-            return False
+            return self._keep(state, offset, part.records)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(state, offset)
-        elif code not in TRY_ELSEWHERE:
-            self.errors.append(KafkaError(code, f"fetch of {state.tp} at offset {offset}"))
-        return code in TRY_ELSEWHERE
+            return False
+        if code not in TRY_ELSEWHERE:
+            self._stop(state, KafkaError(code, f"fetch of {state.tp} at offset {offset}"))
+        return True
+
+    def _stop(self, state: PartitionState, error: BarnabasError) -> None:
+        """Fetch no more of a partition until the application has taken `error`."""
+        self._troubles[state] = state.version, error
 
     def _on_out_of_range(self, state: PartitionState, offset: int) -> None:
         if state.position is not None and state.position < offset:
+            self._ends[state] = state.version
             return  # buffered records come first; the broker is asked again when they are used up
         state.forget_position(self._reset_policy)
 
-    def _keep(self, state: PartitionState, offset: int, records: Buffer | None) -> None:
+    def _keep(self, state: PartitionState, offset: int, records: Buffer | None) -> bool:
+        """Put records into the buffer; return whether they are damaged."""
         if records is None or not len(records):
-            return
+            return False
         next_offset = offset
         try:
             for _, header in iter_headers(records, partial_ok=True):
                 next_offset = max(next_offset, header.next_offset)
         except CorruptBatchError as error:
-            self.errors.append(CorruptBatchError(f"{state.tp} near offset {next_offset}: {error}"))
-            return
+            self._stop(state, CorruptBatchError(f"{state.tp} near offset {next_offset}: {error}"))
+            return True
         if next_offset == offset:
-            self.errors.append(
-                CorruptBatchError(f"{state.tp} at offset {offset}: {len(records)} bytes without a whole batch")
-            )
-            return
+            what = f"{state.tp} at offset {offset}: {len(records)} bytes without a whole batch"
+            self._stop(state, CorruptBatchError(what))
+            return True
         state.fetch_offset = next_offset
         state.buffered_bytes += len(records)
         self._buffered_bytes += len(records)
         self._chunks.append(Chunk(state, state.version, records, next_offset))
+        return False
 
     # --- the application's side -------------------------------------------------------------------------
+
+    def take_error(self) -> BarnabasError | None:
+        """Remove and return the next error to tell; a partition that it stopped is fetched again from now on."""
+        if self.errors:
+            return self.errors.popleft()
+        self._drop_stale_troubles()
+        if not self._troubles:
+            return None
+        _, error = self._troubles.pop(next(iter(self._troubles)))
+        return error
 
     def take(self, accepts: Callable[[TopicPartition], bool]) -> Chunk | None:
         """Remove and return the oldest chunk of a partition that `accepts`, is assigned and is not paused."""
@@ -232,7 +261,7 @@ class Fetcher:
         self.drop_stale()
 
     def _valid(self, chunk: Chunk) -> bool:
-        return chunk.version == chunk.state.version and self._subscription.owns(chunk.state)
+        return self._holds(chunk.state, chunk.version)
 
     def _release(self, chunk: Chunk) -> None:
         self._buffered_bytes -= len(chunk.data)
@@ -244,3 +273,12 @@ class Fetcher:
         for chunk in stale:
             self._release(chunk)
         self._chunks = deque(chunk for chunk in self._chunks if self._valid(chunk))
+        self._drop_stale_troubles()
+
+    def _drop_stale_troubles(self) -> None:
+        self._troubles = {state: trouble for state, trouble in self._troubles.items() if self._holds(state, trouble[0])}
+        self._ends = {state: version for state, version in self._ends.items() if self._holds(state, version)}
+
+    def _holds(self, state: PartitionState, version: int) -> bool:
+        """Whether what was learnt at `version` still matters: no seek since, and the partition is not given up."""
+        return state.version == version and self._subscription.owns(state)

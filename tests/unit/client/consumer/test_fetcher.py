@@ -144,7 +144,7 @@ def test_a_reader_takes_only_what_it_accepts():
 def test_a_leader_that_has_moved_is_looked_up_again(code):
     fixture = Fixture()
     assert fixture.answer(fixture.fetch(), 0, error=code)
-    assert not fixture.fetcher.errors
+    assert fixture.fetcher.take_error() is None
 
 
 def test_an_offset_out_of_range_is_reset_by_the_policy():
@@ -170,7 +170,7 @@ def test_records_at_hand_come_before_the_reset():
 def test_other_errors_are_told():
     fixture = Fixture()
     fixture.answer(fixture.fetch(), 0, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    [error] = fixture.fetcher.errors
+    error = fixture.fetcher.take_error()
     assert isinstance(error, KafkaError)
     assert "t-0 at offset 0" in str(error)
 
@@ -178,9 +178,40 @@ def test_other_errors_are_told():
 def test_bytes_without_a_whole_batch_are_told_and_not_kept():
     fixture = Fixture()
     fixture.answer(fixture.fetch(), 0, make_batch(0)[:40])
-    [error] = fixture.fetcher.errors
+    error = fixture.fetcher.take_error()
     assert isinstance(error, CorruptBatchError)
     assert fixture.fetcher.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("answer", [{"error": ErrorCode.CORRUPT_MESSAGE}, {"records": make_batch(0)[:40]}])
+def test_a_partition_with_an_error_is_left_alone_until_the_error_was_taken(answer):
+    fixture = Fixture()
+    assert fixture.answer(fixture.fetch(), 0, **answer)
+    assert offsets_asked(fixture.fetch()) == {(1, 0)}
+    assert fixture.fetcher.take_error() is not None
+    assert fixture.fetcher.take_error() is None
+    assert offsets_asked(fixture.fetch()) == {(0, 0), (1, 0)}
+
+
+def test_a_seek_past_an_error_makes_it_moot():
+    fixture = Fixture()
+    fixture.answer(fixture.fetch(), 0, error=ErrorCode.CORRUPT_MESSAGE)
+    fixture.state().move_to(1)
+    fixture.fetcher.drop_stale()
+    assert offsets_asked(fixture.fetch()) == {(0, 1), (1, 0)}
+    assert fixture.fetcher.take_error() is None
+
+
+def test_an_offset_out_of_range_is_not_asked_for_again_before_records_at_hand_are_used_up():
+    fixture = Fixture(policy="earliest")
+    fixture.answer(fixture.fetch(), 0, make_batch(0))
+    fixture.answer(fixture.fetch(), 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert offsets_asked(fixture.fetch()) == {(1, 0)}
+    fixture.state().position = fixture.take().next_offset
+    again = fixture.fetch()
+    assert offsets_asked(again) == {(0, 1), (1, 0)}
+    fixture.answer(again, 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert fixture.subscription.without_position() == [fixture.state()]
 
 
 def test_a_fetch_that_fails_frees_its_reservation():
