@@ -158,14 +158,17 @@ class Fetcher:
     # --- answers ----------------------------------------------------------------------------------------
 
     def on_failure(self, fetch: Fetch) -> None:
-        """No answer came; the same will be asked again."""
+        """No answer came, or it was an error; the same will be asked again."""
         self._reserved_bytes -= fetch.reserved_bytes
 
     def on_response(self, fetch: Fetch, response: FetchResponse) -> bool:
-        """Keep what came; return whether to look up leaders again, and to pause, since something went wrong."""
-        self._reserved_bytes -= fetch.reserved_bytes
+        """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
+
+        :raises KafkaError: the answer is an error as a whole; call `on_failure` then.
+        """
         if response.error_code:
             raise KafkaError(response.error_code, "fetch")
+        self._reserved_bytes -= fetch.reserved_bytes
         stale = False
         for topic in response.responses:
             for part in topic.partitions:

@@ -219,3 +219,14 @@ def test_a_fetch_that_fails_frees_its_reservation():
     for _ in range(5):
         fixture.fetcher.on_failure(fixture.fetch())
     assert fixture.fetch() is not None
+
+
+def test_an_answer_that_is_an_error_frees_its_reservation_once():
+    fixture = Fixture(buffer_bytes_max=2_500)
+    for _ in range(5):
+        fetch = fixture.fetch()
+        with pytest.raises(KafkaError):
+            fixture.fetcher.on_response(fetch, FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, responses=[]))
+        fixture.fetcher.on_failure(fetch)
+    assert fixture.fetch(1).request.max_bytes == 2_000
+    assert fixture.fetch(2) is None  # no more room than there ever was
