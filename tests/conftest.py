@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would all that the tests start, also what they interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
 
