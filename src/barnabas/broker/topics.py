@@ -22,7 +22,7 @@ from barnabas.broker.partition import Partition
 from barnabas.broker.topic_config import TopicConfig, check_topic_name, topic_config
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import NodeExistsError, Tree
-from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.config import LogConfig
 from barnabas.storage.log import Log
@@ -78,14 +78,19 @@ class Topics:
         """Open what the tree lists, and take the leadership of each partition with a new epoch."""
         known: set[TopicPartition] = set()
         for info in registry.read_topics(self._tree).values():
+            config = topic_config(self._config, info.config)
             partitions = []
             for number, each in enumerate(info.partitions):
                 where = TopicPartition(info.name, number)
-                state = replace(each.state, leader=self._config.broker_id, leader_epoch=each.state.leader_epoch + 1)
+                opened = self._open_log(where, config.log, info.topic_id)
+                # The tree may be older than the log, from a backup, or its last changes lost with the power.
+                epoch = max(each.state.leader_epoch, opened.leader_epochs.latest) + 1
+                state = replace(each.state, leader=self._config.broker_id, leader_epoch=epoch)
                 registry.write_partition_state(self._tree, where, state, each.version)
-                partitions.append((where, state.leader_epoch))
-            known.update(where for where, _ in partitions)
-            self._add(info.name, info.topic_id, partitions, info.config)
+                partitions.append(Partition(where, opened, epoch, config))
+                known.add(where)
+            self._keep(Topic(info.name, info.topic_id, tuple(partitions), dict(info.config)))
+        self._tree.flush()
         for stray in self._logs.all().keys() - known:
             log.warning("the folder of %s belongs to no topic; it is left as it is", stray)
 
@@ -147,13 +152,15 @@ class Topics:
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
             partitions = [TopicPartition(name, number) for number in range(partition_count)]
             try:
-                topic = self._add(name, topic_id, [(where, 0) for where in partitions], kept)
+                opened = await self._open_in_turns(topic_id, partitions, topic_config(self._config, kept))
             except StorageError:
                 # A topic without its logs must not stay: it could neither be used nor made again.
                 await self._in_tree_thread(registry.delete_topic, self._tree, name)
                 for where in partitions:
                     self._logs.delete(where)
                 raise
+            topic = Topic(name, topic_id, opened, kept)
+            self._keep(topic)
             log.info("created topic %s with %d partitions", name, partition_count)
             return topic
 
@@ -178,15 +185,27 @@ class Topics:
 
         :raises KafkaError: the topic does not exist, or would not grow.
         :raises StorageError: the disk refused their folders.
+        :raises CoordinationError: the tree refused; what it has is not known, and the same can be asked for again.
         """
         async with self._changing:
-            added = self.check_growth(name, partition_count)
+            self.check_growth(name, partition_count)
             topic = self._by_name[name]
-            replicas = [[self._config.broker_id]] * added
-            await self._in_tree_thread(registry.add_partitions, self._tree, name, replicas)
             config = topic_config(self._config, topic.settings)
-            numbers = range(len(topic.partitions), partition_count)
-            opened = self._open(topic.id, [(TopicPartition(name, number), 0) for number in numbers], config)
+            added = [TopicPartition(name, number) for number in range(len(topic.partitions), partition_count)]
+            new = [where for where in added if self._logs.get(where) is None]
+            try:
+                # Logs first: the tree must not list what cannot be opened.
+                opened = await self._open_in_turns(topic.id, added, config)
+                replicas = [self._config.broker_id]
+                grow = registry.grow_topic
+                count = await self._in_tree_thread(grow, self._tree, name, partition_count, replicas)
+                if count > partition_count:
+                    message = f"topic {name} has {count} partitions in the tree; it can grow to as many, or more"
+                    raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+            except BarnabasError:
+                for where in new:
+                    self._logs.delete(where)
+                raise
             self._keep(replace(topic, partitions=topic.partitions + opened))
             log.info("topic %s now has %d partitions", name, partition_count)
 
@@ -244,35 +263,26 @@ class Topics:
             await asyncio.sleep(0)
         await self.store_log_starts()
 
-    def _add(
-        self,
-        name: str,
-        topic_id: bytes,
-        partitions: Iterable[tuple[TopicPartition, int]],
-        settings: Mapping[str, str],
-    ) -> Topic:
-        opened = self._open(topic_id, partitions, topic_config(self._config, settings))
-        topic = Topic(name, topic_id, opened, dict(settings))
-        self._keep(topic)
-        return topic
-
     def _keep(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 
-    def _open(
-        self, topic_id: bytes, partitions: Iterable[tuple[TopicPartition, int]], config: TopicConfig
+    async def _open_in_turns(
+        self, topic_id: bytes, partitions: Iterable[TopicPartition], config: TopicConfig
     ) -> tuple[Partition, ...]:
-        identity = uuid.UUID(bytes=topic_id)
-        return tuple(
-            Partition(where, self._open_log(where, config.log, identity), epoch, config) for where, epoch in partitions
-        )
+        """Open new logs; between two of them, requests have their turn."""
+        opened = []
+        for where in partitions:
+            opened.append(Partition(where, self._open_log(where, config.log, topic_id), 0, config))
+            await asyncio.sleep(0)
+        return tuple(opened)
 
-    def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
-        if self._logs.topic_ids.get(where, topic_id) != topic_id:
+    def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
+        identity = uuid.UUID(bytes=topic_id)
+        if self._logs.topic_ids.get(where, identity) != identity:
             log.warning("the folder of %s is an older topic's; it is set aside", where)
             self._logs.delete(where)
-        opened = self._logs.create(where, config, topic_id)
+        opened = self._logs.create(where, config, identity)
         if config.has_flush_policy:
             self._flush_what_was_recovered(opened)
         return opened

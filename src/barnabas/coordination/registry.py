@@ -139,22 +139,28 @@ def create_topic(
     return TopicInfo(name, assignment.topic_id, tuple(partitions), dict(config or {}))
 
 
-def add_partitions(tree: Tree, name: str, added: Sequence[Sequence[int]]) -> None:
-    """Add partitions to a topic in one step; `added` holds the replicas of each new one.
+def grow_topic(tree: Tree, name: str, partition_count: int, replicas: Sequence[int]) -> int:
+    """Let a topic have so many partitions, in one step; return how many it has now, which may be more.
 
+    Does nothing where it has as many already, so that it can be repeated if nobody knows what became of it.
+
+    :param replicas: of each new partition.
     :raises NoNodeError: there is no such topic.
     :raises BadVersionError: somebody else changed the topic meanwhile.
     """
     path = paths.topic(name)
     data, stat = tree.get(path)
     found = decode_topic(path, data)
-    wanted = TopicAssignment(found.topic_id, found.replicas + tuple(tuple(each) for each in added))
-    operations: list[Operation] = [Set(path, encode_topic(wanted), stat.version)]
-    for number, each in enumerate(added, start=len(found.replicas)):
-        state = PartitionState(leader=each[0], leader_epoch=0, isr=tuple(each))
-        operations += _new_partition(TopicPartition(name, number), state)
-    tree.multi(operations)
+    count = len(found.replicas)
+    if count < partition_count:
+        wanted = TopicAssignment(found.topic_id, found.replicas + (tuple(replicas),) * (partition_count - count))
+        state = PartitionState(leader=replicas[0], leader_epoch=0, isr=tuple(replicas))
+        operations: list[Operation] = [Set(path, encode_topic(wanted), stat.version)]
+        for number in range(count, partition_count):
+            operations += _new_partition(TopicPartition(name, number), state)
+        tree.multi(operations)
     tree.flush()
+    return max(count, partition_count)
 
 
 def delete_topic(tree: Tree, name: str) -> bool:

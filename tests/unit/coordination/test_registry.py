@@ -120,12 +120,14 @@ def test_partitions_are_added_behind_the_old_ones(tree):
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     old = PartitionState(leader=1, leader_epoch=5, isr=(1,))
     registry.write_partition_state(tree, CLICKS, old)
-    registry.add_partitions(tree, "clicks", [[2], [3]])
+    for _ in range(2):
+        assert registry.grow_topic(tree, "clicks", 3, [2, 3]) == 3
+    assert registry.grow_topic(tree, "clicks", 2, [1]) == 3
     topic = registry.read_topic(tree, "clicks")
-    assert [each.replicas for each in topic.partitions] == [(1,), (2,), (3,)]
+    assert [each.replicas for each in topic.partitions] == [(1,), (2, 3), (2, 3)]
     assert topic.partitions[0].state == old
     with pytest.raises(NoNodeError):
-        registry.add_partitions(tree, "views", [[1]])
+        registry.grow_topic(tree, "views", 1, [1])
 
 
 def test_creation_of_a_topic_is_seen_by_a_watch(tree):

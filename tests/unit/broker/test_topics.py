@@ -1,0 +1,201 @@
+"""The broker's topics: tree and logs change together, or can be brought together again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.topic_config import default_log_config
+from barnabas.broker.topics import Topics
+from barnabas.clock import ManualClock
+from barnabas.coordination import registry
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import Operation, OperationResult
+from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
+from barnabas.model import TopicPartition
+from barnabas.records import BatchBuilder
+from barnabas.storage import LogManager, OsFileSystem
+
+CONFIG = BrokerConfig()
+
+
+class FailingTree(EmbeddedTree):
+    """Fails writes while it is told to; counts how often it was made durable."""
+
+    fails = False
+    flushes = 0
+
+    def multi(self, operations: Any) -> list[OperationResult]:
+        if self.fails:
+            raise CoordinationError("the disk is full")
+        listed: list[Operation] = list(operations)
+        return super().multi(listed)
+
+    def flush(self) -> None:
+        self.flushes += 1
+        super().flush()
+
+
+class FailingFiles(OsFileSystem):
+    """Cannot make folders, or rename them, whose name is listed."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+
+    def make_folder(self, path: Path) -> None:
+        self._check(path)
+        super().make_folder(path)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._check(source)
+        super().replace(source, target)
+
+    def _check(self, path: Path) -> None:
+        if path.name in self.refused:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+class Bench:
+    """A tree, a data folder, and the topics in them; can be restarted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.disk = FailingFiles()
+        self.tree = FailingTree(folder / "tree.sqlite")
+        registry.prepare(self.tree, "castle")
+        self.gate: asyncio.Event | None = None
+        """Where there is one, the tree's thread waits for it."""
+        self.start()
+
+    def start(self) -> None:
+        clock = ManualClock()
+        self.logs = LogManager(self.folder, default_log_config(CONFIG), clock, self.disk, cluster_id="castle")
+        self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread)  # type: ignore[arg-type]
+        self.topics.load()
+
+    def restart(self) -> None:
+        self.logs._abandon()
+        self.start()
+
+    def close(self) -> None:
+        self.logs._abandon()
+        self.tree.close()
+
+    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        await (self.gate.wait() if self.gate else asyncio.sleep(0))
+        return function(*arguments)
+
+    def create(self, partition_count: int = 1, **settings: str) -> None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        asyncio.run(self.topics.create("clicks", partition_count, named))
+
+    def grow(self, partition_count: int) -> None:
+        asyncio.run(self.topics.grow("clicks", partition_count))
+
+    def append(self, number: int = 0) -> None:
+        builder = BatchBuilder()
+        builder.append(1_000, None, b"value")
+        self.topics.partition("clicks", number).append(builder.build())
+
+    def partitions_in_tree(self) -> int:
+        found = registry.read_topic(self.tree, "clicks")
+        return len(found.partitions) if found else 0
+
+    def folders(self, pattern: str) -> list[str]:
+        return sorted(path.name for path in self.folder.glob(pattern) if path.is_dir())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+# --- growth ---
+
+
+def test_topic_whose_new_folders_are_refused_does_not_grow(bench: Bench) -> None:
+    bench.create()
+    bench.disk.refused = {"clicks-2"}
+    with pytest.raises(StorageError, match="clicks-2"):
+        bench.grow(3)
+    assert bench.partitions_in_tree() == 1
+    assert bench.folders("clicks-?") == ["clicks-0"]
+    bench.disk.refused.clear()
+    bench.grow(3)
+    bench.append(2)
+    bench.restart()
+    assert bench.partitions_in_tree() == 3
+
+
+def test_growth_that_the_tree_refused_can_be_asked_for_again(bench: Bench) -> None:
+    bench.create()
+    bench.tree.fails = True
+    with pytest.raises(CoordinationError):
+        bench.grow(3)
+    assert bench.folders("clicks-?") == ["clicks-0"]
+    bench.tree.fails = False
+    bench.grow(3)
+    assert bench.partitions_in_tree() == 3
+
+
+def test_growth_that_is_in_the_tree_already_is_not_done_twice(bench: Bench) -> None:
+    bench.create()
+    registry.grow_topic(bench.tree, "clicks", 3, [CONFIG.broker_id])
+    with pytest.raises(KafkaError, match="3 partitions in the tree") as caught:
+        bench.grow(2)
+    assert caught.value.code is ErrorCode.INVALID_PARTITIONS
+    bench.grow(3)
+    assert bench.partitions_in_tree() == 3
+    bench.append(2)
+
+
+# --- start ---
+
+
+def test_leader_epoch_is_after_that_of_the_log_even_if_the_tree_is_older(bench: Bench) -> None:
+    bench.create()
+    where = TopicPartition("clicks", 0)
+    state, version = registry.read_partition_state(bench.tree, where)
+    for _ in range(3):
+        bench.restart()
+    bench.append()
+    _, now = registry.read_partition_state(bench.tree, where)
+    assert now > version
+    registry.write_partition_state(bench.tree, where, state)
+    bench.restart()
+    bench.append()
+    assert bench.topics.partition("clicks", 0).leader_epoch == 4
+    assert registry.read_partition_state(bench.tree, where)[0].leader_epoch == 4
+
+
+def test_start_makes_the_leader_epochs_durable_once(bench: Bench) -> None:
+    bench.create(5)
+    bench.tree.flushes = 0
+    bench.restart()
+    assert bench.tree.flushes == 1
+
+
+# --- creation ---
+
+
+def test_requests_have_their_turn_while_many_logs_are_opened(bench: Bench) -> None:
+    async def create() -> int:
+        creating = asyncio.create_task(bench.topics.create("clicks", 100, {}))
+        turns = 0
+        while not creating.done():
+            await asyncio.sleep(0)
+            turns += 1
+            if len(bench.logs.all()) < 100:
+                assert bench.topics.get("clicks") is None
+        await creating
+        return turns
+
+    assert asyncio.run(create()) > 100
