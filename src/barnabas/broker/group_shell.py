@@ -73,6 +73,10 @@ class GroupShell:
         """Return the group as administrators see it; None if no member has joined it lately."""
         return self._coordinator.describe(group_id)
 
+    def subscriptions(self, group_id: str) -> list[bytes]:
+        """Return what the members of a group said when they joined last, also while they rebalance."""
+        return self._coordinator.subscriptions(group_id)
+
     def empty_for_ms(self, group_id: str) -> int:
         """Return for how long a group has had no members; since this broker's start, as far as is known."""
         now = self._clock.monotonic()

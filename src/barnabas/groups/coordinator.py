@@ -144,6 +144,11 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 
+    def subscriptions(self, group_id: str) -> list[bytes]:
+        """Return what the members of a group said when they joined last; see `Group.subscriptions`."""
+        group = self._groups.get(group_id)
+        return [] if group is None else group.subscriptions()
+
     def empty_for_s(self, now: float, group_id: str) -> float | None:
         """Return for how long a group has had no members; 0 if it has some, None if nothing is known of it."""
         if group_id not in self._groups:

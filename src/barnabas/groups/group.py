@@ -196,6 +196,10 @@ class Group:
             self.group_id, self.state, self.generation, self.roster.protocol_type, name or "", members
         )
 
+    def subscriptions(self) -> list[bytes]:
+        """Return what the members said when they joined last, under every protocol, whatever the group's state."""
+        return [metadata for member in self.roster for _, metadata in member.protocols]
+
     # -- joining -------------------------------------------------------------------------------------------
 
     def _join_error(self, request: JoinRequest) -> ErrorCode:

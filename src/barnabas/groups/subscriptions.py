@@ -10,7 +10,6 @@ import struct
 from collections.abc import Iterable
 
 from barnabas.errors import BarnabasError, MalformedMessageError
-from barnabas.groups.results import GroupDescription
 from barnabas.model import TopicPartition
 from barnabas.protocol.codec import decode, encode_bytes
 from barnabas.protocol.declare import message_of
@@ -73,17 +72,12 @@ def _version_of(data: bytes, cls: type) -> int:
     return min(int(version), message_of(cls).versions.stop - 1)
 
 
-def subscribed_topics(group: GroupDescription) -> frozenset[str]:
-    """Return the topics that the group's members read; none where that cannot be known.
-
-    Metadata that does not decode belongs to a client with a protocol of its own, and protects no topic.
-    """
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Return the topics that members read who joined with these bytes; None where one cannot be understood."""
     topics: set[str] = set()
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return frozenset()
-    for member in group.members:
+    for metadata in subscriptions:
         try:
-            topics.update(decode_subscription(member.metadata).topics)
+            topics.update(decode_subscription(metadata).topics)
         except BarnabasError:
-            continue
+            return None
     return frozenset(topics)

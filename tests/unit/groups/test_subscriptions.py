@@ -12,6 +12,7 @@ from barnabas.groups.subscriptions import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    subscribed_topics,
 )
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, OwnedPartitions
@@ -73,3 +74,10 @@ def test_a_cooperative_member_writes_its_generation_where_older_leaders_look_for
     assert subscription.user_data == bytes.fromhex("00000007")
     subscription.generation_id = -1  # as a reader of version 1 sees it
     assert assignor.claim(subscription) == HAD
+
+
+def test_members_read_what_they_joined_with_or_nobody_knows_what():
+    both = [encode_subscription(ConsumerProtocolSubscription(topics=[name]), 1) for name in "ab"]
+    assert subscribed_topics(both) == {"a", "b"}
+    assert subscribed_topics([]) == frozenset()
+    assert subscribed_topics([*both, b"mine"]) is None

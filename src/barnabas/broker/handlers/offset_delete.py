@@ -1,4 +1,9 @@
-"""OffsetDelete, version 0: forget a group's offsets in topics that no member of it reads (KIP-496)."""
+"""OffsetDelete, version 0: forget a group's offsets in topics that no member of it reads (KIP-496).
+
+What members read counts in every state of the group, also while it rebalances. Members of another kind than
+consumers, who may read anything, protect all offsets of their group, as in Kafka; so do subscriptions that
+cannot be understood.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.errors import CoordinationError, ErrorCode
-from barnabas.groups.subscriptions import subscribed_topics
+from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -25,12 +30,14 @@ async def offset_delete(broker: Broker, request: OffsetDeleteRequest, context: C
     group = broker.groups.describe(request.group_id)
     if group is None and request.group_id not in await broker.offsets.group_ids():
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
-    read = subscribed_topics(group) if group is not None else frozenset()
+    if group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
+    read = subscribed_topics(broker.groups.subscriptions(request.group_id))
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         for each in topic.partitions:
             where = TopicPartition(topic.name, each.partition_index)
-            errors[where] = _check(broker, where, is_read=topic.name in read)
+            errors[where] = _check(broker, where, is_read=read is None or topic.name in read)
     deleted = [where for where, error in errors.items() if not error]
     try:
         await broker.offsets.delete(request.group_id, deleted)
