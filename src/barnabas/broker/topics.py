@@ -210,15 +210,20 @@ class Topics:
             log.info("topic %s now has %d partitions", name, partition_count)
 
     @_to_its_end
-    async def configure(self, name: str, settings: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Replace the settings of a topic; they are in force when this returns.
+    async def configure(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Change the settings of a topic; they are in force when this returns.
 
+        :param change: given the topic's own settings, returns the new ones; what it raises is passed on. Nobody
+            else changes them meanwhile.
         :raises KafkaError: the topic does not exist, or a setting is wrong.
         """
         async with self._changing:
             topic = self._by_name.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            settings = change(topic.settings)
             config = topic_config(self._config, settings)
             if validate_only:
                 return

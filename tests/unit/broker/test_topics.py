@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.config_resources import ResourceType
+from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
@@ -19,6 +21,12 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
 from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.incremental_alter_configs import (
+    SET,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementallyAlterableConfig,
+)
 from barnabas.records import BatchBuilder
 from barnabas.storage import LogManager, OsFileSystem
 
@@ -199,3 +207,35 @@ def test_requests_have_their_turn_while_many_logs_are_opened(bench: Bench) -> No
         return turns
 
     assert asyncio.run(create()) > 100
+
+
+# --- settings ---
+
+
+def test_two_changes_of_settings_at_once_are_both_kept(bench: Bench) -> None:
+    bench.create(retention_ms="1000")
+
+    def request(name: str, value: str) -> IncrementalAlterConfigsRequest:
+        change = IncrementallyAlterableConfig(name=name, config_operation=SET, value=value)
+        resource = IncrementalAlterConfigsResource(
+            resource_type=ResourceType.TOPIC, resource_name="clicks", configs=[change]
+        )
+        return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+    async def change_both() -> None:
+        bench.gate = asyncio.Event()
+        changes = [
+            asyncio.create_task(incremental_alter_configs.handle(bench, each, None))  # type: ignore[arg-type]
+            for each in (request("segment.bytes", "2000"), request("retention.bytes", "3000"))
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        bench.gate.set()
+        for answer in await asyncio.gather(*changes):
+            assert [each.error_code for each in answer.responses] == [0]
+
+    asyncio.run(change_both())
+    wanted = {"retention.ms": "1000", "segment.bytes": "2000", "retention.bytes": "3000"}
+    topic = bench.topics.get("clicks")
+    assert topic is not None
+    assert topic.settings == registry.read_topic_config(bench.tree, "clicks") == wanted

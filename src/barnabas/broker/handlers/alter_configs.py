@@ -35,7 +35,7 @@ async def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: 
         check_alterable(resource.resource_type)
         find_topic(broker, resource.resource_name)
         settings = {config.name: config.value for config in resource.configs if config.value is not None}
-        await broker.topics.configure(resource.resource_name, settings, validate_only=validate_only)
+        await broker.topics.configure(resource.resource_name, lambda _: settings, validate_only=validate_only)
     except BarnabasError as error:
         return error
     return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
@@ -47,13 +48,20 @@ async def _alter(
         names = [config.name for config in resource.configs]
         if len(names) != len(set(names)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting stands in the request twice")
-        settings = dict(topic.settings)
-        for config in resource.configs:
-            _apply(settings, config, broker)
-        await broker.topics.configure(topic.name, settings, validate_only=validate_only)
+        change = functools.partial(_changed, resource.configs, broker)
+        await broker.topics.configure(topic.name, change, validate_only=validate_only)
     except BarnabasError as error:
         return error
     return None
+
+
+def _changed(
+    changes: Sequence[IncrementallyAlterableConfig], broker: Broker, settings: Mapping[str, str]
+) -> dict[str, str]:
+    changed = dict(settings)
+    for change in changes:
+        _apply(changed, change, broker)
+    return changed
 
 
 def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, broker: Broker) -> None:
