@@ -1,8 +1,9 @@
 """The topics of this broker: what the tree says there is, joined with the logs that hold it.
 
 The tree is the truth about which topics exist; a log folder whose topic is not in the tree is left alone and
-named in the log. A topic exists once it is in the tree, and it can be used once its logs are open; clients see
-it from then on. A deleted topic leaves the tree first, then its folders are set aside and removed later.
+named in the log, unless the tree says that the topic was deleted. A topic exists once it is in the tree, and it can
+be used once its logs are open; clients see it from then on. A deleted topic leaves the tree first, then its folders
+are set aside and removed later.
 
 Used from the event loop's thread; what the tree has to write runs on the tree's own thread.
 """
@@ -91,8 +92,7 @@ class Topics:
                 known.add(where)
             self._keep(Topic(info.name, info.topic_id, tuple(partitions), dict(info.config)))
         self._tree.flush()
-        for stray in self._logs.all().keys() - known:
-            log.warning("the folder of %s belongs to no topic; it is left as it is", stray)
+        self._set_strays_aside(self._logs.all().keys() - known)
 
     def get(self, name: str) -> Topic | None:
         """Return the topic, or None."""
@@ -156,8 +156,7 @@ class Topics:
             except StorageError:
                 # A topic without its logs must not stay: it could neither be used nor made again.
                 await self._in_tree_thread(registry.delete_topic, self._tree, name)
-                for where in partitions:
-                    self._logs.delete(where)
+                self._delete_logs(partitions)
                 raise
             topic = Topic(name, topic_id, opened, kept)
             self._keep(topic)
@@ -203,8 +202,7 @@ class Topics:
                     message = f"topic {name} has {count} partitions in the tree; it can grow to as many, or more"
                     raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
             except BarnabasError:
-                for where in new:
-                    self._logs.delete(where)
+                self._delete_logs(new)
                 raise
             self._keep(replace(topic, partitions=topic.partitions + opened))
             log.info("topic %s now has %d partitions", name, partition_count)
@@ -237,20 +235,25 @@ class Topics:
         """Delete a topic with all that is in it, and every group's offsets in it.
 
         :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        :raises StorageError: the disk refused for some of its folders; the topic is gone, and they go with the
+            next start or with a new topic of that name.
         """
         async with self._changing:
             topic = self._by_name.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            await self._in_tree_thread(registry.note_deletion, self._tree, topic.id)
             await self._in_tree_thread(registry.delete_topic, self._tree, name)
             del self._by_name[name]
             del self._by_id[topic.id]
             for partition in topic.partitions:
                 partition.mark_deleted()
-            for partition in topic.partitions:
-                # Not on the event loop: it waits for a flush that is under way.
-                await asyncio.to_thread(self._logs.delete, partition.topic_partition)
+            # Not on the event loop: it waits for flushes that are under way.
+            refused = await asyncio.to_thread(self._delete_logs, [each.topic_partition for each in topic.partitions])
             await self._in_tree_thread(offsets.delete_topic_offsets, self._tree, name)
+            if refused:
+                raise refused
+            await self._in_tree_thread(registry.end_deletion, self._tree, topic.id)
             log.info("deleted topic %s", name)
 
     async def store_log_starts(self) -> None:
@@ -267,6 +270,33 @@ class Topics:
             # A log may have files to look into: between two of them, requests have their turn.
             await asyncio.sleep(0)
         await self.store_log_starts()
+
+    def _set_strays_aside(self, strays: Iterable[TopicPartition]) -> None:
+        """Finish deletions that an earlier run could not; leave folders that nobody asked to be deleted."""
+        deletions = registry.read_deletions(self._tree)
+        left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deletions - self._by_id.keys()}
+        for stray in strays:
+            identity = self._logs.topic_ids.get(stray)
+            if identity is not None and identity.bytes in left:
+                left[identity.bytes].append(stray)
+            else:
+                log.warning("the folder of %s belongs to no topic; it is left as it is", stray)
+        for topic_id in deletions:
+            refused = self._delete_logs(left.get(topic_id, []))
+            if refused:
+                log.warning("%s", refused)
+            else:
+                registry.end_deletion(self._tree, topic_id)
+
+    def _delete_logs(self, partitions: Iterable[TopicPartition]) -> StorageError | None:
+        """Set aside all that can be; return why the first of the others cannot."""
+        refused = None
+        for where in partitions:
+            try:
+                self._logs.delete(where)
+            except StorageError as error:
+                refused = refused or error
+        return refused
 
     def _keep(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

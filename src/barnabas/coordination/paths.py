@@ -19,6 +19,7 @@ TOPIC_CONFIGS = "/config/topics"
 CONSUMERS = "/consumers"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DELETED_TOPIC_IDS = "/admin/deleted_topic_ids"
 
 _SAFE = re.compile(r"[A-Za-z0-9._~-]+")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._~-]")
@@ -53,6 +54,11 @@ def decode_name(part: str) -> str:
     if part == _EMPTY:
         return ""
     return _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), part.encode()).decode("utf-8", "surrogatepass")
+
+
+def deleted_topic_id(topic_id: bytes) -> str:
+    """`/admin/deleted_topic_ids/0001...0f`: a topic whose folders may not all be set aside yet; in hexadecimal."""
+    return f"{DELETED_TOPIC_IDS}/{topic_id.hex()}"
 
 
 def broker(broker_id: int) -> str:

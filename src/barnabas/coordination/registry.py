@@ -170,6 +170,24 @@ def delete_topic(tree: Tree, name: str) -> bool:
     return is_deleted
 
 
+def note_deletion(tree: Tree, topic_id: bytes) -> None:
+    """Note, before a topic is deleted, that what is left of it may go too; durable with the deletion."""
+    ensure_paths(tree, [paths.deleted_topic_id(topic_id)])
+
+
+def end_deletion(tree: Tree, topic_id: bytes) -> None:
+    """Forget that a topic was deleted: nothing is left of it."""
+    delete_all(tree, [paths.deleted_topic_id(topic_id)])
+
+
+def read_deletions(tree: Tree) -> set[bytes]:
+    """Return the ids of the topics whose deletion was noted and has not ended."""
+    try:
+        return {bytes.fromhex(name) for name in tree.children(paths.DELETED_TOPIC_IDS)}
+    except NoNodeError:
+        return set()
+
+
 def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:
     """Return all topics by name. The watch fires when a topic is created or deleted."""
     names = tree.children(paths.TOPICS, watch)

@@ -92,6 +92,8 @@ class LogManager:
         self._filesystem = filesystem
         self._new_id = new_id
         self._logs: dict[TopicPartition, Log] = {}
+        self._half_deleted: set[TopicPartition] = set()
+        """Not in use any more; their folders could not be renamed."""
         self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
         self._checkpoint_lock = threading.Lock()
         self._stored: dict[str, dict[TopicPartition, int]] = {}
@@ -137,6 +139,8 @@ class LogManager:
         if any(partition in offsets for offsets in self._stored.values()):
             # They are of a log that was deleted, and must not be taken for those of this one.
             self._checkpoint()
+        if partition in self._half_deleted:
+            self._set_folder_aside(partition)
         folder = self.data_dir / str(partition)
         is_new = not folder.exists()
         try:
@@ -169,12 +173,18 @@ class LogManager:
             return
         self.topic_ids.pop(partition, None)
         log.abandon()
+        self._set_folder_aside(partition)
+
+    def _set_folder_aside(self, partition: TopicPartition) -> None:
+        folder = self.data_dir / str(partition)
+        self._half_deleted.add(partition)
         target = self.data_dir / deleted_folder_name(partition, self._new_id().hex)
         try:
-            self._filesystem.replace(log.folder, target)
+            self._filesystem.replace(folder, target)
+            self._half_deleted.discard(partition)
             self._filesystem.fsync_folder(self.data_dir)
         except OSError as error:
-            raise StorageError(f"{log.folder}: cannot be renamed to {target.name}: {error}") from error
+            raise StorageError(f"{folder}: cannot be renamed to {target.name}: {error}") from error
         self._deleted.add([target])
 
     def remove_deleted_records(self) -> None:

@@ -16,11 +16,11 @@ from barnabas.broker.handlers.incremental_alter_configs import incremental_alter
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
-from barnabas.coordination import registry
+from barnabas.coordination import offsets, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
 from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
-from barnabas.model import TopicPartition
+from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.incremental_alter_configs import (
     SET,
     IncrementalAlterConfigsRequest,
@@ -239,3 +239,53 @@ def test_two_changes_of_settings_at_once_are_both_kept(bench: Bench) -> None:
     topic = bench.topics.get("clicks")
     assert topic is not None
     assert topic.settings == registry.read_topic_config(bench.tree, "clicks") == wanted
+
+
+# --- deletion ---
+
+
+def test_deletion_goes_on_where_one_folder_is_refused_and_the_next_start_ends_it(bench: Bench) -> None:
+    bench.create(3)
+    bench.append()
+    commit = {TopicPartition("clicks", 1): OffsetAndMetadata(7, "", -1)}
+    offsets.commit_offsets(bench.tree, "counters", commit, 1)
+    bench.disk.refused = {"clicks-0"}
+    with pytest.raises(StorageError, match="clicks-0"):
+        asyncio.run(bench.topics.delete("clicks"))
+    assert bench.folders("clicks-?") == ["clicks-0"]
+    assert offsets.read_offsets(bench.tree, "counters") == {}
+    bench.disk.refused.clear()
+    bench.restart()
+    assert bench.folders("clicks-?") == []
+    assert registry.read_deletions(bench.tree) == set()
+
+
+def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench: Bench) -> None:
+    bench.create()
+    bench.append()
+    bench.disk.refused = {"clicks-0"}
+    with pytest.raises(StorageError):
+        asyncio.run(bench.topics.delete("clicks"))
+    with pytest.raises(StorageError):
+        bench.create()
+    bench.disk.refused.clear()
+    bench.create()
+    assert bench.topics.partition("clicks", 0).log.log_end_offset == 0
+
+
+def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> None:
+    bench.create()
+    registry.delete_topic(bench.tree, "clicks")
+    registry.note_deletion(bench.tree, bytes(16))
+    bench.restart()
+    assert bench.folders("clicks-?") == ["clicks-0"]
+
+
+def test_topic_whose_deletion_was_noted_but_not_done_stays(bench: Bench) -> None:
+    bench.create()
+    topic = bench.topics.get("clicks")
+    assert topic is not None
+    registry.note_deletion(bench.tree, topic.id)
+    bench.restart()
+    bench.append()
+    assert registry.read_deletions(bench.tree) == set()
