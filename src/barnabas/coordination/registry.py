@@ -72,6 +72,8 @@ class TopicInfo:
 def prepare(tree: Tree, new_cluster_id: str) -> str:
     """Create the nodes under which all else stands, if they are missing, and return the cluster's id.
 
+    A new id survives a loss of power before it is returned: the logs' folder bears it from then on.
+
     :param new_cluster_id: becomes the cluster's id if it has none yet.
     """
     ensure_paths(tree, [paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.CONSUMERS])
@@ -79,6 +81,7 @@ def prepare(tree: Tree, new_cluster_id: str) -> str:
         tree.create(paths.CLUSTER_ID, encode_cluster_id(new_cluster_id), make_parents=True)
     except NodeExistsError:
         return decode_cluster_id(paths.CLUSTER_ID, tree.get(paths.CLUSTER_ID).data)
+    tree.flush()
     return new_cluster_id
 
 

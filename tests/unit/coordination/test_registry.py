@@ -176,3 +176,13 @@ def test_node_that_cannot_be_understood_is_named(tree, data):
     tree.set("/brokers/topics/clicks/partitions/0/state", data)
     with pytest.raises(BadNodeError, match="/brokers/topics/clicks/partitions/0/state"):
         registry.read_partition_state(tree, CLICKS)
+
+
+def test_cluster_id_is_durable_before_it_is_used(new_session, monkeypatch):
+    tree = new_session()
+    tree.delete("/cluster/id")
+    flushed = []
+    monkeypatch.setattr(tree, "flush", lambda: flushed.append(tree.get("/cluster/id").data))
+    registry.prepare(tree, "cluster-2")
+    assert [json.loads(data)["id"] for data in flushed] == ["cluster-2"]
+    tree.close()
