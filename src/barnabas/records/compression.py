@@ -73,6 +73,10 @@ def _decompress_none(data: Data, max_bytes: int) -> bytes:
 # --- gzip ---
 
 _GZIP_WINDOW_BITS = 31
+_GZIP_EMPTY_MEMBERS_MAX = 16
+"""A writer may have had nothing to flush; a member without content has 20 bytes, and costs as much work as others."""
+_GZIP_FIRST_INPUT_BYTES = 4 * 1024
+_GZIP_INPUT_GROWTH = 8
 
 
 def _compress_gzip(data: Data) -> bytes:
@@ -80,22 +84,43 @@ def _compress_gzip(data: Data) -> bytes:
 
 
 def _decompress_gzip(data: Data, max_bytes: int) -> bytes:
-    members: list[bytes] = []
-    left = max_bytes
-    while data:
-        member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-        # A max_length of 0 would mean "no limit"; the byte more than is left tells that it is too much.
-        content = member.decompress(data, left + 1)
-        if len(content) > left:
-            raise _too_large(Compression.GZIP, max_bytes)
-        if not member.eof:
-            raise CorruptBatchError("gzip data ends within a member")
-        members.append(content)
-        left -= len(content)
-        data = member.unused_data
-    if not members:
+    view = memoryview(data)
+    if not view:
         raise CorruptBatchError("gzip data is empty")
-    return members[0] if len(members) == 1 else b"".join(members)
+    parts: list[bytes] = []
+    left = max_bytes
+    position = empty_members = 0
+    while position < len(view):
+        size, position = _decompress_gzip_member(view, position, left, max_bytes, parts)
+        left -= size
+        empty_members += not size
+        if empty_members > _GZIP_EMPTY_MEMBERS_MAX:
+            raise CorruptBatchError(f"gzip data has more than {_GZIP_EMPTY_MEMBERS_MAX} members without content")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _decompress_gzip_member(
+    view: memoryview, position: int, left: int, max_bytes: int, parts: list[bytes]
+) -> tuple[int, int]:
+    """Add a member's content to `parts`; return its size, and where the next member begins."""
+    member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+    size = 0
+    # What a member leaves over of its input is copied, so it is given no more than it may well need.
+    input_bytes = _GZIP_FIRST_INPUT_BYTES
+    while not member.eof:
+        if position >= len(view):
+            raise CorruptBatchError("gzip data ends within a member")
+        given = view[position : position + input_bytes]
+        # A max_length of 0 would mean "no limit"; the byte more than is left tells that it is too much.
+        content = member.decompress(given, left - size + 1)
+        size += len(content)
+        if size > left:
+            raise _too_large(Compression.GZIP, max_bytes)
+        if content:
+            parts.append(content)
+        position += len(given) - len(member.unused_data)
+        input_bytes *= _GZIP_INPUT_GROWTH
+    return size, position
 
 
 # --- snappy ---

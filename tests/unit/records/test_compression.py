@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
 import tracemalloc
+import zlib
 
 import cramjam
 import lz4.frame
@@ -114,6 +116,41 @@ def test_forged_sizes_allocate_nothing() -> None:
 
 def test_gzip_of_several_members_is_read() -> None:
     assert decompress(Compression.GZIP, gzip.compress(b"to be ") + gzip.compress(b"or not")) == b"to be or not"
+
+
+def test_gzip_members_of_any_size_are_read() -> None:
+    contents = [random.Random(1).randbytes(size) for size in (1, 4_000, 0, 5_000, 300_000, 2)] + [b"x"] * 100
+    data = b"".join(map(gzip.compress, contents))
+    assert decompress(Compression.GZIP, memoryview(data)) == b"".join(contents)
+
+
+def test_gzip_of_many_members_costs_no_more_than_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = 0
+    make = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, wbits: int) -> None:
+            self.member = make(wbits)
+
+        def decompress(self, data: memoryview, max_length: int) -> bytes:
+            nonlocal given
+            given += len(data)
+            return self.member.decompress(data, max_length)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.member, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    member = gzip.compress(b"x")
+    assert decompress(Compression.GZIP, member * 2_000) == b"x" * 2_000
+    assert given <= 2_000 * 4096
+
+
+def test_gzip_of_many_empty_members_is_refused() -> None:
+    empty = gzip.compress(b"")
+    assert decompress(Compression.GZIP, empty * 3) == b""
+    with pytest.raises(CorruptBatchError, match="members without content"):
+        decompress(Compression.GZIP, empty * 1_000)
 
 
 def test_zstd_without_content_size_is_read() -> None:
