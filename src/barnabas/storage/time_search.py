@@ -14,7 +14,6 @@ from barnabas.records import read_columns
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.segment import Segment
 
-
 SEARCHED_BYTES_MAX = 16 * 1024 * 1024
 """A batch that holds more than this when decompressed is not looked into."""
 
