@@ -81,7 +81,7 @@ class Producer:
             log.error("the producer stopped", exc_info=error)
             stopped = ClosedError(f"the producer stopped because of {error!r}; make a new one")
             self._accumulator.refuse(stopped)
-            self._thread.soon(lambda: self._send_loop.sender.fail_all(stopped))
+            self._thread.soon(lambda: self._send_loop.settle_all(stopped))
 
     def _wake_sender(self) -> None:
         self._thread.soon(self._send_loop.wake)
@@ -242,9 +242,7 @@ class Producer:
     async def _give_up(self) -> None:
         """Settle what was not delivered, so that nobody waits for it for ever."""
         given_up = TimedOutError(f"the producer was closed before the record was acknowledged{self._trouble()}")
-        for batch in self._accumulator.close_all():
-            if not batch.done:
-                self._send_loop.settle(batch, given_up)
+        self._send_loop.settle_all(given_up)
         self._cluster.close()
 
     def close_at_exit(self) -> None:

@@ -45,6 +45,7 @@ class SendLoop:
         self._wake = asyncio.Event()
         self._queues: dict[int, asyncio.Queue[Send]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._fault: BaseException | None = None
         self.sender = Sender(
             accumulator,
             leader_of=self._leader_of,
@@ -67,9 +68,11 @@ class SendLoop:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send what is ready, for ever."""
+        """Send what is ready, for ever; raises what went wrong, here or in a task that feeds a broker."""
         while True:
             self._wake.clear()
+            if self._fault is not None:
+                raise self._fault
             # From here on an append that makes something ready wakes us again.
             self._accumulator.wakes_at_s = NEVER_S
             plan = self.sender.plan(self._clock.monotonic())
@@ -87,8 +90,20 @@ class SendLoop:
         queue = self._queues.get(node_id)
         if queue is None:
             queue = self._queues[node_id] = asyncio.Queue()
-            self._tasks.append(asyncio.create_task(self._feed(queue)))
+            task = asyncio.create_task(self._feed(queue))
+            task.add_done_callback(self._on_fed)
+            self._tasks.append(task)
         return queue
+
+    def _on_fed(self, task: asyncio.Task[None]) -> None:
+        """Feeding ends by cancellation alone; if it failed, its requests would be waited for, for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        """Have `run` raise an error that nobody foresaw."""
+        self._fault = error
+        self._wake.set()
 
     async def _feed(self, queue: asyncio.Queue[Send]) -> None:
         while True:
@@ -135,10 +150,17 @@ class SendLoop:
         elif error is not None:
             self._failed(send, BarnabasError(f"unexpected: {error!r}"))
         else:
-            stale = self.sender.on_response(send, done.result(), self._clock.monotonic())  # type: ignore[arg-type]
-            if stale:
-                self._cluster.want_refresh()
-            self._wake.set()
+            self._take_response(send, done.result())
+
+    def _take_response(self, send: Send, response: object) -> None:
+        try:
+            stale = self.sender.on_response(send, response, self._clock.monotonic())  # type: ignore[arg-type]
+        except Exception as error:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
+            self._stop(error)
+            return
+        if stale:
+            self._cluster.want_refresh()
+        self._wake.set()
 
     def _failed(self, send: Send, error: BarnabasError) -> None:
         log.debug("produce to broker %d: %s", send.node_id, error)
@@ -170,6 +192,12 @@ class SendLoop:
     def settle(self, batch: ProducerBatch, error: BarnabasError) -> None:
         """Give up a batch wherever it is; an answer that still comes for it is ignored."""
         run_callbacks(self._accumulator.complete(batch, error=error))
+
+    def settle_all(self, error: BarnabasError) -> None:
+        """Give up all that is not settled, also what is in flight."""
+        for batch in self._accumulator.close_all():
+            if not batch.done:
+                self.settle(batch, error)
 
     def on_metadata(self) -> None:
         """Take over what the cluster now says about the topics that are produced to."""

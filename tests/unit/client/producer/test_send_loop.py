@@ -10,7 +10,7 @@ from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.client.producer.accumulator import Accumulator
 from barnabas.client.producer.send_loop import SendLoop, run_callbacks
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import DisconnectedError, UnsupportedVersionError
+from barnabas.errors import DisconnectedError, KafkaError, UnsupportedVersionError
 from barnabas.model import Node
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas.protocol.messages.produce import (
@@ -86,6 +86,9 @@ def send_one(cluster, **settings):
         send_loop = SendLoop(config, cluster, accumulator, SYSTEM_CLOCK)
         send_loop.on_metadata()
         task = asyncio.create_task(send_loop.run())
+        task.add_done_callback(
+            lambda done: done.cancelled() or send_loop.settle_all(KafkaError(-1, repr(done.exception())))
+        )
         await asyncio.sleep(0)
         batch, _ = accumulator.append(accumulator.topic("t"), None, 1, None, b"v", ())
         settled = asyncio.Event()
@@ -140,6 +143,24 @@ def test_an_error_that_nobody_expected_settles_the_batch():
     cluster = FakeCluster()
     cluster.send_errors = [ValueError("bug")]
     assert "bug" in str(send_one(cluster).error)
+
+
+def test_an_error_that_nobody_expected_while_sending_ends_the_loop_and_not_in_silence():
+    cluster = FakeCluster()
+    cluster.send_soon = None
+    assert "TypeError" in str(send_one(cluster).error)
+
+
+def test_an_answer_that_cannot_be_dealt_with_ends_the_loop_and_not_in_silence():
+    cluster = FakeCluster()
+
+    def answer_nonsense(request, *, timeout_s):
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    cluster.send_soon = answer_nonsense
+    assert "AttributeError" in str(send_one(cluster).error)
 
 
 def test_a_callback_that_raises_disturbs_no_other(caplog):
