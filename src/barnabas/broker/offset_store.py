@@ -11,6 +11,7 @@ without members, and counts from its start.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.broker.topics import InTreeThread
@@ -29,6 +30,8 @@ from barnabas.errors import CoordinationError
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+log = logging.getLogger(__name__)
 
 
 class OffsetStore:
@@ -105,19 +108,27 @@ class OffsetStore:
         return forgotten
 
     async def _write(self) -> None:
-        while self._gathered:
-            gathered, self._gathered = self._gathered, {}
-            waiting, self._waiting = self._waiting, []
-            failure: CoordinationError | None = None
-            try:
-                await self._in_tree_thread(commit_all, self._tree, gathered, self._clock.time_ms())
-            except CoordinationError as error:
-                failure = error
-            for stored in waiting:
-                if stored.done():
-                    continue
-                if failure:
-                    stored.set_exception(failure)
-                else:
-                    stored.set_result(None)
-        self._writer = None
+        try:
+            while self._gathered:
+                await self._write_gathered()
+        finally:
+            self._writer = None
+
+    async def _write_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        waiting, self._waiting = self._waiting, []
+        failure: Exception | None = None
+        try:
+            await self._in_tree_thread(commit_all, self._tree, gathered, self._clock.time_ms())
+        except CoordinationError as error:
+            failure = error
+        except Exception as error:
+            log.exception("offsets could not be stored")
+            failure = CoordinationError(f"offsets could not be stored: {error!r}")
+        for stored in waiting:
+            if stored.done():
+                continue
+            if failure:
+                stored.set_exception(failure)
+            else:
+                stored.set_result(None)

@@ -25,12 +25,13 @@ class CountingTree(EmbeddedTree):
 
     writes = 0
     fails = False
+    failure: Exception = CoordinationError("the disk is full")
 
     def multi(self, operations: Any) -> list[OperationResult]:
         listed: list[Operation] = list(operations)
         self.writes += 1
         if self.fails:
-            raise CoordinationError("the disk is full")
+            raise self.failure
         return super().multi(listed)
 
 
@@ -89,6 +90,21 @@ def test_a_commit_that_fails_is_told_and_the_next_one_is_tried(store: OffsetStor
             await store.commit("g", {FIRST: offset(1)})
         tree.fails = False
         await store.commit("g", {SECOND: offset(2)})
+        assert await store.committed("g") == {SECOND: offset(2)}
+
+    asyncio.run(scenario())
+
+
+def test_an_error_that_nobody_foresaw_fails_the_commit_and_not_those_after_it(
+    store: OffsetStore, tree: CountingTree
+) -> None:
+    async def scenario() -> None:
+        tree.fails, tree.failure = True, ValueError("bug")
+        async with asyncio.timeout(5):
+            with pytest.raises(CoordinationError, match="bug"):
+                await store.commit("g", {FIRST: offset(1)})
+            tree.fails = False
+            await store.commit("g", {SECOND: offset(2)})
         assert await store.committed("g") == {SECOND: offset(2)}
 
     asyncio.run(scenario())
