@@ -169,6 +169,8 @@ class Broker:
                 forgotten = await self.offsets.expire(retention_ms, self.groups.empty_for_ms)
             except CoordinationError as error:
                 log.warning("%s", error)
+            except Exception:
+                log.exception("offsets could not be forgotten; tried again later")
             else:
                 if forgotten:
                     log.info("forgot %d offsets of groups without members", forgotten)
@@ -180,6 +182,8 @@ class Broker:
                 await self.topics.delete_old_records()
             except StorageError as error:
                 log.warning("%s", error)
+            except Exception:
+                log.exception("old records could not be deleted; tried again later")
 
     async def _flush_sealed(self, logs: LogManager) -> None:
         due = asyncio.Event()
@@ -193,6 +197,8 @@ class Broker:
                 await asyncio.to_thread(logs.flush_sealed)
             except StorageError as error:
                 log.warning("%s", error)
+            except Exception:
+                log.exception("logs could not be flushed; tried again later")
             await asyncio.sleep(INTERVAL_MS_MIN / 1000)
 
     async def _now_and_then(self, interval_ms: int, action: Callable[[], None]) -> None:
@@ -203,6 +209,8 @@ class Broker:
                 await asyncio.to_thread(action)
             except StorageError as error:
                 log.warning("%s", error)
+            except Exception:
+                log.exception("%s failed; tried again later", action.__qualname__)
 
 
 def _open_files_max() -> int:
