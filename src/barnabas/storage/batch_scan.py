@@ -37,36 +37,31 @@ def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int
 
     :raises CorruptBatchError: what is there is not a batch, or is one that goes on beyond `end`.
     """
-    chunk = b""
-    chunk_position = position
-    while position < end:
-        if position + BATCH_HEADER_SIZE > chunk_position + len(chunk):
-            chunk = filesystem.pread(file, min(_HEADERS_BYTES, end - position), position)
-            chunk_position = position
-        batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
-        check_structure(batch.header, position)
-        if batch.end > end:
-            raise CorruptBatchError(f"{file.path}: batch at position {position} goes on beyond {end}")
-        yield batch
-        position = batch.end
+    return _scan(filesystem, file, position, end, _HEADERS_BYTES, check_crc=False)
 
 
 def scan_checked(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
     """Do as `scan_headers` does, and check the CRC of each batch before it is yielded."""
+    return _scan(filesystem, file, position, end, _CHECK_BYTES, check_crc=True)
+
+
+def _scan(
+    filesystem: FileSystem, file: DataFile, position: int, end: int, read_bytes: int, *, check_crc: bool
+) -> Iterator[PlacedBatch]:
     chunk = b""
     chunk_position = position
     while position < end:
         if position + BATCH_HEADER_SIZE > chunk_position + len(chunk):
-            chunk = filesystem.pread(file, min(_CHECK_BYTES, end - position), position)
+            chunk = filesystem.pread(file, min(read_bytes, end - position), position)
             chunk_position = position
         batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
         check_structure(batch.header, position)
         if batch.end > end:
             raise CorruptBatchError(f"{file.path}: batch at position {position} goes on beyond {end}")
-        if batch.end > chunk_position + len(chunk):
-            size = max(_CHECK_BYTES, batch.header.size)
-            chunk = filesystem.pread(file, min(size, end - position), position)
-            chunk_position = position
-        check_batch(chunk, position - chunk_position, batch.header)
+        if check_crc:
+            if batch.end > chunk_position + len(chunk):
+                chunk = filesystem.pread(file, min(max(read_bytes, batch.header.size), end - position), position)
+                chunk_position = position
+            check_batch(chunk, position - chunk_position, batch.header)
         yield batch
         position = batch.end
