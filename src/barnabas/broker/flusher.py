@@ -3,7 +3,8 @@
 A flush becomes due with the message that completes `flush.messages`, or `flush.ms` after the first message that is
 not flushed yet, or at once where somebody asks. It runs off the event loop. There is one at a time: what becomes
 due meanwhile is covered by one more flush after it, however much it is (group commit). A flush that failed is
-never tried again; the log is offline then.
+never tried again; the log is offline then. It is tried again, a little later, where the log stays online: the process
+was short of open files, and nothing was lost.
 
 Kafka's log also counts messages from the last flush, but flushes on the thread that appends, and looks for
 `flush.ms` every few seconds only.
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 OnFlushed = Callable[[BarnabasError | None], None]
 """Called after a flush, on the event loop, with the reason if it failed."""
+
+RETRY_S = 1.0
 
 _TIMER_S_MAX = 365 * 24 * 3600.0
 """Event loops do not take any number for a time."""
@@ -82,8 +85,13 @@ class Flusher:
             if not self._stopped:
                 self._on_flushed(error)
         self._running = None
-        if not error and not self._stopped:
+        if self._stopped:
+            return
+        if not error:
             self.note_append()
+        elif not self._log.is_offline:
+            self._covered_offset = self._log.recovery_point
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.flush_soon)
 
     async def _flush_once(self) -> BarnabasError | None:
         try:

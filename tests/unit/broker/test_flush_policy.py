@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ class GatedFileSystem(OsFileSystem):
         self.begun = threading.Semaphore(0)
         self.fsyncs = 0
         self.fails = False
+        self.error = errno.EIO
 
     def fsync(self, file: DataFile) -> None:
         if file.path.suffix == ".log":
@@ -41,7 +43,7 @@ class GatedFileSystem(OsFileSystem):
             self.begun.release()
             assert self.permits.acquire(timeout=TIMEOUT_S)
             if self.fails:
-                raise OSError(errno.EIO, "Input/output error")
+                raise OSError(self.error, os.strerror(self.error))
 
     def fsync_folder(self, path: Path) -> None:
         pass
@@ -263,5 +265,23 @@ def test_retry_of_what_is_not_flushed_yet_waits_too(run: Run) -> None:
         bench.disk.permits.release(2)
         await asyncio.gather(first, second)
         assert bench.log.high_watermark == 1
+
+    run(scenario)
+
+
+def test_flush_that_was_short_of_open_files_is_tried_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.flusher.RETRY_S", 0.0)
+
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=2)
+        bench.disk.fails, bench.disk.error = True, errno.EMFILE
+        flushed = bench.append(count=2)
+        assert flushed is not None
+        bench.disk.permits.release()
+        with pytest.raises(StorageError, match="Too many open files"):
+            await flushed
+        bench.disk.fails = False
+        bench.disk.permits.release()
+        await bench.exposed(2)
 
     run(scenario)
