@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
-from barnabas.errors import ErrorCode
+from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.groups.results import GroupDescription, GroupState
 from barnabas.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @serves(DescribeGroupsRequest)
 async def describe_groups(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
     """Describe each group asked for."""
-    with_offsets = set(await broker.offsets.group_ids())
+    try:
+        with_offsets = set(await broker.offsets.group_ids())
+    except CoordinationError:
+        unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return DescribeGroupsResponse(groups=[_without_members(name, "", unavailable) for name in request.groups])
     return DescribeGroupsResponse(
         groups=[_describe(broker.groups.describe(name), name, name in with_offsets) for name in request.groups]
     )
@@ -30,14 +34,7 @@ async def describe_groups(broker: Broker, request: DescribeGroupsRequest, contex
 def _describe(group: GroupDescription | None, name: str, has_offsets: bool) -> DescribedGroup:
     if group is None:
         state = GroupState.EMPTY if has_offsets else GroupState.DEAD
-        return DescribedGroup(
-            error_code=ErrorCode.NONE,
-            group_id=name,
-            group_state=state.value,
-            protocol_type="",
-            protocol_data="",
-            members=[],
-        )
+        return _without_members(name, state.value, ErrorCode.NONE)
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=name,
@@ -55,4 +52,10 @@ def _describe(group: GroupDescription | None, name: str, has_offsets: bool) -> D
             )
             for member in group.members
         ],
+    )
+
+
+def _without_members(name: str, state: str, error: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error, group_id=name, group_state=state, protocol_type="", protocol_data="", members=[]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
-from barnabas.errors import ErrorCode
+from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 async def list_groups(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     """List all groups, or those in the states asked for."""
     wanted = {state.lower() for state in request.states_filter}
-    names = sorted({*broker.groups.group_ids(), *await broker.offsets.group_ids()})
+    try:
+        with_offsets = await broker.offsets.group_ids()
+    except CoordinationError:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
+    names = sorted({*broker.groups.group_ids(), *with_offsets})
     groups = [_listed(broker, name) for name in names]
     return ListGroupsResponse(
         error_code=ErrorCode.NONE,

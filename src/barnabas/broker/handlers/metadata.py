@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
-from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.broker.error_codes import error_code
+from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -47,11 +48,9 @@ async def _create_and_describe(
     for name in missing:
         try:
             await broker.topics.create(name, broker.config.num_partitions, {})
-        except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                errors[name] = error.code
-        except StorageError:
-            errors[name] = ErrorCode.KAFKA_STORAGE_ERROR
+        except BarnabasError as error:
+            if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                errors[name] = error_code(error)
     return _describe(broker, wanted, errors, context)
 
 

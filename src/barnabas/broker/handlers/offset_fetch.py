@@ -7,10 +7,10 @@ are no transactions. Member id and epoch (version 9) belong to the next-generati
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.api import Context, serves
-from barnabas.errors import ErrorCode
+from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -32,62 +32,68 @@ Wanted = dict[str, list[int]]
 """Partition numbers by topic."""
 
 
+Partitions = list[tuple[int, OffsetAndMetadata]]
+Topics = list[tuple[str, Partitions]]
+PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+"""Two classes with the same fields: the protocol names those of version 8 and later anew."""
+
+
 @serves(OffsetFetchRequest)
 async def offset_fetch(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     """Look up the committed offsets."""
     if context.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = None if request.topics is None else {t.name: t.partition_indexes for t in request.topics}
-        return await _one_group(broker, request.group_id, wanted)
+        return _one_group(*await _look_up(broker, request.group_id, wanted))
     groups = []
     for group in request.groups:
         wanted = None if group.topics is None else {t.name: t.partition_indexes for t in group.topics}
-        groups.append(await _group_of_several(broker, group.group_id, wanted))
+        groups.append(_group_of_several(group.group_id, *await _look_up(broker, group.group_id, wanted)))
     return OffsetFetchResponse(groups=groups)
 
 
-async def _one_group(broker: Broker, group_id: str, wanted: Wanted | None) -> OffsetFetchResponse:
-    committed = await broker.offsets.committed(group_id)
+async def _look_up(broker: Broker, group_id: str, wanted: Wanted | None) -> tuple[ErrorCode, Topics]:
+    """Return the offsets wanted, or an error with nothing but those partitions that were asked for."""
+    error, committed = ErrorCode.NONE, dict[TopicPartition, OffsetAndMetadata]()
+    try:
+        committed = await broker.offsets.committed(group_id)
+    except CoordinationError:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    topics = _all_of(committed) if wanted is None else wanted
+    return error, [(topic, _select(committed, topic, partitions)) for topic, partitions in topics.items()]
+
+
+def _one_group(error: ErrorCode, topics: Topics) -> OffsetFetchResponse:
     return OffsetFetchResponse(
+        error_code=error,
         topics=[
-            OffsetFetchResponseTopic(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
-                        error_code=ErrorCode.NONE,
-                    )
-                    for partition, found in _select(committed, topic, partitions)
-                ],
-            )
-            for topic, partitions in (_all_of(committed) if wanted is None else wanted).items()
-        ]
-    )
-
-
-async def _group_of_several(broker: Broker, group_id: str, wanted: Wanted | None) -> OffsetFetchResponseGroup:
-    committed = await broker.offsets.committed(group_id)
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=partition,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
-                        error_code=ErrorCode.NONE,
-                    )
-                    for partition, found in _select(committed, topic, partitions)
-                ],
-            )
-            for topic, partitions in (_all_of(committed) if wanted is None else wanted).items()
+            OffsetFetchResponseTopic(name=topic, partitions=_each(OffsetFetchResponsePartition, partitions, error))
+            for topic, partitions in topics
         ],
     )
+
+
+def _group_of_several(group_id: str, error: ErrorCode, topics: Topics) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=group_id,
+        error_code=error,
+        topics=[
+            OffsetFetchResponseTopics(name=topic, partitions=_each(OffsetFetchResponsePartitions, partitions, error))
+            for topic, partitions in topics
+        ],
+    )
+
+
+def _each(kind: type[PartitionT], partitions: Partitions, error: ErrorCode) -> list[PartitionT]:
+    return [
+        kind(
+            partition_index=partition,
+            committed_offset=found.offset,
+            committed_leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+            error_code=error,
+        )
+        for partition, found in partitions
+    ]
 
 
 def _all_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Wanted:
@@ -97,7 +103,5 @@ def _all_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Wanted:
     return wanted
 
 
-def _select(
-    committed: Mapping[TopicPartition, OffsetAndMetadata], topic: str, partitions: list[int]
-) -> list[tuple[int, OffsetAndMetadata]]:
+def _select(committed: Mapping[TopicPartition, OffsetAndMetadata], topic: str, partitions: list[int]) -> Partitions:
     return [(each, committed.get(TopicPartition(topic, each), NOT_COMMITTED)) for each in partitions]

@@ -1,0 +1,84 @@
+"""A tree that cannot be read or written is answered with an error code; the connection stays."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.broker.api import Context
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.handlers.describe_groups import describe_groups
+from barnabas.broker.handlers.list_groups import list_groups
+from barnabas.broker.handlers.metadata import metadata
+from barnabas.broker.handlers.offset_fetch import offset_fetch
+from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.protocol.codec import encode_bytes
+from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+
+async def fail(*_arguments: object) -> None:
+    raise CoordinationError("the disk is full")
+
+
+BROKER: Any = SimpleNamespace(
+    offsets=SimpleNamespace(committed=fail, group_ids=fail),
+    topics=SimpleNamespace(get=lambda _name: None, create=fail),
+    groups=SimpleNamespace(group_ids=list, describe=lambda _name: None),
+    config=BrokerConfig(),
+    address_for=lambda _peer: ("here", 1),
+    node_id=0,
+    cluster_id="c",
+)
+
+
+def ask(served: Any, request: Any, version: int) -> Any:
+    """Return the answer, which can be written in that version."""
+    peer: Any = None
+
+    async def answer() -> Any:
+        return await served.handle(BROKER, request, Context(version, None, peer))
+
+    response = asyncio.run(answer())
+    encode_bytes(response, version)
+    return response
+
+
+def test_a_topic_that_cannot_be_made_is_told_by_its_code() -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    [topic] = ask(metadata, request, 9).topics
+    assert topic.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("version", [1, 7])
+def test_offsets_of_one_group_are_not_available(version: int) -> None:
+    request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    response = ask(offset_fetch, request, version)
+    assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert response.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_offsets_of_several_groups_are_not_available() -> None:
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=topics) for name in "gh"])
+    groups = ask(offset_fetch, request, 8).groups
+    assert [group.error_code for group in groups] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+
+
+def test_groups_are_not_listed() -> None:
+    assert ask(list_groups, ListGroupsRequest(), 4).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_groups_are_not_described() -> None:
+    [group] = ask(describe_groups, DescribeGroupsRequest(groups=["g"]), 5).groups
+    assert group.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
