@@ -167,6 +167,7 @@ class Broker:
             try:
                 retention_ms = self.config.offsets_retention_minutes * 60_000
                 forgotten = await self.offsets.expire(retention_ms, self.groups.empty_for_ms)
+                self.groups.forget_unused(frozenset(await self.offsets.group_ids()))
             except CoordinationError as error:
                 log.warning("%s", error)
             except Exception:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.clock import Clock
@@ -92,6 +92,12 @@ class GroupShell:
         error = self._coordinator.delete(group_id)
         self._arm()
         return error
+
+    def forget_unused(self, with_offsets: Container[str]) -> int:
+        """Forget the groups that have neither members nor, by `with_offsets`, offsets; return how many."""
+        forgotten = self._coordinator.forget_unused(with_offsets)
+        self._arm()
+        return forgotten
 
     def close(self) -> None:
         """Answer everyone who waits."""

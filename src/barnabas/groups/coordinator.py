@@ -11,7 +11,7 @@ moves to another coordinator that has not loaded it; committed offsets are store
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from barnabas.errors import ErrorCode
@@ -169,6 +169,13 @@ class GroupCoordinator:
         self._drop(group_id)
         return ErrorCode.NONE
 
+    def forget_unused(self, with_offsets: Container[str]) -> int:
+        """Forget the groups without members that are not in `with_offsets` either; return how many."""
+        unused = [name for name, group in self._groups.items() if group.is_forgettable and name not in with_offsets]
+        for group_id in unused:
+            self._drop(group_id)
+        return len(unused)
+
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
         """Stop coordinating: everyone who waits hears `error`, and so does everyone who asks later."""
         self._is_closed = True
@@ -205,6 +212,10 @@ class GroupCoordinator:
         return f"{prefix}-{self._new_uuid()}"
 
     def _schedule(self, now: float, group: Group) -> None:
+        if group.is_forgettable and not group.generation:
+            # Ids were given out and nobody came back with one: there is nothing to remember.
+            self._drop(group.group_id)
+            return
         deadline = group.next_deadline()
         if group.is_forgettable:
             since = self._empty_since.setdefault(group.group_id, now)

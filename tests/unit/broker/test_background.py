@@ -41,6 +41,10 @@ class Failing:
         return self()
 
 
+async def no_groups() -> list[str]:
+    return []
+
+
 @pytest.mark.parametrize("which", ["action", "offsets", "records"])
 def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
     broker: Broker, which: str, caplog: pytest.LogCaptureFixture
@@ -48,11 +52,12 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
     async def scenario() -> None:
         failing = Failing()
         anything: Any = broker
-        anything.offsets = SimpleNamespace(expire=failing.later)
+        anything.offsets = SimpleNamespace(expire=failing.later, group_ids=no_groups)
         anything.groups = SimpleNamespace(empty_for_ms=None, forget_unused=lambda _used: None)
         anything.topics = SimpleNamespace(delete_old_records=failing.later)
+        action: Any = failing.__call__
         work = {
-            "action": lambda: broker._now_and_then(1, failing.__call__),
+            "action": lambda: broker._now_and_then(1, action),
             "offsets": broker._expire_offsets,
             "records": broker._delete_old_records,
         }[which]

@@ -63,6 +63,28 @@ def test_empty_group_is_described_until_it_is_forgotten(scene):
     assert scene.coordinator.next_deadline() is None
 
 
+def test_groups_that_nobody_came_back_to_are_forgotten_with_their_last_id(scene):
+    for number in range(100):
+        scene.join(group_id=f"g{number}", require_member_id=True, session_timeout_ms=10_000)
+    assert len(scene.coordinator.group_ids()) == 100
+    scene.advance(10)
+    assert scene.coordinator.group_ids() == []
+    assert scene.coordinator.next_deadline() is None
+
+
+def test_a_group_whose_first_join_is_refused_is_not_kept(scene):
+    assert scene.joined(scene.join(protocols=())).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert scene.coordinator.group_ids() == []
+
+
+def test_groups_with_neither_members_nor_offsets_are_forgotten_when_asked(scene):
+    scene.leave(*scene.make_stable(1))
+    assert scene.coordinator.forget_unused({GROUP}) == 0
+    scene.join(group_id="with a member")
+    assert scene.coordinator.forget_unused(()) == 1
+    assert scene.coordinator.group_ids() == ["with a member"]
+
+
 def test_group_that_was_used_again_is_not_forgotten(scene):
     scene.leave(*scene.make_stable(1))
     scene.advance(EMPTY_GROUP_RETENTION_S / 2)
