@@ -111,6 +111,21 @@ def test_append_that_cannot_roll_changes_nothing(
         reopened.abandon()
 
 
+def test_flush_needs_no_more_files_than_sealed_segments_hold(log: Log, make_batch: MakeBatch) -> None:
+    for number in range(4):
+        log.append(make_batch([b"%d" % number]), 0)
+        log.roll()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = os.open("/dev/null", os.O_RDONLY)
+    os.close(used)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    try:
+        log.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert log.recovery_point == log.log_end_offset
+
+
 def test_files_of_deleted_segments_are_set_aside_later(
     log: Log, tmp_path: Path, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

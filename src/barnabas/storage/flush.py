@@ -121,14 +121,14 @@ class BesideFiles:
             self._filesystem.fsync_folder(self._folder)
         if plan.new_names:
             self._filesystem.fsync_folder(self._folder.parent)
-        for segment in plan.sealed:
-            segment.unflushed_file = None
 
     def _fsync_sealed(self, segment: SealedSegment) -> None:
         # Retention lets go of it at any time, and it is then of no interest any more.
         file = segment.unflushed_file
         if file is not None:
             self._filesystem.fsync(file)
+            # Let go of at once: when open files are short, what follows needs it.
+            segment.unflushed_file = file = None
         else:
             self._fsync_if_there(segment.paths.log)
         for path in (segment.paths.index, segment.paths.time_index, self._snapshot(segment.next_offset)):

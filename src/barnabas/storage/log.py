@@ -178,7 +178,7 @@ class Log:
     @property
     def has_unflushed_segments(self) -> bool:
         """Whether a segment was sealed and not flushed since; a flush off the event loop is then due."""
-        return any(segment.unflushed_file is not None for segment in self._segments.sealed)
+        return any(each.unflushed_file or each.next_offset > self._recovery_point for each in self._segments.sealed)
 
     # --- append ---
 
