@@ -6,11 +6,11 @@ deleted before they could be loaded are errors that say which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from barnabas.model import TopicPartition
-from barnabas.spark.errors import DataLossError, RecreatedTopicError
+from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 from barnabas.spark.ledger import LoadedTopic
 from barnabas.spark.planning import OffsetRange
 
@@ -56,6 +56,20 @@ def plan_topic(now: TopicNow, loaded: LoadedTopic | None, starts: Mapping[TopicP
             missing.append(OffsetRange(now.name, partition, start, first))
         ranges.append(OffsetRange(now.name, partition, max(start, first), end))
     return TopicPlan(tuple(ranges), tuple(missing))
+
+
+def check_all_starts_given(topics: Iterable[TopicNow], starts: Mapping[TopicPartition, int]) -> None:
+    """Raise where a table that has lost its history would be loaded again from the start of a log.
+
+    :raises HistoryExpiredError: it names the partitions that `starts` does not.
+    """
+    partitions = (TopicPartition(now.name, each) for now in topics for each in sorted(now.end_offsets))
+    without = [str(partition) for partition in partitions if partition not in starts]
+    if without:
+        raise HistoryExpiredError(
+            "no snapshot that is left says how far the table is loaded, so starting_offsets must name every "
+            f"partition; it does not name {', '.join(without)}, whose records would be loaded twice"
+        )
 
 
 def check_nothing_missing(missing: tuple[OffsetRange, ...]) -> None:

@@ -43,6 +43,7 @@ def load(
     :param format: `raw` keeps values as bytes; `json` decodes their top-level fields into columns.
     :param fields: the JSON fields and their types, for a table that is new; None finds out from the records.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
+        After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
     :param partitions_min: at least about so many Spark tasks; None for as many as Spark runs at once.
     :param records_per_task_max: no task reads more.

@@ -29,7 +29,7 @@ from barnabas.spark.jobs import run_tasks
 from barnabas.spark.json_fields import ColumnType, Fields, merge_fields
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
-from barnabas.spark.load_plan import TopicNow, TopicPlan, check_nothing_missing, plan_topic
+from barnabas.spark.load_plan import TopicNow, TopicPlan, check_all_starts_given, check_nothing_missing, plan_topic
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin
@@ -76,7 +76,8 @@ class TableLoader:
         folder = self._claim(location)
         try:
             written = self._write(location, pieces, fields)
-            snapshot_id = self._commit(base, written, fields, ledger.advanced(topic_ids, plan.ranges), plan.ranges)
+            advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
+            snapshot_id = self._commit(base, written, fields, advanced, plan.ranges)
         except CommitUnknownError:
             folder.abandon()
             raise
@@ -101,20 +102,23 @@ class TableLoader:
             return 0
         return len(remove_leftovers(folder, partial(self._warehouse.committed_loads, self._table_name)))
 
-    def _ledger(self, base: TableBase) -> Ledger:
-        """Return how far the table is loaded. Who names the offsets to start from needs no history of it."""
+    def _ledger(self, base: TableBase) -> Ledger | None:
+        """Return how far the table is loaded; None if nobody knows, and offsets to start from are given instead."""
         try:
             return base.ledger()
         except HistoryExpiredError:
             if not self._settings.starting_offsets:
                 raise
-            return Ledger()
+            return None
 
-    def _plan(self, topics: Sequence[str], ledger: Ledger) -> tuple[dict[str, str], TopicPlan]:
+    def _plan(self, topics: Sequence[str], ledger: Ledger | None) -> tuple[dict[str, str], TopicPlan]:
         """Return the topics' ids, and what to read of them all."""
         with open_admin(self._settings.bootstrap, self._settings.client_options) as admin:
             states = _describe(admin, topics)
-        plans = [plan_topic(now, ledger.topics.get(now.name), self._settings.starting_offsets) for now in states]
+        if ledger is None:
+            check_all_starts_given(states, self._settings.starting_offsets)
+        loaded = ledger.topics if ledger else {}
+        plans = [plan_topic(now, loaded.get(now.name), self._settings.starting_offsets) for now in states]
         missing = tuple(gap for plan in plans for gap in plan.missing)
         if self._settings.fail_on_data_loss:
             check_nothing_missing(missing)

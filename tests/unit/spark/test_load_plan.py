@@ -7,9 +7,9 @@ import re
 import pytest
 
 from barnabas.model import TopicPartition
-from barnabas.spark.errors import DataLossError, RecreatedTopicError
+from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
-from barnabas.spark.load_plan import TopicNow, check_nothing_missing, plan_topic
+from barnabas.spark.load_plan import TopicNow, check_all_starts_given, check_nothing_missing, plan_topic
 from barnabas.spark.planning import OffsetRange
 
 
@@ -57,6 +57,13 @@ def test_a_log_that_ends_before_the_table_is_another_log() -> None:
 def test_a_topic_with_fewer_partitions_is_another_topic() -> None:
     with pytest.raises(RecreatedTopicError, match="no partition 7 any more"):
         plan_topic(topic(), LoadedTopic("one", {7: 1}), {})
+
+
+def test_starts_that_replace_a_lost_history_name_every_partition() -> None:
+    starts = {TopicPartition("t", 0): 7}
+    with pytest.raises(HistoryExpiredError, match="does not name t-1,"):
+        check_all_starts_given([topic()], starts)
+    check_all_starts_given([topic()], {**starts, TopicPartition("t", 1): 0})
 
 
 def test_the_ledger_keeps_what_other_loads_have_reached() -> None:

@@ -1,0 +1,64 @@
+"""A load is refused before it reads anything where it would load records twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.model import TopicPartition
+from barnabas.spark import table_load
+from barnabas.spark.errors import HistoryExpiredError
+from barnabas.spark.ledger import Ledger, LoadedTopic
+from barnabas.spark.load_plan import TopicNow
+from barnabas.spark.load_types import LoadSettings
+from barnabas.spark.table_load import TableLoader
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Base:
+    """A table: with its ledger, or with None once the snapshots that had it are expired."""
+
+    def __init__(self, ledger: Ledger | None) -> None:
+        self._ledger = ledger
+
+    def ledger(self) -> Ledger:
+        if self._ledger is None:
+            raise HistoryExpiredError("expired")
+        return self._ledger
+
+
+class NoAdmin:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+
+def starts_planned(
+    monkeypatch: pytest.MonkeyPatch, ledger: Ledger | None, starts: dict[TopicPartition, int]
+) -> list[int]:
+    now = TopicNow("t", "one", {0: 0, 1: 0}, {0: 10, 1: 10})
+    monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
+    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [now])
+    fields = dict.fromkeys(LoadSettings.__dataclass_fields__)
+    given: dict[str, Any] = {**fields, "client_options": {}, "starting_offsets": starts, "fail_on_data_loss": True}
+    nothing: Any = None
+    loader = TableLoader(nothing, nothing, "db.t", LoadSettings(**given), nothing)
+    base: Any = Base(ledger)
+    _, plan = loader._plan(["t"], loader._ledger(base))
+    return [wanted.start_offset for wanted in plan.ranges]
+
+
+def test_a_lost_history_is_replaced_by_offsets_of_every_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert starts_planned(monkeypatch, None, {FIRST: 7, SECOND: 3}) == [7, 3]
+    with pytest.raises(HistoryExpiredError, match="t-1"):
+        starts_planned(monkeypatch, None, {FIRST: 7})
+    with pytest.raises(HistoryExpiredError, match="expired"):
+        starts_planned(monkeypatch, None, {})
+
+
+def test_with_a_history_offsets_may_be_given_for_some_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert starts_planned(monkeypatch, Ledger({"t": LoadedTopic("one", {1: 4})}), {FIRST: 7}) == [7, 4]
