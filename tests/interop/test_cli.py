@@ -139,7 +139,7 @@ def test_closed_pipe_is_no_failure(run, environment) -> None:
 def test_ship_follows_through_rotation_and_goes_on_in_the_next_run(run, start, tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     log.write_text("1\n2\n")
-    shipper = start("ship", "--follow", log, "--topic", "app")
+    shipper = start("ship", log, "--topic", "app")
     wait_for_line(shipper.stderr, "following")
     follower = start("consume", "app")
     wait_for_line(follower.stdout, "2")
@@ -152,7 +152,7 @@ def test_ship_follows_through_rotation_and_goes_on_in_the_next_run(run, start, t
     assert shipper.wait(FEW_SECONDS) == 143
     with log.open("a") as file:
         file.write("5\n")
-    run("ship", log, "--topic", "app")
+    run("ship", "--exit", log, "--topic", "app")
     assert run("consume", "app", "-e").stdout.split() == ["1", "2", "3", "4", "5"]
 
 
@@ -162,11 +162,11 @@ def test_ship_that_is_killed_loses_no_line(run, start, tmp_path: Path) -> None:
     log.write_text("\n".join(lines) + "\n")
     run("topic", "create", "app")
     consumer = start("consume", "app", "-c", 1)
-    shipper = start("ship", log, "--topic", "app", "-X", "linger.ms=0")
+    shipper = start("ship", "--exit", log, "--topic", "app", "-X", "linger.ms=0")
     wait_for_line(consumer.stdout, "0 x")
     shipper.kill()
     shipper.wait(FEW_SECONDS)
-    run("ship", log, "--topic", "app")
+    run("ship", "--exit", log, "--topic", "app")
     shipped = run("consume", "app", "-e").stdout.splitlines()
     assert set(shipped) == set(lines)
 
@@ -252,7 +252,7 @@ def test_log_is_dumped_while_it_is_written_and_after(run, broker) -> None:
 def test_ship_follows_a_file_that_is_cut(run, start, tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     log.write_text("1\n2\n")
-    shipper = start("ship", "--follow", log, "--topic", "app")
+    shipper = start("ship", log, "--topic", "app")
     wait_for_line(shipper.stderr, "following")
     follower = start("consume", "app")
     wait_for_line(follower.stdout, "2")

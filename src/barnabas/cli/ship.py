@@ -1,7 +1,7 @@
 """`barnabas ship`: log files into a topic, a line a message, at least once.
 
-Each file goes on where the last run stopped. Without `--follow` the files are read to their ends; with it they
-are followed from there, through rotation and truncation, until Ctrl-C or SIGTERM.
+Each file goes on where the last run stopped, and is followed like `tail -F`, through rotation and truncation, until
+Ctrl-C or SIGTERM; with `--exit` the files are read to their ends, and that is all.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ CLOSE_TIMEOUT_S = 5.0
     shell_complete=complete_topics,
     help="Where to; made if it does not exist.",
 )
-@click.option("-F", "--follow", is_flag=True, help="Go on as the files grow, are rotated and are cut.")
+@click.option(
+    "-F/-e",
+    "--follow/--exit",
+    default=True,
+    help="Go on as the files grow, are rotated and are cut, or exit at their ends.  [default: follow]",
+)
 @click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Of a new topic.")
 @click.option("-k", "--key", metavar="KEY", help="The key of every message: keeps them in one partition.")
 @click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may repeat.")
@@ -72,8 +77,8 @@ def ship(
     """Ship log files to a topic, one message a line, from where the last run stopped.
 
     \b
-    barnabas ship access.log --topic access
-    barnabas ship --follow /var/log/nginx/access.log --topic access
+    barnabas ship /var/log/nginx/access.log --topic access
+    barnabas ship --exit access.log --topic access
     """
     from barnabas import Producer
 

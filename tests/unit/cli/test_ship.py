@@ -12,7 +12,7 @@ def ship(run, tmp_path):
     """Ships `app.log` in the test's folder, with its states there as well."""
 
     def run_ship(*arguments: object):
-        return run("ship", tmp_path / "app.log", "-t", "logs", "--state", tmp_path / "state", *arguments)
+        return run("ship", "--exit", tmp_path / "app.log", "-t", "logs", "--state", tmp_path / "state", *arguments)
 
     return run_ship
 
