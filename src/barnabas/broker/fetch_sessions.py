@@ -160,8 +160,10 @@ class FetchSessions:
         if kinds - {where.is_by_id for where in session.partitions}:
             message = f"fetch session {session.id} names topics by id and by name"
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
+        count_before = len(session.partitions)
         session.update(request)
-        if self._partition_count() > PARTITIONS_MAX:
+        # Counting all sessions is for those that grow; nearly every request only goes on.
+        if len(session.partitions) > count_before and self._partition_count() > PARTITIONS_MAX:
             del self._sessions[session.id]
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} grew too large")
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]

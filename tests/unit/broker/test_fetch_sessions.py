@@ -152,3 +152,15 @@ def test_topics_are_named_by_id_or_by_name_within_a_session() -> None:
     with pytest.raises(KafkaError) as caught:
         cache.plan(by_id, 0.0)
     assert caught.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_sessions_that_follow_too_much_in_all_are_not_opened_and_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.fetch_sessions.PARTITIONS_MAX", 3)
+    cache = sessions()
+    session = cache.plan(request(0, 0, {0: 0, 1: 0}), 0.0).respond([data(0), data(1)]).session_id
+    assert cache.plan(request(0, 0, {0: 0, 1: 0}), 0.0).respond([data(0), data(1)]).session_id == 0
+    assert offsets(cache.plan(request(session, 1, {2: 0}), 0.0)) == {0: 0, 1: 0, 2: 0}
+    with pytest.raises(KafkaError) as caught:
+        cache.plan(request(session, 2, {3: 0}), 0.0)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
