@@ -11,25 +11,21 @@ from typing import NamedTuple
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.records import (
-    BATCH_HEADER_SIZE,
     BatchHeader,
     check_batch,
     iter_headers,
-    read_header,
     set_log_append_time,
     stamp,
 )
-from barnabas.records.header import MAGIC
-from barnabas.storage.batch_scan import PlacedBatch
+from barnabas.records.header import LENGTH_OVERHEAD, MAGIC
 from barnabas.storage.config import LogConfig
-from barnabas.storage.filesystem import Chunk
-from barnabas.storage.producer_state import ProducerBatch, ProducerStates
+from barnabas.storage.producer_state import PendingProducers, ProducerBatch
 
 _MAGIC_POSITION = 16
 """Where the magic is in this batch format and in the two before it."""
 
-_IOVECS_MAX = 1024
-"""As many buffers as Linux takes in one writev."""
+Placed = tuple[int, BatchHeader]
+"""A batch's header and where in a request the batch begins."""
 
 
 class AppendInfo(NamedTuple):
@@ -44,7 +40,7 @@ class AppendInfo(NamedTuple):
     """The batch was in the log already; the offsets are those that it has had since."""
 
 
-def checked_batches(view: memoryview, config: LogConfig) -> list[PlacedBatch]:
+def checked_batches(view: memoryview, config: LogConfig) -> list[Placed]:
     """Return the batches that a producer sent, after every check that needs no knowledge of the log.
 
     :raises CorruptBatchError: a batch is damaged.
@@ -60,11 +56,11 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[PlacedBatch]:
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"{len(view)} bytes of batches at once, segment.bytes is {config.segment_bytes}",
         )
-    batches = _placed_batches(view)
+    batches = list(iter_headers(view))
     if not batches:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
     for position, header in batches:
-        if header.size > config.max_message_bytes:
+        if header.batch_length + LENGTH_OVERHEAD > config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
@@ -72,15 +68,6 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[PlacedBatch]:
         check_batch(view, position, header)
         _check_header(header)
     return batches
-
-
-def _placed_batches(view: memoryview) -> list[PlacedBatch]:
-    if len(view) >= BATCH_HEADER_SIZE:
-        header = read_header(view)
-        if header.size == len(view):
-            # One batch, as a rule.
-            return [PlacedBatch(0, header)]
-    return [PlacedBatch(position, header) for position, header in iter_headers(view)]
 
 
 def _check_header(header: BatchHeader) -> None:
@@ -99,17 +86,17 @@ def _check_header(header: BatchHeader) -> None:
         )
 
 
-def find_duplicate(batches: Sequence[PlacedBatch], producers: ProducerStates) -> ProducerBatch | None:
+def find_duplicate(batches: Sequence[Placed], producers: PendingProducers) -> ProducerBatch | None:
     """Check the sequences of batches that are to be appended.
 
-    :returns: where the batch is in the log already, if it is a retry.
+    :returns: where the batch is in the log already, or will be, if it is a retry.
     :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; DUPLICATE_SEQUENCE_NUMBER if a retry
         came together with other batches, which no producer does.
     """
     if len(batches) == 1:
-        header = batches[0].header
+        header = batches[0][1]
         return producers.check(header) if header.producer_id != NO_PRODUCER_ID else None
-    expected = ProducerStates(producers.entries())
+    expected = PendingProducers(producers)
     for _, header in batches:
         if header.producer_id == NO_PRODUCER_ID:
             continue
@@ -122,34 +109,20 @@ def find_duplicate(batches: Sequence[PlacedBatch], producers: ProducerStates) ->
     return None
 
 
-def stamped_chunks(
-    view: memoryview,
-    batches: Sequence[PlacedBatch],
-    base_offset: int,
-    leader_epoch: int,
-    append_time_ms: int,
-) -> list[Chunk]:
+def stamped(
+    view: memoryview, batches: Sequence[Placed], base_offset: int, leader_epoch: int, append_time_ms: int
+) -> memoryview:
     """Give the batches their offsets and leader epoch; return what is to be written.
 
-    In place, if `view` is writable. Else the headers are copied, and the records are not, unless their timestamp
-    is to be replaced.
+    In place, if `view` is writable; else in a copy.
 
     :param append_time_ms: the new timestamp, or -1 to leave the producer's.
     """
-    if not view.readonly:
-        for position, header in batches:
-            stamp(view, position, base_offset, leader_epoch)
-            if append_time_ms != NO_TIMESTAMP:
-                set_log_append_time(view, position, append_time_ms)
-            base_offset += header.last_offset_delta + 1
-        return [view]
-    chunks: list[Chunk] = []
-    for batch in batches:
-        head_end = batch.end if append_time_ms != NO_TIMESTAMP else batch.position + BATCH_HEADER_SIZE
-        head = bytearray(view[batch.position : head_end])
-        stamp(head, 0, base_offset, leader_epoch)
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    for position, header in batches:
+        stamp(view, position, base_offset, leader_epoch)
         if append_time_ms != NO_TIMESTAMP:
-            set_log_append_time(head, 0, append_time_ms)
-        chunks += (head, view[head_end : batch.end])
-        base_offset += batch.header.last_offset_delta + 1
-    return chunks if len(chunks) <= _IOVECS_MAX else [b"".join(chunks)]
+            set_log_append_time(view, position, append_time_ms)
+        base_offset += header.last_offset_delta + 1
+    return view

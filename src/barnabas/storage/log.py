@@ -18,17 +18,15 @@ is not the disk's fault: where no batch was written yet, only the call fails.
 from __future__ import annotations
 
 import errno
-import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from barnabas.clock import Clock
-from barnabas.errors import ClosedError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import (
     NO_OFFSET,
-    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     FileRegion,
     OffsetAndTimestamp,
@@ -36,11 +34,12 @@ from barnabas.model import (
     TopicPartition,
 )
 from barnabas.records.header import Buffer
-from barnabas.storage.append import AppendInfo, checked_batches, find_duplicate, stamped_chunks
-from barnabas.storage.batch_scan import PlacedBatch
+from barnabas.storage.append import AppendInfo, checked_batches, find_duplicate
+from barnabas.storage.append_group import AppendGroup, Outcome
 from barnabas.storage.config import LogConfig
-from barnabas.storage.filesystem import FileSystem, is_shortage
+from barnabas.storage.filesystem import FileSystem
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan
+from barnabas.storage.health import LogHealth
 from barnabas.storage.recovery import (
     TRUST_ALL,
     EpochCheck,
@@ -57,8 +56,6 @@ from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.time_search import first_record_at, latest_record
 
 __all__ = ["AppendInfo", "Log", "LogConfig"]
-
-logger = logging.getLogger(__name__)
 
 
 class Log:
@@ -95,8 +92,7 @@ class Log:
         self._new_names = True
         self._as_closed = False
         self._bytes_since_checkpoint = loaded.active.size
-        self._offline: str | None = None
-        self._closed = False
+        self._health = LogHealth(folder, partition)
         self._state_lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self.on_truncated: Callable[[], None] = lambda: None
@@ -173,7 +169,7 @@ class Log:
     @property
     def is_offline(self) -> bool:
         """Whether the disk refused; such a log must be opened anew, which recovers it."""
-        return self._offline is not None
+        return self._health.is_offline
 
     @property
     def has_unflushed_segments(self) -> bool:
@@ -193,48 +189,39 @@ class Log:
             OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
         :raises StorageError: the disk refused; nothing may be acknowledged.
         """
-        self._check_usable()
-        view = memoryview(records)
-        batches = checked_batches(view, self.config)
-        latest_epoch = self.leader_epochs.latest
-        if leader_epoch < latest_epoch:
-            raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.partition}: leader epoch {leader_epoch}, {latest_epoch} is known",
-            )
+        (outcome,) = self.append_all([records], leader_epoch)
+        if isinstance(outcome, BarnabasError):
+            raise outcome
+        return outcome
+
+    def append_all(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+        """Append the batches of several requests, in their order, with one write.
+
+        Each request is judged alone, as by `append`, after those before it; what `append` raises is its outcome.
+        """
         now_ms = self._clock.time_ms()
         by_broker = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         append_time_ms = now_ms if by_broker else NO_TIMESTAMP
-        duplicate = find_duplicate(batches, self._producers)
-        if duplicate is not None:
-            return AppendInfo(duplicate.base_offset, duplicate.last_offset, append_time_ms, self.log_start_offset, True)
-        base_offset = self._log_end_offset
-        self._as_closed = False
-        with self._offline_on_error("append", even_if_short=False):
-            if leader_epoch != latest_epoch:
-                self._begin_epoch(leader_epoch, base_offset)
-            if must_roll(self._segments.active, self.config, len(view), batches, now_ms, self._active_since_ms):
-                self._roll(now_ms)
-        with self._offline_on_error("append"):
-            self._segments.active.write(stamped_chunks(view, batches, base_offset, leader_epoch, append_time_ms))
-        with self._state_lock:
-            self._note(batches, append_time_ms, now_ms)
-        if self.high_watermark_follows_end:
-            self._high_watermark = self._log_end_offset
-        if self._offline is not None:
-            # A flush failed meanwhile: these batches may never reach the disk.
-            self._check_usable()
-        return AppendInfo(base_offset, self._log_end_offset - 1, append_time_ms, self.log_start_offset, False)
+        group = AppendGroup(self._segments.active, self._producers, leader_epoch, now_ms, append_time_ms)
+        for records in requests:
+            try:
+                outcome: Outcome = self._gather(group, records, leader_epoch, now_ms)
+            except BarnabasError as error:
+                outcome = error
+            group.outcomes.append(outcome)
+        with suppress(StorageError):  # it stands in the outcomes
+            self._write(group)
+        return group.outcomes
 
     def roll(self) -> None:
         """Begin a new segment, unless the active one is empty.
 
         :raises StorageError: the disk refused.
         """
-        self._check_usable()
+        self._health.check()
         if self._segments.active.size:
             self._as_closed = False
-            with self._offline_on_error("roll", even_if_short=False):
+            with self._health.offline_on_error("roll", even_if_short=False):
                 self._roll(self._clock.time_ms())
 
     # --- read ---
@@ -249,7 +236,7 @@ class Log:
         :raises CorruptBatchError: the batches are damaged.
         :raises StorageError: the disk refused.
         """
-        self._check_usable()
+        self._health.check()
         if not self.log_start_offset <= offset <= self._log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -259,7 +246,7 @@ class Log:
             if offset == self._log_end_offset:
                 self._segments.active.hint(offset, self._segments.active.size)
             return None
-        with self._offline_on_error("read", even_if_short=False):
+        with self._health.offline_on_error("read", even_if_short=False):
             return self._segments.holding(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
@@ -268,8 +255,8 @@ class Log:
         :raises CorruptBatchError: the batches are damaged.
         :raises StorageError: the disk refused.
         """
-        self._check_usable()
-        with self._offline_on_error("search", even_if_short=False):
+        self._health.check()
+        with self._health.offline_on_error("search", even_if_short=False):
             for segment in self._segments.all:
                 if segment.max_timestamp_ms >= timestamp_ms:
                     found = first_record_at(segment, timestamp_ms, self._log_start_offset)
@@ -279,8 +266,8 @@ class Log:
 
     def max_timestamp(self) -> OffsetAndTimestamp:
         """Return the first record with the greatest timestamp of all; (-1, -1) if there are no records."""
-        self._check_usable()
-        with self._offline_on_error("search", even_if_short=False):
+        self._health.check()
+        with self._health.offline_on_error("search", even_if_short=False):
             # The first segment's own greatest timestamp may be that of a record before the start of the log.
             first, *others = self._segments.all
             candidates = [first, max(others, key=lambda each: each.max_timestamp_ms)] if others else [first]
@@ -299,7 +286,7 @@ class Log:
         :raises KafkaError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
         :raises StorageError: the disk refused.
         """
-        self._check_usable()
+        self._health.check()
         if not 0 <= offset <= self._high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -319,9 +306,9 @@ class Log:
 
         :raises StorageError: the disk refused.
         """
-        self._check_usable()
+        self._health.check()
         now_ms = self._clock.time_ms()
-        with self._offline_on_error("delete old segments", even_if_short=False):
+        with self._health.offline_on_error("delete old segments", even_if_short=False):
             if now_ms - self._active_since_ms > self.config.segment_ms:
                 self.roll()
             segments = self._segments.all
@@ -342,9 +329,9 @@ class Log:
         """
         with self._flush_lock:
             removed = list(self._removed)
-            if self._closed or not removed:
+            if self._health.closed or not removed:
                 return []
-            with self._offline_on_error("delete", even_if_short=False):
+            with self._health.offline_on_error("delete", even_if_short=False):
                 renamed = [
                     path
                     for segment in removed
@@ -374,7 +361,7 @@ class Log:
         :raises StorageError: the disk refused, now or before; nothing that was not durable can be counted on.
         """
         with self._flush_lock:
-            self._check_usable()
+            self._health.check()
             self._flush(closing=False)
 
     def truncate_to(self, offset: int) -> None:
@@ -385,11 +372,11 @@ class Log:
 
         :raises StorageError: the disk refused.
         """
-        self._check_usable()
+        self._health.check()
         if offset >= self._log_end_offset:
             return
         self._as_closed = False
-        with self._flush_lock, self._offline_on_error("truncate"):
+        with self._flush_lock, self._health.offline_on_error("truncate"):
             start = self._log_start_offset
             if offset < start or self._segments.holding(offset).locate(offset).header.base_offset < start:
                 self._start_over(min(offset, start))
@@ -401,11 +388,11 @@ class Log:
 
         :raises StorageError: the disk refused, now or before; the log is closed, but not cleanly.
         """
-        if self._closed:
+        if self._health.closed:
             return
         try:
             with self._flush_lock:
-                self._check_usable()
+                self._health.check()
                 if not self._as_closed:
                     self._flush(closing=True)
         finally:
@@ -414,7 +401,7 @@ class Log:
     def abandon(self) -> None:
         """Let go of the files without flushing, as a crash would. Regions that were handed out stay readable."""
         with self._flush_lock:
-            self._closed = True
+            self._health.closed = True
             self._segments.close()
 
     def delete(self) -> None:
@@ -429,6 +416,60 @@ class Log:
             raise StorageError(f"{self.folder}: cannot be removed: {error}") from error
 
     # --- segments; flushes, one at a time ---
+
+    def _gather(self, group: AppendGroup, records: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
+        """Check a request and put it into the group."""
+        self._health.check()
+        view = memoryview(records)
+        batches = checked_batches(view, self.config)
+        latest_epoch = self.leader_epochs.latest
+        if leader_epoch < latest_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.partition}: leader epoch {leader_epoch}, {latest_epoch} is known",
+            )
+        duplicate = find_duplicate(batches, group.producers)
+        if duplicate is not None:
+            first, last = duplicate.base_offset, duplicate.last_offset
+            return AppendInfo(first, last, group.append_time_ms, self._log_start_offset, True)
+        if leader_epoch != latest_epoch:
+            self._as_closed = False
+            with self._health.offline_on_error("append", even_if_short=False):
+                self._begin_epoch(leader_epoch, group.next_offset)
+        if must_roll(group, self.config, len(view), batches, now_ms, self._active_since_ms):
+            self._as_closed = False
+            self._write(group)
+            with self._health.offline_on_error("append", even_if_short=False):
+                self._roll(now_ms)
+            group.begin(self._segments.active)
+        base_offset = group.add(view, batches)
+        return AppendInfo(base_offset, group.next_offset - 1, group.append_time_ms, self._log_start_offset, False)
+
+    def _write(self, group: AppendGroup) -> None:
+        """Write what the group gathered, and account for it.
+
+        :raises StorageError: the disk refused; the outcomes say so.
+        """
+        if not group.chunks:
+            return
+        self._as_closed = False
+        active = self._segments.active
+        try:
+            with self._health.offline_on_error("append"):
+                active.write(group.chunks)
+            with self._state_lock:
+                self._bytes_since_checkpoint += group.size - active.size
+                active.note_all(group.batches)
+                group.producers.settle()
+                self._log_end_offset = group.next_offset
+            if self.high_watermark_follows_end:
+                self._high_watermark = self._log_end_offset
+            # A flush may have failed meanwhile: these batches may never reach the disk.
+            self._health.check()
+        except StorageError as error:
+            group.fail(error)
+            raise
+        group.begin(active)
 
     def _roll(self, now_ms: int) -> None:
         sealed, base_offset = self._segments.active, self._log_end_offset
@@ -461,26 +502,12 @@ class Log:
             self.leader_epochs.truncate_from(start_offset)
             raise
 
-    def _note(self, batches: Sequence[PlacedBatch], append_time_ms: int, now_ms: int) -> None:
-        """Account for batches that were written to the end of the active segment."""
-        active, producers = self._segments.active, self._producers
-        start, offset = active.size, self._log_end_offset
-        for position, header in batches:
-            timestamp_ms = header.max_timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
-            last_offset = offset + header.last_offset_delta
-            active.note(start + position, header.size, last_offset, timestamp_ms)
-            if header.producer_id != NO_PRODUCER_ID:
-                producers.update(header, offset, now_ms)
-            offset = last_offset + 1
-        self._bytes_since_checkpoint += active.size - start
-        self._log_end_offset = offset
-
     def _flush(self, *, closing: bool) -> None:
         with self._state_lock:
             plan = self._plan_flush(closing=closing)
         if plan is None:
             return
-        with self._offline_on_error("flush"):
+        with self._health.offline_on_error("flush"):
             try:
                 self._beside.carry_out(plan, self._segments.base_offsets)
             except OSError as error:
@@ -570,30 +597,3 @@ class Log:
         self._beside.find_snapshots()
         self._recovery_point = min(self._recovery_point, end_offset)
         self.on_truncated()
-
-    # --- state ---
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the log {self.partition} is closed")
-        if self._offline is not None:
-            raise StorageError(f"the log {self.partition} is offline: {self._offline}")
-
-    @contextmanager
-    def _offline_on_error(self, action: str, *, even_if_short: bool = True) -> Iterator[None]:
-        """Take the log offline if the disk refuses what is done inside.
-
-        :param even_if_short: also if the system was short of open files or memory.
-        :raises StorageError: it did.
-        """
-        try:
-            yield
-        except OSError as error:
-            if is_shortage(error) and not even_if_short:
-                raise StorageError(f"{self.partition}: {action} failed: {error}; try again") from error
-            raise self._go_offline(action, error) from error
-
-    def _go_offline(self, action: str, error: OSError) -> StorageError:
-        self._offline = f"{action} failed: {error}"
-        logger.critical("%s: %s; the log is offline", self.folder, self._offline)
-        return StorageError(f"the log {self.partition} is offline: {self._offline}")

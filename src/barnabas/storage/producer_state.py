@@ -75,7 +75,7 @@ class ProducerStates:
         :returns: the batch as it stands in the log already, if this one is a retry; else None.
         :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
-        entry = self._entries.get(header.producer_id)
+        entry = self._entry(header.producer_id)
         if entry is None:
             # A producer that was forgotten goes on where it is (KIP-360).
             return None
@@ -110,7 +110,7 @@ class ProducerStates:
             base_offset + header.last_offset_delta,
             append_time_ms,
         )
-        entry = self._entries.get(header.producer_id)
+        entry = self._entry(header.producer_id)
         if entry is not None and entry.epoch == header.producer_epoch:
             batches = (*entry.batches[1 - BATCHES_KEPT :], batch)
         else:
@@ -122,6 +122,29 @@ class ProducerStates:
         for producer_id, entry in self.entries().items():
             if now_ms - entry.batches[-1].append_time_ms >= PRODUCER_EXPIRATION_MS:
                 del self._entries[producer_id]
+
+    def _entry(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+
+class PendingProducers(ProducerStates):
+    """The producers as they will be when batches are in the log that are still on their way; it holds what differs.
+
+    :param states: as they are; untouched until `settle`.
+    """
+
+    def __init__(self, states: ProducerStates) -> None:
+        super().__init__()
+        self._states = states
+
+    def settle(self) -> None:
+        """The batches are in the log."""
+        self._states._entries.update(self._entries)
+        self._entries.clear()
+
+    def _entry(self, producer_id: int) -> ProducerEntry | None:
+        entry = self._entries.get(producer_id)
+        return self._states._entry(producer_id) if entry is None else entry
 
 
 def _following(sequence: int) -> int:

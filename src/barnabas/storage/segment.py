@@ -29,6 +29,9 @@ from barnabas.storage.filesystem import Chunk, DataFile, FileSystem, replace_fil
 from barnabas.storage.offset_index import MappedOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
 from barnabas.storage.time_index import MappedTimeIndex, TimeIndex, TimeLookup
 
+NewBatch = tuple[int, int, int]
+"""Size in bytes, last offset and greatest timestamp of a batch."""
+
 _HINTS_MAX = 256
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """Kafka's indexes hold offsets as signed 32-bit numbers above the base offset."""
@@ -353,19 +356,27 @@ class ActiveSegment(Segment):
         write_fully(self.filesystem, self.file, chunks)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Account for a batch that is in the file, the one after all those noted before."""
+        """Account for a batch that is in the file at `position`, the one after all those noted before."""
+        self.size = position
+        self.note_all([(size, last_offset, max_timestamp_ms)])
+
+    def note_all(self, batches: Sequence[NewBatch]) -> None:
+        """Account for batches that are in the file, one after the other behind all those noted before."""
         if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = max_timestamp_ms
-        if max_timestamp_ms > self._max_timestamp_ms:
-            self._max_timestamp_ms = max_timestamp_ms
-            self._max_timestamp_offset = last_offset
-        if self._bytes_since_entry > self._index_interval_bytes:
-            self._offset_index.append(last_offset - self.base_offset, position)
-            self._note_time()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
-        self.size = position + size
-        self.next_offset = last_offset + 1
+            self.first_timestamp_ms = batches[0][2]
+        position, since_entry, interval = self.size, self._bytes_since_entry, self._index_interval_bytes
+        for size, last_offset, max_timestamp_ms in batches:
+            if max_timestamp_ms > self._max_timestamp_ms:
+                self._max_timestamp_ms = max_timestamp_ms
+                self._max_timestamp_offset = last_offset
+            if since_entry > interval:
+                self._offset_index.append(last_offset - self.base_offset, position)
+                self._note_time()
+                since_entry = 0
+            since_entry += size
+            position += size
+        self.size, self._bytes_since_entry = position, since_entry
+        self.next_offset = batches[-1][1] + 1
 
     def load_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex, trust_below: int) -> OffsetPosition | None:
         """Take over the entries below an offset from indexes that were stored.
