@@ -69,12 +69,25 @@ class LazyGroup(click.Group):
             return None
 
 
+VERSION_HELP = "Show the version, and which record codec is in use."
+
+
+def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    from barnabas.records import CODEC
+
+    slower = "" if CODEC == "compiled" else ": correct, but slower; with a C compiler, pip builds the compiled one"
+    click.echo(f"barnabas {__version__} ({CODEC} record codec{slower})")
+    ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="BARNABAS_BOOTSTRAP=HOST:PORT says where the broker is; BARNABAS_DEBUG=1 shows where an error arose.",
 )
-@click.version_option(__version__, message="barnabas %(version)s")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=VERSION_HELP)
 def command() -> None:
     """Barnabas: a distributed log that speaks Kafka's protocol, and its pipeline on Spark."""
 

@@ -1,11 +1,11 @@
 """Record batches: built by producers, checked and stamped by brokers, read by consumers.
 
-A broker needs `header` only; producers `builder`; consumers `reader`. The loops over single records are in
-`codec`, and nowhere else.
+A broker needs `header` only; producers `builder`; consumers `reader`, or `arrow` for columns. The loops over
+single records are behind `codec`, which is compiled where that was possible, and nowhere else.
 """
 
 from barnabas.records.builder import BatchBuilder
-from barnabas.records.columns import Columns
+from barnabas.records.codec import CODEC, Record
 from barnabas.records.compression import Compression, compress, decompress
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
@@ -16,21 +16,20 @@ from barnabas.records.header import (
     set_log_append_time,
     stamp,
 )
-from barnabas.records.reader import read_columns, read_records
-from barnabas.records.record import Record
+from barnabas.records.reader import iter_bodies, read_records
 
 __all__ = [
     "BATCH_HEADER_SIZE",
+    "CODEC",
     "BatchBuilder",
     "BatchHeader",
-    "Columns",
     "Compression",
     "Record",
     "check_batch",
     "compress",
     "decompress",
+    "iter_bodies",
     "iter_headers",
-    "read_columns",
     "read_header",
     "read_records",
     "set_log_append_time",

@@ -26,7 +26,7 @@ class BatchBuilder(RecordEncoder):
     >>> batch = builder.build()
     """
 
-    __slots__ = ("_built_body", "_built_count", "_compression", "_timestamp_type")
+    __slots__ = ("_built", "_built_count", "_compression", "_timestamp_type")
 
     def __init__(
         self,
@@ -36,28 +36,23 @@ class BatchBuilder(RecordEncoder):
         super().__init__()
         self._compression = compression
         self._timestamp_type = timestamp_type
-        self._built_body = b""
+        self._built = b""
         self._built_count = 0
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of the batch before compression."""
-        return BATCH_HEADER_SIZE + self._body_size
-
-    def build(self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1) -> bytearray:
+    def build(
+        self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1
+    ) -> bytearray | memoryview:
         """Return the batch, with base offset 0 and no leader epoch, which the broker stamps.
 
         May be called again, with another producer identity: the records are encoded and compressed only once.
+        What was returned before stays as it is.
 
         :raises ValueError: there are no records.
         """
-        if not self._count:
+        if not self.count:
             raise ValueError("a batch must have at least one record")
-        if self._built_count != self._count:
-            self._built_body = compress(self._compression, self.body())
-            self._built_count = self._count
-        size = BATCH_HEADER_SIZE + len(self._built_body)
-        batch = bytearray(size)
+        batch = self.whole() if self._compression is Compression.NONE else self._whole_compressed()
+        size = len(batch)
         pack_header(
             batch,
             BatchHeader(
@@ -67,15 +62,20 @@ class BatchBuilder(RecordEncoder):
                 magic=MAGIC,
                 crc=0,
                 attributes=self._compression | self._timestamp_type << 3,
-                last_offset_delta=self._count - 1,
-                base_timestamp_ms=self._base_timestamp_ms,
-                max_timestamp_ms=self._max_timestamp_ms,
+                last_offset_delta=self.count - 1,
+                base_timestamp_ms=self.base_timestamp_ms,
+                max_timestamp_ms=self.max_timestamp_ms,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 base_sequence=base_sequence,
-                record_count=self._count,
+                record_count=self.count,
             ),
         )
-        batch[BATCH_HEADER_SIZE:] = self._built_body
         write_crc(batch, 0, size)
         return batch
+
+    def _whole_compressed(self) -> bytearray:
+        if self._built_count != self.count:
+            self._built = compress(self._compression, self.body())
+            self._built_count = self.count
+        return bytearray(BATCH_HEADER_SIZE) + self._built

@@ -143,7 +143,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
-def pack_header(buffer: bytearray, header: BatchHeader) -> None:
+def pack_header(buffer: bytearray | memoryview, header: BatchHeader) -> None:
     """Write `header` to the beginning of `buffer`; the CRC is written as it stands in the header."""
     _HEADER.pack_into(buffer, 0, *header)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
+
 from barnabas.client import Admin, AdminConfig, ConsumerConfig, RangeReader
 from barnabas.client.config import ClientConfig, make_config
-from barnabas.records import Columns, read_columns
+from barnabas.records.arrow import ArrowReader
 from barnabas.spark.planning import OffsetRange
 
 Settings = Mapping[str, str]
@@ -18,8 +20,10 @@ _RANGE_READER_NAMES = frozenset({"fetch_max_bytes"}) | {field.name for field in 
 _ADMIN_NAMES = frozenset(field.name for field in dataclasses.fields(AdminConfig))
 
 
-def read_range(wanted: OffsetRange, bootstrap: str, settings: Settings) -> Iterator[Columns]:
-    """Yield the records of a range, one answer of the broker at a time, which bounds the memory.
+def read_range(
+    wanted: OffsetRange, bootstrap: str, settings: Settings, *, include_headers: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range in Arrow columns, one answer of the broker at a time, which bounds the memory.
 
     :raises KafkaError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
     :raises BarnabasError: no broker can be reached, or what it sent is damaged.
@@ -28,8 +32,13 @@ def read_range(wanted: OffsetRange, bootstrap: str, settings: Settings) -> Itera
     chosen = {name: getattr(checked, name) for name in _in_snake_case(settings) if name in _RANGE_READER_NAMES}
     place = (wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset)
     with RangeReader(bootstrap, *place, **chosen) as reader:
+        columns = ArrowReader(include_headers=include_headers)
+        next_offset = wanted.start_offset
         for buffer in reader:
-            yield read_columns(buffer, wanted.start_offset, wanted.end_offset)
+            next_offset = columns.read(
+                buffer, wanted.topic, wanted.partition, min_offset=next_offset, max_offset=wanted.end_offset
+            )
+            yield columns.finish()
 
 
 def open_admin(bootstrap: str, settings: Settings) -> Admin:

@@ -80,10 +80,9 @@ class BarnabasReader(DataSourceReader):
         if not isinstance(partition, RangePartition):
             return  # for a query without any partition, Spark makes one of its own
         wanted, options = partition.wanted, self._options
-        for columns in read_range(wanted, options.bootstrap, options.client_options):
-            yield from to_record_batches(
-                wanted.topic, wanted.partition, columns, include_headers=options.include_headers
-            )
+        include_headers = options.include_headers
+        for records in read_range(wanted, options.bootstrap, options.client_options, include_headers=include_headers):
+            yield from to_record_batches(records, include_headers=include_headers)
 
 
 def register(spark: SparkSession) -> None:

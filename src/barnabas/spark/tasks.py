@@ -67,8 +67,8 @@ def write_range(wanted: OffsetRange, reading: Reading, writing: Writing, attempt
     files = DayFiles(prefix, partial(create_file, writing.io_properties))
     records = kept_values = 0
     try:
-        for columns in read_range(wanted, reading.bootstrap, reading.client_options):
-            for batch in to_record_batches(wanted.topic, wanted.partition, columns, include_headers=True):
+        for part in read_range(wanted, reading.bootstrap, reading.client_options):
+            for batch in to_record_batches(part, include_headers=True):
                 row_group, kept = _table_batch(batch, writing.fields)
                 files.add(row_group)
                 records += batch.num_rows
@@ -81,8 +81,8 @@ def write_range(wanted: OffsetRange, reading: Reading, writing: Writing, attempt
 def infer_range(wanted: OffsetRange, reading: Reading) -> Fields | Failed:
     """Return the JSON fields of the records of a range."""
     try:
-        columns = read_range(wanted, reading.bootstrap, reading.client_options)
-        return merge_fields(infer_fields(part.values) for part in columns)
+        parts = read_range(wanted, reading.bootstrap, reading.client_options, include_headers=False)
+        return merge_fields(infer_fields(part.column("value").to_pylist()) for part in parts)
     except (BarnabasError, OSError) as error:
         return _failed(wanted, error)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_TIMESTAMP, OffsetAndTimestamp
-from barnabas.records import read_columns
+from barnabas.records import read_records
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.segment import Segment
 
@@ -46,8 +46,10 @@ def latest_record(segment: Segment, min_offset: int) -> OffsetAndTimestamp | Non
 def _records(segment: Segment, batch: PlacedBatch, min_offset: int) -> Iterator[OffsetAndTimestamp]:
     header = batch.header
     try:
-        columns = read_columns(segment.read_batch(batch), min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
+        data = segment.read_batch(batch)
+        records = read_records(data, "", 0, min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
     except CorruptBatchError:
         yield OffsetAndTimestamp(max(header.base_offset, min_offset), header.max_timestamp_ms)
         return
-    yield from map(OffsetAndTimestamp, columns.offsets, columns.timestamps_ms)
+    for record in records:
+        yield OffsetAndTimestamp(record.offset, record.timestamp_ms)

@@ -11,6 +11,7 @@ from click import ClickException
 import barnabas
 from barnabas.cli.main import COMMANDS, main
 from barnabas.errors import DisconnectedError
+from barnabas.records import CODEC
 
 
 def test_every_command_has_help(run) -> None:
@@ -29,7 +30,7 @@ def test_help_lists_every_command_without_importing_one() -> None:
 
 
 def test_version(run) -> None:
-    assert run("--version").out == f"barnabas {barnabas.__version__}\n"
+    assert run("--version").out.startswith(f"barnabas {barnabas.__version__} ({CODEC} record codec")
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["topic", "fly"], ["topic", "list", "--fly"]])

@@ -6,8 +6,8 @@ import pytest
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import TimestampType
-from barnabas.records import BatchBuilder, Compression, read_columns, read_header, read_records, stamp
-from barnabas.records.codec import decode_varint, encode_varint
+from barnabas.records import BatchBuilder, Compression, read_header, read_records, stamp
+from barnabas.records.codec_pure.varints import decode_varint, encode_varint
 from barnabas.records.header import CONTROL_MASK, write_crc
 
 
@@ -32,7 +32,7 @@ def test_records_come_with_everything_they_were_sent_with() -> None:
     batch = builder.build()
     stamp(batch, 0, 10, 0)
     first, second = read_records(batch, "clicks", 3)
-    assert first == ("clicks", 3, 10, 5_000, TimestampType.CREATE_TIME, b"k", b"v", (("a", b"1"), ("a", None)))
+    assert tuple(first) == ("clicks", 3, 10, 5_000, TimestampType.CREATE_TIME, b"k", b"v", (("a", b"1"), ("a", None)))
     assert (second.offset, second.timestamp_ms, second.key, second.value) == (11, 4_000, None, None)
     assert read_header(batch).max_timestamp_ms == 5_000
 
@@ -40,15 +40,6 @@ def test_records_come_with_everything_they_were_sent_with() -> None:
 def test_records_before_the_fetch_offset_are_left_out() -> None:
     records = read_records(make_log(5, 5), "t", 0, min_offset=3)
     assert [record.value for record in records] == [b"3", b"4", b"5", b"6", b"7", b"8", b"9"]
-
-
-def test_columns_are_cut_to_an_offset_range() -> None:
-    columns = read_columns(make_log(5, 5, 5), 3, 12)
-    assert columns.offsets == list(range(3, 12))
-    assert columns.values == [str(offset).encode() for offset in range(3, 12)]
-    assert len(columns) == len(columns.keys) == len(columns.headers) == len(columns.timestamp_types) == 9
-    assert len(read_columns(make_log(5), 5)) == 0
-    assert len(read_columns(make_log(5, 5), 0, 0)) == 0
 
 
 def test_partial_last_batch_is_left_out() -> None:
@@ -100,7 +91,7 @@ def test_records_that_do_not_fit_are_refused(body: bytes) -> None:
 def test_header_names_that_are_not_utf8_do_not_stop_a_consumer() -> None:
     builder = BatchBuilder()
     builder.append(1, None, b"v", [("xx", b"1")])
-    batch = builder.build()
+    batch = bytearray(builder.build())
     batch[batch.index(b"xx") : batch.index(b"xx") + 2] = b"\xff\xfe"
     write_crc(batch, 0, len(batch))
     assert read_records(batch, "t", 0)[0].headers == (("\ufffd\ufffd", b"1"),)
@@ -141,7 +132,7 @@ def test_append_that_fails_leaves_the_builder_as_it_was() -> None:
     builder.append(1, None, b"good")
     with pytest.raises((TypeError, AttributeError)):
         builder.append(2, None, "text")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="0 keys for 1 values"):
         builder.append_many(2, [b"a"], [])
     builder.append(3, None, b"good too")
     assert [record.value for record in read_records(builder.build(), "t", 0)] == [b"good", b"good too"]

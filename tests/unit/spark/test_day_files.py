@@ -8,7 +8,8 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from barnabas.records import BatchBuilder, read_columns
+from barnabas.records import BatchBuilder
+from barnabas.records.arrow import ArrowReader
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DayFiles
 
@@ -19,8 +20,10 @@ def batches(timestamps_ms: list[int]) -> list[pa.RecordBatch]:
     builder = BatchBuilder()
     for number, timestamp_ms in enumerate(timestamps_ms):
         builder.append(timestamp_ms, b"key", b"%d" % number, [("id", b"1"), ("none", None)] if number % 2 else ())
-    columns = read_columns(builder.build() if timestamps_ms else b"")
-    return list(to_record_batches("t", 3, columns, include_headers=True, records_max=4))
+    reader = ArrowReader()
+    if timestamps_ms:
+        reader.read(builder.build(), "t", 3)
+    return list(to_record_batches(reader.finish(), include_headers=True, records_max=4))
 
 
 def create(path: str) -> IO[bytes]:

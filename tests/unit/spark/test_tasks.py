@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.records import BatchBuilder, Columns, read_columns
+from barnabas.records import BatchBuilder
+from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_range, write_range
@@ -21,18 +23,20 @@ RANGE = OffsetRange("t", 2, 0, 4)
 READING = Reading("nowhere:1", {})
 
 
-def fake_log(*values: bytes | None) -> Iterator[Columns]:
+def fake_log(*values: bytes | None) -> Iterator[pa.RecordBatch]:
     builder = BatchBuilder()
     for value in values:
         builder.append(0, None, value)
-    yield read_columns(builder.build())
+    reader = ArrowReader()
+    reader.read(builder.build(), "t", 2)
+    yield reader.finish()
 
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of four values in place of the brokers."""
     values = [b'{"a": 1}', b'{"a": 2, "b": 3}', b"?", None]
-    monkeypatch.setattr(tasks, "read_range", lambda *args: fake_log(*values))
+    monkeypatch.setattr(tasks, "read_range", lambda *args, **options: fake_log(*values))
 
 
 @pytest.mark.usefixtures("log")
@@ -89,9 +93,9 @@ def test_the_fields_of_a_range_are_found() -> None:
 
 
 def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_args: object) -> Iterator[Columns]:
+    def gone(*_args: object, **_options: object) -> Iterator[pa.RecordBatch]:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "t-2 at offset 0")
-        yield Columns()
+        yield ArrowReader().finish()
 
     monkeypatch.setattr(tasks, "read_range", gone)
     failed = write_range(RANGE, READING, Writing(str(tmp_path), {}, None), attempt_id=0)

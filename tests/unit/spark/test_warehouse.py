@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from barnabas.model import Header
-from barnabas.records import BatchBuilder, read_columns
+from barnabas.records import BatchBuilder
+from barnabas.records.arrow import ArrowReader
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DayFiles, create_file
 from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
@@ -32,7 +33,9 @@ def add_records(base: TableBase, load_id: str, first: int, count: int) -> int:
     for number in range(count):
         builder.append(number * DAY_MS, b"key", b"value", ID_HEADER)
     files = DayFiles(f"{folder}/data/{load_id}/t-0", lambda path: create_file({}, path))
-    for batch in to_record_batches("t", 0, read_columns(builder.build()), include_headers=True):
+    reader = ArrowReader()
+    reader.read(builder.build(), "t", 0)
+    for batch in to_record_batches(reader.finish(), include_headers=True):
         files.add(pa.RecordBatch.from_arrays(kafka_arrow_columns(batch), names=list(KAFKA_COLUMNS)))
     loaded = [OffsetRange("t", 0, first, first + count)]
     ledger = base.ledger().advanced({"t": "topic-id"}, loaded)

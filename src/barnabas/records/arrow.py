@@ -1,0 +1,213 @@
+"""Records and Arrow: batches decoded into Arrow columns, and Arrow columns taken for sending.
+
+No Python object is made for a record on either way (with the compiled codec). pyarrow is imported when it is first
+needed; it comes with the extra `barnabas[arrow]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from barnabas.errors import ConfigurationError
+from barnabas.records.codec import ColumnDecoder
+from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX
+from barnabas.records.columns import BinaryBuffers, ColumnBuffers, HeaderBuffers
+from barnabas.records.header import Buffer
+from barnabas.records.reader import iter_bodies
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def import_pyarrow() -> Any:
+    """Return the module pyarrow.
+
+    :raises ConfigurationError: it is not installed.
+    """
+    try:
+        import pyarrow  # noqa: PLC0415  optional, and slow to import
+    except ImportError:
+        raise ConfigurationError("Arrow needs the package pyarrow: pip install 'barnabas[arrow]'") from None
+    return pyarrow
+
+
+def header_type() -> pa.DataType:
+    """Return the type of the column of headers: lists of (name, value)."""
+    pa = import_pyarrow()
+    return pa.list_(pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+
+
+def arrow_schema(*, include_headers: bool = True) -> pa.Schema:
+    """Return the columns of a record: the attributes of `Record`, the timestamp as a point in time (UTC)."""
+    pa = import_pyarrow()
+    fields = [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field("timestamp_type", pa.int8(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+    if include_headers:
+        fields.append(pa.field("headers", header_type(), nullable=False))
+    return pa.schema(fields)
+
+
+class ArrowReader:
+    """Gathers the records of many batches into Arrow columns.
+
+    :param include_headers: whether there is a column of headers.
+    :raises ConfigurationError: pyarrow is not installed.
+    """
+
+    def __init__(self, *, include_headers: bool = True) -> None:
+        self._pa = import_pyarrow()
+        self.schema = arrow_schema(include_headers=include_headers)
+        self._include_headers = include_headers
+        self._decoder = ColumnDecoder(include_headers)
+        self._stretches: list[tuple[str, int, int]] = []
+        """Topic, partition and how many rows they hold for."""
+
+    def __len__(self) -> int:
+        return len(self._decoder)
+
+    def read(
+        self,
+        buffer: Buffer,
+        topic: str,
+        partition: int,
+        *,
+        min_offset: int = 0,
+        max_offset: int = OFFSET_MAX,
+        max_records: int | None = None,
+        check_crc: bool = True,
+    ) -> int:
+        """Add the records with `min_offset <= offset < max_offset` of all complete batches in `buffer`.
+
+        :param max_records: the most to add; None for all. It may be fewer: a column is smaller than 2 GiB.
+        :returns: the offset to go on from: after the last complete batch, or of the first record that did not fit.
+        :raises CorruptBatchError: a batch is damaged; what came before it has been added.
+        """
+        left = OFFSET_MAX if max_records is None else max_records
+        before = len(self)
+        next_offset = min_offset
+        try:
+            for header, body in iter_bodies(buffer, min_offset, max_offset, check_crc=check_crc):
+                if left <= 0 or self._decoder.size_bytes + len(body) > BATCH_BYTES_MAX:
+                    return max(next_offset, header.base_offset)
+                added = self._decoder.decode(body, header, min_offset, max_offset, left)
+                left -= added
+                if left <= 0:
+                    next_offset = self._decoder.last_offset + 1
+                    return header.next_offset if next_offset == header.next_offset else next_offset
+                next_offset = min(header.next_offset, max_offset)
+        finally:
+            if len(self) > before:
+                self._stretches.append((topic, partition, len(self) - before))
+        return next_offset
+
+    def finish(self) -> pa.RecordBatch:
+        """Return what was added since the last time."""
+        pa = self._pa
+        stretches, self._stretches = self._stretches, []
+        buffers = self._decoder.finish()
+        topics = [pa.repeat(pa.scalar(topic, pa.string()), count) for topic, _, count in stretches]
+        partitions = [pa.repeat(pa.scalar(number, pa.int32()), count) for _, number, count in stretches]
+        arrays = [
+            pa.concat_arrays(topics) if topics else pa.array([], pa.string()),
+            pa.concat_arrays(partitions) if partitions else pa.array([], pa.int32()),
+            *self._arrays(buffers),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _arrays(self, columns: ColumnBuffers) -> list[pa.Array]:
+        pa = self._pa
+        fixed = [
+            (pa.int64(), columns.offsets),
+            (pa.timestamp("ms", tz="UTC"), columns.timestamps_ms),
+            (pa.int8(), columns.timestamp_types),
+        ]
+        arrays = [pa.Array.from_buffers(kind, columns.length, [None, pa.py_buffer(data)]) for kind, data in fixed]
+        arrays += [self._binary(pa.binary(), columns.keys), self._binary(pa.binary(), columns.values)]
+        if columns.headers is not None:
+            arrays.append(self._headers(columns.length, columns.headers))
+        return arrays
+
+    def _binary(self, kind: pa.DataType, column: BinaryBuffers) -> pa.Array:
+        pa = self._pa
+        validity = None if column.validity is None else pa.py_buffer(column.validity)
+        buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+        return pa.Array.from_buffers(kind, column.length, buffers, column.null_count)
+
+    def _headers(self, length: int, headers: HeaderBuffers) -> pa.Array:
+        pa = self._pa
+        kind = self.schema.field("headers").type
+        children = [self._binary(pa.string(), headers.names), self._binary(pa.binary(), headers.values)]
+        pairs = pa.StructArray.from_arrays(children, fields=list(kind.value_type))
+        return pa.Array.from_buffers(kind, length, [None, pa.py_buffer(headers.offsets)], children=[pairs])
+
+
+def binary_chunks(column: Any, what: str) -> list[BinaryBuffers]:
+    """Return the buffers of a column of byte strings or strings, one for each chunk; copied only if its type must change.
+
+    :param column: a pyarrow Array or ChunkedArray, or what offers itself as one (Arrow's PyCapsule interface), as the
+        columns of Polars and DuckDB do.
+    :param what: its name, for errors.
+    :raises TypeError: it is no Arrow column, or its values are neither byte strings nor strings.
+    """
+    chunks = _chunks(column, what)
+    return [_binary_buffers(chunk, what) for chunk in chunks]
+
+
+def _chunks(column: Any, what: str) -> list[Any]:
+    pa = import_pyarrow()
+    if isinstance(column, pa.ChunkedArray):
+        return list(column.chunks)
+    if isinstance(column, pa.Array):
+        return [column]
+    if hasattr(column, "__arrow_c_stream__"):
+        return list(pa.chunked_array(column).chunks)
+    if hasattr(column, "__arrow_c_array__"):
+        return [pa.array(column)]
+    raise TypeError(f"{what} must be an Arrow column, not {type(column).__name__}")
+
+
+def _binary_buffers(chunk: Any, what: str) -> BinaryBuffers:
+    pa = import_pyarrow()
+    kinds = pa.types
+    kind = chunk.type
+    is_wide = kinds.is_large_binary(kind) or kinds.is_large_string(kind)
+    if not (is_wide or kinds.is_binary(kind) or kinds.is_string(kind)):
+        if not _is_binary_like(kind):
+            raise TypeError(f"{what} has values of type {kind}; they must be binary or string (cast or encode them)")
+        chunk, is_wide = chunk.cast(pa.large_binary()), True
+    validity, offsets, data = chunk.buffers()
+    if not chunk.null_count:
+        validity = None
+    empty = memoryview(b"")
+    return BinaryBuffers(
+        len(chunk),
+        empty if offsets is None else memoryview(offsets),
+        empty if data is None else memoryview(data),
+        None if validity is None else memoryview(validity),
+        chunk.null_count,
+        chunk.offset,
+        is_wide,
+    )
+
+
+def _is_binary_like(kind: Any) -> bool:
+    kinds = import_pyarrow().types
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        kinds.is_binary(kind)
+        or kinds.is_string(kind)
+        or kinds.is_large_binary(kind)
+        or kinds.is_large_string(kind)
+        or kinds.is_binary_view(kind)
+        or kinds.is_string_view(kind)
+        or kinds.is_fixed_size_binary(kind)
+        or kinds.is_null(kind)
+    )

@@ -1,0 +1,41 @@
+"""The loops that run once per record, in Python. The compiled twin is `codec_compiled`: same names, same results.
+
+Whoever changes one changes the other; the tests of `records` run on both and compare them. `codec` says which of
+the two is in use.
+"""
+
+from barnabas.records.codec_pure.appending import Appender, Delivery, Lanes, group_rows, murmur2
+from barnabas.records.codec_pure.column_decoding import ColumnDecoder, check_column_room, with_valid_names
+from barnabas.records.codec_pure.decoding import OFFSET_MAX, Record, check_ranges, decode_records
+from barnabas.records.codec_pure.encoding import RecordEncoder
+from barnabas.records.codec_pure.limits import (
+    BAD_COLUMN,
+    BAD_TIMESTAMP,
+    BATCH_TOO_LARGE,
+    RECORD_OVERHEAD_MAX,
+)
+from barnabas.records.codec_pure.varints import encode_headers
+
+CODEC = "pure"
+
+__all__ = [
+    "BAD_COLUMN",
+    "BAD_TIMESTAMP",
+    "BATCH_TOO_LARGE",
+    "CODEC",
+    "OFFSET_MAX",
+    "RECORD_OVERHEAD_MAX",
+    "Appender",
+    "ColumnDecoder",
+    "Delivery",
+    "Lanes",
+    "Record",
+    "RecordEncoder",
+    "check_column_room",
+    "check_ranges",
+    "decode_records",
+    "encode_headers",
+    "group_rows",
+    "murmur2",
+    "with_valid_names",
+]

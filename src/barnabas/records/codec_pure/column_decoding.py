@@ -1,0 +1,121 @@
+"""The bodies of many batches to columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+
+from barnabas.records.codec_pure.decoding import Lists, decode_batch
+from barnabas.records.codec_pure.encoding import column_reader
+from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX
+from barnabas.records.columns import BinaryBuffers, Buffer, ColumnBuffers, HeaderBuffers
+from barnabas.records.header import BatchHeader
+
+
+class ColumnDecoder:
+    """Gathers the records of many batches as columns, in the layout of Arrow.
+
+    :param include_headers: gather headers as well.
+    """
+
+    def __init__(self, include_headers: bool = True) -> None:
+        self._include_headers = include_headers
+        self._timestamp_types: list[int] = []
+        self._lists = Lists()
+        self.size_bytes = 0
+        """The bytes of keys, values and headers gathered so far."""
+
+    def __len__(self) -> int:
+        return len(self._lists.offsets)
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record gathered; there must be one."""
+        return self._lists.offsets[-1]
+
+    def decode(
+        self,
+        body: Buffer,
+        header: BatchHeader,
+        min_offset: int = 0,
+        max_offset: int = OFFSET_MAX,
+        max_records: int = OFFSET_MAX,
+    ) -> int:
+        """Add the records of a batch with `min_offset <= offset < max_offset`, at most `max_records`.
+
+        :param body: what follows the header, decompressed.
+        :returns: how many were added.
+        :raises CorruptBatchError: as `decode_records` does; nothing has been added.
+        :raises OverflowError: a column would be larger than 2 GiB; `finish` first.
+        """
+        check_column_room(self.size_bytes, len(body))
+        lists, part = decode_batch(body, header, min_offset, max_offset)
+        part = slice(part.start, min(part.stop, part.start + max(0, max_records)))
+        count = part.stop - part.start
+        mine = self._lists
+        mine.offsets += lists.offsets[part]
+        mine.timestamps_ms += lists.timestamps_ms[part]
+        self._timestamp_types += [header.timestamp_type] * count
+        mine.keys += lists.keys[part]
+        mine.values += lists.values[part]
+        self.size_bytes += sum(len(blob or b"") for blob in chain(lists.keys[part], lists.values[part]))
+        if self._include_headers:
+            mine.headers += lists.headers[part]
+            pairs = chain.from_iterable(lists.headers[part])
+            self.size_bytes += sum(len(name.encode()) + len(value or b"") for name, value in pairs)
+        return count
+
+    def finish(self) -> ColumnBuffers:
+        """Return what was gathered as the buffers of Arrow columns, and start anew."""
+        lists, kinds = self._lists, self._timestamp_types
+        headers = None
+        if self._include_headers:
+            pairs = list(chain.from_iterable(lists.headers))
+            headers = HeaderBuffers(
+                _running_totals(map(len, lists.headers)),
+                _binary_buffers([name.encode() for name, _ in pairs]),
+                _binary_buffers([value for _, value in pairs]),
+            )
+        self._lists, self._timestamp_types, self.size_bytes = Lists(), [], 0
+        return ColumnBuffers(
+            len(lists.offsets),
+            memoryview(array("q", lists.offsets)).cast("B"),
+            memoryview(array("q", lists.timestamps_ms)).cast("B"),
+            bytes(kinds),
+            _binary_buffers(lists.keys),
+            _binary_buffers(lists.values),
+            headers,
+        )
+
+
+def check_column_room(size_bytes: int, more_bytes: int) -> None:
+    """Refuse what 32-bit offsets of a column could not count.
+
+    :raises OverflowError: a column would be larger than 2 GiB.
+    """
+    if size_bytes + more_bytes > BATCH_BYTES_MAX:
+        raise OverflowError(f"{size_bytes} bytes are gathered, {more_bytes} more do not fit a column; finish it first")
+
+
+def _running_totals(lengths: Iterable[int]) -> memoryview:
+    return memoryview(array("i", accumulate(lengths, initial=0))).cast("B")
+
+
+def _binary_buffers(blobs: Sequence[bytes | None]) -> BinaryBuffers:
+    nulls = sum(blob is None for blob in blobs)
+    validity = None
+    if nulls:
+        bits = bytearray((len(blobs) + 7) // 8)
+        for place, blob in enumerate(blobs):
+            bits[place >> 3] |= (blob is not None) << (place & 7)
+        validity = bytes(bits)
+    offsets = _running_totals(len(blob or b"") for blob in blobs)
+    return BinaryBuffers(len(blobs), offsets, b"".join(blob or b"" for blob in blobs), validity, nulls)
+
+
+def with_valid_names(names: BinaryBuffers) -> BinaryBuffers:
+    """Return the names of headers with what is not UTF-8 replaced: Arrow's strings must be valid."""
+    find = column_reader(names)
+    decoded = ((find(row) or b"").decode("utf-8", "replace") for row in range(names.length))
+    return _binary_buffers([name.encode() for name in decoded])

@@ -1,0 +1,211 @@
+"""Records into the body of a batch.
+
+A record there (format version 2): length varint, attributes i8, timestamp delta varlong, offset delta varint, key
+length varint (-1: null), key, value length varint, value, header count varint, headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+from barnabas.model import NO_TIMESTAMP, Headers
+from barnabas.records.codec_pure.limits import (
+    BAD_COLUMN,
+    BATCH_BYTES_MAX,
+    BATCH_TOO_LARGE,
+    RECORD_OVERHEAD_MAX,
+    as_bytes,
+    checked_timestamp,
+)
+from barnabas.records.codec_pure.varints import NULL, TABLE_SIZE, VARINTS, encode_headers, encode_varint, varint
+from barnabas.records.columns import BinaryBuffers, Buffer
+from barnabas.records.header import BATCH_HEADER_SIZE
+
+
+class RecordEncoder:
+    """Encodes the records of one batch, in order.
+
+    Each record is copied when it is appended, so the caller may change what it passed. An append that raises
+    leaves the encoder as it was.
+
+    `limit_bytes` is the size of the batch, its header included, up to which records fit; `closed` and `owner`
+    are for who fills the batch from several threads: see `Appender`.
+    """
+
+    __slots__ = (
+        "_parts",
+        "base_timestamp_ms",
+        "closed",
+        "count",
+        "limit_bytes",
+        "max_timestamp_ms",
+        "owner",
+        "size_bytes",
+    )
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.count = 0
+        """Records so far."""
+        self.size_bytes = BATCH_HEADER_SIZE
+        """The size of the batch before compression."""
+        self.base_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.limit_bytes = BATCH_BYTES_MAX
+        self.closed = False
+        self.owner: Any = None
+
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+        """Add one record, whatever the limit says.
+
+        :returns: its index in the batch.
+        :raises TypeError: key or value is neither bytes-like nor None, the timestamp is no int.
+        :raises ValueError: the timestamp is out of range, or the batch would be larger than 2 GiB.
+        """
+        index = self.count
+        self._put(
+            checked_timestamp(timestamp_ms),
+            None if key is None else as_bytes(key),
+            None if value is None else as_bytes(value),
+            encode_headers(headers) if headers else b"\x00",
+            BATCH_BYTES_MAX,
+        )
+        if self.count == index:
+            raise ValueError(BATCH_TOO_LARGE)
+        return index
+
+    def _put(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, limit_bytes: int) -> bool:
+        """Add one record; False if it does not fit."""
+        index = self.count
+        delta = timestamp_ms - self.base_timestamp_ms if index else 0
+        body = b"".join(
+            (
+                b"\x00",
+                VARINTS[delta] if 0 <= delta < TABLE_SIZE else encode_varint(delta),
+                VARINTS[index] if index < TABLE_SIZE else encode_varint(index),
+                NULL if key is None else varint(len(key)) + key,
+                NULL if value is None else VARINTS[len(value)] if len(value) < TABLE_SIZE else varint(len(value)),
+                b"" if value is None else value,
+                headers,
+            )
+        )
+        size = len(body)
+        length = VARINTS[size] if size < TABLE_SIZE else encode_varint(size)
+        whole = size + len(length)
+        if self.size_bytes + whole > limit_bytes:
+            return False
+        self._parts += (length, body)
+        self.size_bytes += whole
+        self.count = index + 1
+        if not index:
+            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        return True
+
+    def append_many(
+        self,
+        timestamp_ms: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        start: int = 0,
+        limited: bool = False,
+    ) -> int:
+        """Add the records `values[start:]`, which share a timestamp and have no headers.
+
+        :param keys: as many as `values`, or None for records without key.
+        :param limited: add only as many as fit into `limit_bytes`.
+        :returns: how many were added.
+        :raises ValueError: there are not as many keys as values, or the batch would be larger than 2 GiB.
+        """
+        stamp = checked_timestamp(timestamp_ms)
+        value_list = [None if value is None else as_bytes(value) for value in values]
+        key_list = repeat(None, len(value_list)) if keys is None else [None if k is None else as_bytes(k) for k in keys]
+        if keys is not None and len(keys) != len(value_list):
+            raise ValueError(f"{len(keys)} keys for {len(value_list)} values; they must be as many")
+        rows = list(zip(key_list, value_list, strict=True))[start:]
+        if not limited:
+            self._check_total(rows)
+        limit_bytes = self.limit_bytes if limited else BATCH_BYTES_MAX
+        before = self.count
+        for key, value in rows:
+            if not self._put(stamp, key, value, b"\x00", limit_bytes):
+                break
+        return self.count - before
+
+    def _check_total(self, rows: list[tuple[bytes | None, bytes | None]]) -> None:
+        """Refuse all, before any is added, where together they cannot be one batch."""
+        total = self.size_bytes + sum(RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"") for key, value in rows)
+        if total > BATCH_BYTES_MAX:
+            raise ValueError(BATCH_TOO_LARGE)
+
+    def append_columns(
+        self,
+        timestamps_ms: int | Buffer,
+        values: BinaryBuffers,
+        keys: BinaryBuffers | None,
+        rows: Buffer | None,
+        start: int,
+        stop: int,
+    ) -> int:
+        """Add rows of Arrow columns, as many as fit into `limit_bytes`.
+
+        :param timestamps_ms: one for all, or an int64 for each row.
+        :param rows: the numbers of the rows to take, int64; None takes them as they stand.
+        :param start: the first place in `rows` to take, `stop` the place after the last.
+        :returns: how many were added.
+        :raises ValueError: the columns' offsets point outside of their data, or a timestamp is out of range.
+        """
+        stamps = None if isinstance(timestamps_ms, int) else memoryview(timestamps_ms).cast("B").cast("q")
+        stamp = checked_timestamp(timestamps_ms) if isinstance(timestamps_ms, int) else 0
+        order = None if rows is None else memoryview(rows).cast("B").cast("q")
+        if not 0 <= start <= stop or (order is None and stop > values.length):
+            raise IndexError(f"rows {start} to {stop} of {values.length}")
+        find_value = column_reader(values)
+        find_key = None if keys is None else column_reader(keys)
+        for place in range(start, stop):
+            row = place if order is None else order[place]
+            if stamps is not None:
+                stamp = checked_timestamp(stamps[row])
+            key = None if find_key is None else find_key(row)
+            if not self._put(stamp, key, find_value(row), b"\x00", self.limit_bytes):
+                return place - start
+        return stop - start
+
+    def body(self) -> bytes:
+        """Return the records encoded one after the other."""
+        if len(self._parts) != 1:
+            self._parts = [b"".join(self._parts)]
+        return self._parts[0]
+
+    def whole(self) -> bytearray | memoryview:
+        """Return room for the header of a batch, and behind it the body; writable."""
+        return bytearray(BATCH_HEADER_SIZE) + self.body()
+
+
+def column_reader(column: BinaryBuffers) -> Callable[[int], bytes | None]:
+    """Return a function from the number of a row to its value; offsets are checked, for nobody else has."""
+    end = column.start + column.length
+    width = 8 if column.is_wide else 4
+    raw, data = memoryview(column.offsets).cast("B"), memoryview(column.data).cast("B")
+    validity = None if column.validity is None else memoryview(column.validity).cast("B")
+    if column.start < 0 or column.length < 0 or (column.length and len(raw) < (end + 1) * width):
+        raise ValueError(BAD_COLUMN)
+    if validity is not None and len(validity) < (end + 7) // 8:
+        raise ValueError(BAD_COLUMN)
+    offsets = raw[: (end + 1) * width if column.length else 0].cast("q" if column.is_wide else "i")
+
+    def find(row: int) -> bytes | None:
+        if not 0 <= row < column.length:
+            raise ValueError(BAD_COLUMN)
+        place = row + column.start
+        if validity is not None and not validity[place >> 3] >> (place & 7) & 1:
+            return None
+        begin, stop = offsets[place], offsets[place + 1]
+        if not 0 <= begin <= stop <= len(data):
+            raise ValueError(BAD_COLUMN)
+        return bytes(data[begin:stop])
+
+    return find
