@@ -5,14 +5,14 @@
 #   tools/setup.sh demo     what the demo needs (Spark, Iceberg, the flights, matplotlib)
 #   tools/setup.sh dev      that, and what tests and checks need
 #
-# A stamp in .venv holds the checksum of pyproject.toml, so that a second run does nothing.
+# A stamp in .venv holds the checksum of what is installed from, so that a second run does nothing.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/say.sh
 
 extra=${1:?"usage: tools/setup.sh demo|dev"}
 stamp=.venv/installed-$extra
-wanted=$(cksum <pyproject.toml)
+wanted=$(cat pyproject.toml setup.py src/barnabas/records/codec_compiled.pyx | cksum)
 
 is_installed() {
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && .venv/bin/python -c 'import barnabas' 2>/dev/null

@@ -103,9 +103,10 @@ class Model:
             chunk = self.fetcher.take(self.cursor.accepts)
             if chunk is None:
                 return
-            records, next_offset, damage = decode_chunk(chunk, chunk.state.position, check_crc=True)
+            records, whole, damage = decode_chunk(chunk, chunk.state.position, check_crc=True)
             assert damage is None
-            self.cursor.load(chunk, records, next_offset)
+            assert whole is chunk
+            self.cursor.load(chunk, records)
 
     def see(self, record):
         assert record.value == b"%d/%d" % (record.partition, record.offset)

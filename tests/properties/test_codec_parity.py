@@ -1,4 +1,4 @@
-"""The compiled codec and its twin in Python give the same bytes, the same records, the same columns, the same errors."""
+"""The compiled codec and its twin in Python give the same bytes, records, columns and errors."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class ArrowReader:
 
 
 def binary_chunks(column: Any, what: str) -> list[BinaryBuffers]:
-    """Return the buffers of a column of byte strings or strings, one for each chunk; copied only if its type must change.
+    """Return the buffers of a column of byte strings or strings, one for each chunk.
 
     :param column: a pyarrow Array or ChunkedArray, or what offers itself as one (Arrow's PyCapsule interface), as the
         columns of Polars and DuckDB do.

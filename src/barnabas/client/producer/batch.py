@@ -64,7 +64,7 @@ class ProducerBatch:
         self.watched = False
         """Somebody has asked for the outcome, and so will learn of a failure."""
         self.attempts = 0
-        self.data: bytes | bytearray | None = None
+        self.data: bytes | bytearray | memoryview | None = None
         """What goes over the wire, built once per identity and kept for retries."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = -1
@@ -101,7 +101,7 @@ class ProducerBatch:
         self.base_sequence = NO_SEQUENCE
         self.data = None
 
-    def payload(self) -> bytes | bytearray:
+    def payload(self) -> bytes | bytearray | memoryview:
         """Return the bytes to send; the same ones for every retry under the same identity."""
         if self.data is None:
             self.data = self.builder.build(self.producer_id, self.producer_epoch, self.base_sequence)

@@ -6,12 +6,13 @@ the two is in use.
 
 from barnabas.records.codec_pure.appending import Appender, Delivery, Lanes, group_rows, murmur2
 from barnabas.records.codec_pure.column_decoding import ColumnDecoder, check_column_room, with_valid_names
-from barnabas.records.codec_pure.decoding import OFFSET_MAX, Record, check_ranges, decode_records
+from barnabas.records.codec_pure.decoding import Record, check_ranges, decode_records
 from barnabas.records.codec_pure.encoding import RecordEncoder
 from barnabas.records.codec_pure.limits import (
     BAD_COLUMN,
     BAD_TIMESTAMP,
     BATCH_TOO_LARGE,
+    OFFSET_MAX,
     RECORD_OVERHEAD_MAX,
 )
 from barnabas.records.codec_pure.varints import encode_headers

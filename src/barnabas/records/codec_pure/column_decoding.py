@@ -52,7 +52,7 @@ class ColumnDecoder:
         check_column_room(self.size_bytes, len(body))
         lists, part = decode_batch(body, header, min_offset, max_offset)
         part = slice(part.start, min(part.stop, part.start + max(0, max_records)))
-        count = part.stop - part.start
+        count: int = part.stop - part.start
         mine = self._lists
         mine.offsets += lists.offsets[part]
         mine.timestamps_ms += lists.timestamps_ms[part]
