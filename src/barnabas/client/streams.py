@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
-from typing import Self
+from typing import Protocol
 
-from barnabas.client.consumer.cursor import Cursor
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 
-Slices = Callable[[Cursor], Iterable[Iterator[Record]]]
+
+class Slices(Protocol):
+    """What a stream's records come from: `records` is another iterator after an error has ended it."""
+
+    records: Iterator[Record]
 
 
 class MessageStream(Iterator[Record]):
@@ -22,16 +24,16 @@ class MessageStream(Iterator[Record]):
     partition are all in one stream, in order.
     """
 
-    def __init__(self, topic: str, number: int, cursor: Cursor, slices: Slices) -> None:
+    def __init__(self, topic: str, number: int, slices: Slices) -> None:
         self.topic = topic
         self.number = number
-        self._records = chain.from_iterable(slices(cursor))
+        self._slices = slices
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[Record]:
+        return self._slices.records
 
     def __next__(self) -> Record:
-        return next(self._records)
+        return next(self._slices.records)
 
     def __repr__(self) -> str:
         return f"<MessageStream {self.number} of {self.topic}>"

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import random
 import re
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig, make_config
+from barnabas.client.consumer.application import ApplicationSide, Committable
 from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.decoding import decode_chunk
 from barnabas.client.consumer.engine import ConsumerEngine
-from barnabas.client.consumer.rebalancing import Listener, Rebalancing
-from barnabas.client.consumer.subscription import PartitionState
-from barnabas.client.dialing import dial_with
-from barnabas.client.loop_thread import LoopThread, at_exit
-from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, committed_offsets, list_offsets
-from barnabas.client.streams import MessageStream, StreamPlan
+from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
+from barnabas.client.consumer.shells import BlockingShell, Listener, run_to_its_end
+from barnabas.client.loop_thread import at_exit
+from barnabas.client.streams import MessageStream
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import (
-    ClosedError,
-    ConfigurationError,
-    CorruptBatchError,
-    ErrorCode,
-    KafkaError,
-    TimedOutError,
-)
+from barnabas.errors import ClosedError
 from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.records import Record
 
-FOREVER_S = float("inf")
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped, unused-ignore]
+    import polars  # type: ignore[import-not-found, unused-ignore]
+    import pyarrow
 
-Committable = OffsetAndMetadata | int
+COLUMNS_MAX = 100_000
+"""Records that one poll for columns returns at most, if not told otherwise."""
 
 
 class Consumer:
@@ -48,7 +39,7 @@ class Consumer:
     :param settings: see `barnabas.client.config.ConsumerConfig`; keyword arguments win over the dict.
     :raises ConfigurationError: a setting that does not exist or cannot be.
 
-    One thread at a time may poll or iterate; message streams have a thread each.
+    One thread at a time may poll or iterate; message streams have a thread each. The ways of reading may be mixed.
 
         with barnabas.Consumer("localhost:9092", group="ctr") as consumer:
             consumer.subscribe("clicks")
@@ -66,48 +57,23 @@ class Consumer:
         if group is not None:
             settings["group"] = group
         config = make_config(ConsumerConfig, bootstrap, settings)
-        self._config = config
         self._clock = SYSTEM_CLOCK
-        self._condition = threading.Condition()
-        self._cursor = Cursor()
-        self._cursors = [self._cursor]
-        self._streams: StreamPlan | None = None
-        self._iteration = chain.from_iterable(self._slices(self._cursor))
-        self._waiting = 0
-        self._last_poll_s = self._clock.monotonic()
-        self._last_progress: tuple[int, ...] = ()
-        self._closed = False
-        self._forked: ClosedError | None = None
-        self._cluster: Cluster
-        self._engine: ConsumerEngine
-        self._rebalancing: Rebalancing
-        self._thread = LoopThread("barnabas-consumer")
-        self._thread.after_fork = self._after_fork
-        self._thread.call(self._start())
+        self._shell = BlockingShell("barnabas-consumer", self._after_fork)
+        self._application = ApplicationSide(config, self._shell, self._clock)
+        self._slices = Slices(self._application, self._application.cursor)
+        run_to_its_end(self._shell.run(self._application.start()))
         at_exit(self)
 
-    async def _start(self) -> None:
-        self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=self._clock, random=random.random)
-        self._engine = ConsumerEngine(
-            self._config,
-            self._cluster,
-            self._condition,
-            alive=self._alive,
-            done_offsets=self._done_offsets,
-        )
-        self._rebalancing = Rebalancing(
-            self._engine,
-            self._thread,
-            self._condition,
-            self._cursors,
-            view=lambda: self._cluster.view,
-            commits=self._config.enable_auto_commit,
-            check=self._check_while_joining,
-        )
-        self._engine.start()
-
     def _after_fork(self, error: ClosedError) -> None:
-        self._forked = error
+        self._application.stop_with(error)
+
+    @property
+    def _engine(self) -> ConsumerEngine:
+        return self._application.engine
+
+    @property
+    def _waiting(self) -> int:
+        return self._application.reading.waiting
 
     # --- what to read -----------------------------------------------------------------------------------
 
@@ -130,41 +96,22 @@ class Consumer:
             polls.
         :raises ConfigurationError: neither topics nor pattern, or partitions were assigned by hand.
         """
-        self._check_usable()
-        names = [topics] if isinstance(topics, str) else list(topics)
-        with self._condition:
-            self._engine.subscription.subscribe(names, pattern)
-            self._rebalancing.on_assign, self._rebalancing.on_revoke = on_assign, on_revoke
-            self._rebalancing.on_lost = on_lost
-            self._engine.view_changed = True
-            if self._engine.membership is not None:
-                self._engine.membership.rejoin("the subscription has changed")
-        self._last_poll_s = self._clock.monotonic()
-        self._thread.soon(self._engine.want_topics)
+        self._application.subscribe(topics, pattern, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions, whatever a group may say.
 
         :raises ConfigurationError: topics were subscribed to.
         """
-        self._check_usable()
-        with self._condition:
-            self._engine.subscription.assign_by_hand(TopicPartition(*each) for each in partitions)
-            self._rebalancing.drop_what_is_gone()
-        self._thread.soon(self._engine.want_topics)
+        self._application.assign(partitions)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that this consumer reads now."""
-        with self._condition:
-            return set(self._engine.subscription.partitions)
+        return self._application.assignment()
 
     def unsubscribe(self) -> None:
         """Read nothing any more; leave the group, if in one."""
-        self._check_usable()
-        self._rebalancing.leave("unsubscribed")
-        with self._condition:
-            self._engine.subscription.unsubscribe()
-            self._rebalancing.drop_what_is_gone()
+        run_to_its_end(self._application.unsubscribe())
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream]]:
         """Subscribe to topics and return as many streams of each as `counts` says (paper, section 3).
@@ -172,15 +119,10 @@ class Consumer:
         Each stream is an iterator for a thread of its own; the partitions that this consumer has are divided
         among the streams of their topic. `close()` ends them.
         """
-        self._check_usable()
-        plan = StreamPlan(counts)
-        self._streams = self._rebalancing.streams = plan
         streams: dict[str, list[MessageStream]] = {}
-        for topic, count in counts.items():
-            for number in range(count):
-                cursor = Cursor(plan.accepts(topic, number))
-                self._cursors.append(cursor)
-                streams.setdefault(topic, []).append(MessageStream(topic, number, cursor, self._slices))
+        for topic, number, cursor in self._application.divide(counts):
+            slices = Slices(self._application, cursor)
+            streams.setdefault(topic, []).append(MessageStream(topic, number, slices))
         self.subscribe(counts)
         return streams
 
@@ -195,144 +137,42 @@ class Consumer:
         :raises CorruptBatchError: a damaged batch; the position stays before it.
         :raises DisconnectedError: no broker could be reached for `default_api_timeout_ms`.
         """
-        if self._streams is not None:
-            raise ConfigurationError("this consumer was divided into message streams; iterate over those")
-        deadline_s = self._clock.monotonic() + timeout_s
-        with self._polling():
-            with self._condition:
-                self._cursor.finish()
-            records: list[Record] = []
-            if self._await_records(self._cursor, deadline_s):
-                records = self._take_list(max_records)
-            return records
+        self._application.check_undivided()
+        return run_to_its_end(self._application.reading.take_list(max_records, timeout_s))
 
-    def _take_list(self, max_records: int) -> list[Record]:
-        """Return what is at hand, without waiting."""
-        records: list[Record] = []
-        while len(records) < max_records:
-            with self._condition:
-                records += self._cursor.take_list(max_records - len(records))
-            try:
-                if len(records) >= max_records or not self._load(self._cursor):
-                    break
-            except CorruptBatchError:
-                break  # the next poll meets it again, with nothing else to return
-        return records
+    def poll_arrow(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pyarrow.RecordBatch:
+        """Return the next records as columns, none if none came within `timeout_s`; else like `poll`.
+
+        The columns are topic, partition, offset, timestamp, timestamp_type, key, value and headers. No object is
+        made for a record, and other threads run while batches are decoded.
+
+        :raises ConfigurationError: pyarrow is not installed.
+        """
+        self._application.check_undivided()
+        return run_to_its_end(self._application.reading.take_columns(max_records, timeout_s))
+
+    def poll_polars(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
+        """Return what `poll_arrow` would as a data frame of polars.
+
+        :raises ConfigurationError: polars or pyarrow is not installed.
+        """
+        import_for_frames("polars")
+        return to_polars(self.poll_arrow(max_records, timeout_s))
+
+    def poll_pandas(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pandas.DataFrame:
+        """Return what `poll_arrow` would as a data frame of pandas.
+
+        :raises ConfigurationError: pandas or pyarrow is not installed.
+        """
+        import_for_frames("pandas")
+        return to_pandas(self.poll_arrow(max_records, timeout_s))
 
     def __iter__(self) -> Iterator[Record]:
-        if self._streams is not None:
-            raise ConfigurationError("this consumer was divided into message streams; iterate over those")
-        return self._iteration
+        self._application.check_undivided()
+        return self._slices.records
 
     def __next__(self) -> Record:
         return next(iter(self))
-
-    def _slices(self, cursor: Cursor) -> Generator[Iterator[Record], None, None]:
-        """Yield iterators over stretches of records, for ever; the group is looked after between them."""
-        while True:
-            try:
-                with self._polling():
-                    with self._condition:
-                        cursor.finish()
-                    while not self._await_records(cursor, FOREVER_S):
-                        pass
-                    with self._condition:
-                        records = cursor.take_iterator(self._config.max_poll_records)
-            except ClosedError:
-                if self._closed:
-                    return
-                raise
-            yield records
-
-    @contextmanager
-    def _polling(self) -> Generator[None, None, None]:
-        """Mark the application as alive: it waits for records and not the other way round."""
-        with self._condition:
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._waiting -= 1
-            self._last_poll_s = self._clock.monotonic()
-
-    def _alive(self) -> bool:
-        """Whether the application has asked for records within `max_poll_interval_ms`."""
-        progress = tuple(cursor.left for cursor in self._cursors)
-        if self._waiting or progress != self._last_progress:
-            self._last_progress = progress
-            self._last_poll_s = self._clock.monotonic()
-        return self._clock.monotonic() - self._last_poll_s <= self._config.max_poll_interval_ms / 1000
-
-    def _await_records(self, cursor: Cursor, deadline_s: float) -> bool:
-        """Wait until `cursor` has records; returns False at the deadline."""
-        while True:
-            self._check_usable()
-            self._rebalancing.look_after(deadline_s)
-            if self._load(cursor):
-                return True
-            remaining_s = deadline_s - self._clock.monotonic()
-            if remaining_s <= 0:
-                return False
-            with self._condition:
-                if not self._something_new(cursor):
-                    self._condition.wait(None if remaining_s == FOREVER_S else remaining_s)
-
-    def _something_new(self, cursor: Cursor) -> bool:
-        """Return, under the lock, whether there is a reason not to wait. Raises what must be told."""
-        error = self._engine.fetcher.take_error()
-        if error is not None:
-            self._thread.soon(self._engine.kick)
-            raise error
-        nowhere = self._engine.subscription.nowhere()
-        if nowhere:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{nowhere[0]} has no offset to start from: none was committed, or it is not there any more, and "
-                "auto_offset_reset is 'none'; seek, or set it to 'earliest' or 'latest'",
-            )
-        unreachable = self._cluster.unreachable
-        patience_s = self._config.default_api_timeout_ms / 1000
-        if unreachable is not None and self._clock.monotonic() - unreachable[0] > patience_s:
-            raise unreachable[1]
-        return self._closed or self._rebalancing.due or self._engine.fetcher.has_chunk(cursor.accepts)
-
-    def _check_while_joining(self) -> None:
-        """Raise what ends the wait for the other members of the group."""
-        if self._closed:
-            raise ClosedError("this consumer was closed")
-        with self._condition:
-            self._something_new(self._cursor)
-
-    def _load(self, cursor: Cursor) -> bool:
-        """Make sure that `cursor` has records, if some are at hand; returns whether it has."""
-        with self._condition:
-            if cursor.has_records:
-                return True
-        while True:
-            with self._condition:
-                chunk = self._engine.fetcher.take(cursor.accepts)
-            if self._engine.idle:
-                self._thread.soon(self._engine.kick)
-            if chunk is None:
-                return False
-            position = chunk.state.position
-            assert position is not None
-            records, next_offset, damage = decode_chunk(chunk, position, check_crc=self._config.check_crcs)
-            with self._condition:
-                if chunk.version != chunk.state.version:
-                    continue
-                if damage is not None:
-                    # What came after the damage is not to be handed out before it: fetch that again.
-                    self._engine.fetcher.refetch_from(chunk.state, next_offset)
-                cursor.load(chunk, records, next_offset)
-                if records:
-                    return True
-            if damage is not None:
-                self._thread.soon(self._engine.kick)
-                raise CorruptBatchError(
-                    f"{chunk.state.tp} at offset {next_offset}: {damage}; seek past it to go on"
-                ) from damage
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -342,71 +182,30 @@ class Consumer:
         :raises ConfigurationError: the partition is not assigned to this consumer.
         :raises TimedOutError: it could not be found out in time.
         """
-        self._check_usable()
-        tp = TopicPartition(*tp)
-        timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
-        deadline_s = self._clock.monotonic() + timeout_s
-        with self._condition:
-            while True:
-                state = self._engine.subscription.state(tp)
-                position = self._cursor_of(state).position(state)
-                if position is not None:
-                    return position
-                self._something_new(self._cursor)
-                remaining_s = deadline_s - self._clock.monotonic()
-                if remaining_s <= 0 or not self._condition.wait(remaining_s):
-                    raise TimedOutError(f"the position in {tp} is not known after {timeout_s:g} s")
-
-    def _cursor_of(self, state: PartitionState) -> Cursor:
-        for cursor in self._cursors:
-            if cursor.reads(state):
-                return cursor
-        return self._cursor
+        return run_to_its_end(self._application.position(tp, timeout_s))
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
         """Go on reading a partition at `offset`: rewind, or skip ahead.
 
         :raises ConfigurationError: the partition is not assigned to this consumer, or the offset is negative.
         """
-        if offset < 0:
-            raise ConfigurationError(f"offset {offset} is negative; see seek_to_beginning and seek_to_end")
-        self._move(lambda state: state.move_to(offset), [tp])
+        self._application.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
         """Go to the first offset of partitions, of all assigned ones if none is named."""
-        self._move(lambda state: state.forget_position("earliest"), tps)
+        self._application.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
         """Go past the last offset of partitions, of all assigned ones if none is named."""
-        self._move(lambda state: state.forget_position("latest"), tps)
-
-    def _move(self, move: Callable[[PartitionState], None], tps: Iterable[tuple[str, int]]) -> None:
-        self._check_usable()
-        with self._condition:
-            subscription = self._engine.subscription
-            states = [subscription.state(TopicPartition(*tp)) for tp in tps] or list(subscription.partitions.values())
-            for cursor in self._cursors:
-                cursor.drop(lambda state: state in states)
-            for state in states:
-                move(state)
-            self._engine.fetcher.drop_stale()
-        self._thread.soon(self._engine.kick)
+        self._application.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
         """Hand out no records of these partitions until `resume`; they stay assigned."""
-        self._set_paused(tps, True)
+        self._application.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
         """Hand out records of these partitions again."""
-        self._set_paused(tps, False)
-
-    def _set_paused(self, tps: Iterable[tuple[str, int]], paused: bool) -> None:
-        self._check_usable()
-        with self._condition:
-            for tp in tps:
-                self._engine.subscription.state(TopicPartition(*tp)).paused = paused
-            self._condition.notify_all()
-        self._thread.soon(self._engine.kick)
+        self._application.set_paused(tps, False)
 
     # --- offsets ----------------------------------------------------------------------------------------
 
@@ -422,56 +221,25 @@ class Consumer:
             or are being shared anew (REBALANCE_IN_PROGRESS: poll, then commit for what is left).
         :raises FencedError: another consumer has joined with the same `group_instance_id`.
         """
-        self._check_usable()
-        self._need_group()
-        if offsets is None:
-            with self._condition:
-                states = list(self._engine.subscription.partitions.values())
-                positions = {state.tp: self._cursor_of(state).position(state) for state in states}
-            to_commit = {tp: OffsetAndMetadata(offset) for tp, offset in positions.items() if offset is not None}
-        else:
-            to_commit = {
-                TopicPartition(*tp): OffsetAndMetadata(each) if isinstance(each, int) else OffsetAndMetadata(*each)
-                for tp, each in offsets.items()
-            }
-        self._thread.call(self._engine.commit(to_commit, timeout_s))
+        run_to_its_end(self._application.commit(offsets, timeout_s))
 
     def committed(self, tp: tuple[str, int], timeout_s: float | None = None) -> OffsetAndMetadata | None:
         """Return what the group has committed for a partition, or None."""
-        self._check_usable()
-        wanted = TopicPartition(*tp)
-        found = self._thread.call(committed_offsets(self._cluster, self._need_group(), [wanted], timeout_s=timeout_s))
-        return found.get(wanted)
-
-    def _need_group(self) -> str:
-        if self._config.group is None:
-            raise ConfigurationError("this consumer has no group to commit for; give it one: Consumer(..., group=...)")
-        return self._config.group
-
-    def _done_offsets(self) -> dict[PartitionState, int]:
-        """Under the lock: what auto-commit should commit."""
-        done = {state: self._cursor_of(state).done(state) for state in self._engine.subscription.partitions.values()}
-        return {state: offset for state, offset in done.items() if offset is not None}
+        return run_to_its_end(self._application.committed(tp, timeout_s))
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return self._ends(tps, EARLIEST_TIMESTAMP)
+        return run_to_its_end(self._application.beginning_offsets(tps))
 
     def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        return self._ends(tps, LATEST_TIMESTAMP)
-
-    def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> dict[TopicPartition, int]:
-        found = self.offsets_for_times(dict.fromkeys(tps, which))
-        return {tp: at.offset for tp, at in found.items() if at is not None}
+        return run_to_its_end(self._application.end_offsets(tps))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return for each partition the first offset with a timestamp of at least the one given, or None."""
-        self._check_usable()
-        wanted = {TopicPartition(*tp): at_ms for tp, at_ms in timestamps_ms.items()}
-        return self._thread.call(list_offsets(self._cluster, wanted)) if wanted else {}
+        return run_to_its_end(self._application.offsets_for_times(timestamps_ms))
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -480,30 +248,11 @@ class Consumer:
 
         Ends running iterations and streams of other threads. May be called again.
         """
-        self._close(all_done=True)
-
-    def _close(self, *, all_done: bool) -> None:
-        if self._closed or self._forked is not None:
-            return
-        with self._condition:
-            self._closed = True
-            if all_done:
-                for cursor in self._cursors:
-                    cursor.finish()
-            self._condition.notify_all()
-        self._rebalancing.finish("the consumer was closed")
-        self._thread.call(self._engine.close())
-        self._thread.stop()
+        run_to_its_end(self._application.close(all_done=True))
 
     def close_at_exit(self) -> None:
         """Leave the group when the program ends; records in hand were not dealt with for sure."""
-        self._close(all_done=False)
-
-    def _check_usable(self) -> None:
-        if self._forked is not None:
-            raise self._forked
-        if self._closed:
-            raise ClosedError("this consumer is closed; make a new one")
+        run_to_its_end(self._application.close(all_done=False))
 
     def __enter__(self) -> Self:
         return self
@@ -512,8 +261,29 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an exception the record in hand was not dealt with: the group shall see it again.
-        self._close(all_done=error is None)
+        run_to_its_end(self._application.close(all_done=error is None))
 
     def __repr__(self) -> str:
-        group = f" in group {self._config.group!r}" if self._config.group else ""
-        return f"<Consumer{group}{', closed' if self._closed else ''}>"
+        return f"<Consumer{self._application}>"
+
+
+class Slices(Iterator[Iterator[Record]]):
+    """Iterators over stretches of records, one after the other, until the consumer is closed.
+
+    `records` chains them, so that no Python code runs between the records of a stretch. An error ends a chain for
+    good; then there is a new one, with which the iteration goes on where it was.
+    """
+
+    def __init__(self, application: ApplicationSide, cursor: Cursor) -> None:
+        self._application = application
+        self._cursor = cursor
+        self.records: Iterator[Record] = chain.from_iterable(self)
+
+    def __next__(self) -> Iterator[Record]:
+        try:
+            return run_to_its_end(self._application.reading.next_slice(self._cursor))
+        except BaseException as error:
+            if isinstance(error, ClosedError) and self._application.closed:
+                raise StopIteration from None
+            self.records = chain.from_iterable(self)
+            raise

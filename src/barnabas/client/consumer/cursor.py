@@ -2,6 +2,9 @@
 
 The records that an iteration hands out come straight from a list iterator, so that iterating costs next to
 nothing; where the application is in that list is worked out, from what is left, only when somebody asks.
+
+Records may be handed out as objects or as columns, in turns: the chunk that they come from stays here until all of
+it was handed out, and what one way of reading leaves of it the other goes on with.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ def accept_all(_tp: TopicPartition) -> bool:
 class Cursor:
     """Hands out the records of one chunk after the other. Not thread-safe: the consumer guards it.
 
-    Invariant: the records of `state` before `records[index]` were handed out, or lie in `out` and are being
-    handed out by `iterator`.
+    Invariant: of the current chunk, what lies before the position of its partition was handed out, or lies in `out`
+    and is being handed out by `iterator`. Where it was decoded, that is what lies before `records[index]`.
     """
 
     def __init__(self, accepts: Callable[[TopicPartition], bool] = accept_all) -> None:
         self.accepts = accepts
         self._state: PartitionState | None = None
         self._version = 0
-        self._records: list[Record] = []
+        self._chunk: Chunk | None = None
+        self._records: list[Record] | None = None
+        """Of the current chunk from some position on; None: what is left of it is not decoded."""
         self._index = 0
-        self._next_offset = 0
         self._out: list[Record] = []
         self._iterator: Iterator[Record] = iter(())
         self._handed: dict[PartitionState, int] = {}
@@ -42,7 +46,12 @@ class Cursor:
     @property
     def has_records(self) -> bool:
         """Whether decoded records are left that may be handed out."""
-        return self._current() is not None and self._index < len(self._records)
+        return self._records is not None and self._index < len(self._records) and self._current() is not None
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether some of the current chunk is left that may be handed out, decoded or not."""
+        return self._is_left() and self._current() is not None
 
     def reads(self, state: PartitionState) -> bool:
         """Whether `state` is the partition that records are handed out of now."""
@@ -55,39 +64,62 @@ class Cursor:
             return None
         return state
 
-    def load(self, chunk: Chunk, records: list[Record], next_offset: int) -> None:
-        """Go on with the decoded records of `chunk`; `next_offset` is the one after them."""
-        state = chunk.state
-        self._leave_behind()
-        self._state, self._version = state, state.version
-        if state in self._handed:
-            self._handed[state] = state.version
-        self._records, self._index, self._next_offset = records, 0, next_offset
+    def _is_left(self) -> bool:
+        return self._chunk is not None and (self._records is None or self._index < len(self._records))
+
+    def load(self, chunk: Chunk, records: list[Record]) -> None:
+        """Go on with the decoded records of `chunk`."""
+        self._turn_to(chunk)
+        self._chunk, self._records = chunk, records
         if not records:
             # Nothing but markers or a compacted stretch: there is nothing to hand out and nothing to wait for.
-            self._advance(state)
+            self._advance(chunk.state, chunk.next_offset)
 
-    def _leave_behind(self) -> None:
-        """Turn away from the current records. What is left of them, in a paused partition, is fetched again."""
+    def take_rest(self) -> Chunk | None:
+        """Return the current chunk, whose partition's position is where it has to be decoded from, if some is left."""
         self.put_back()
-        state = self._state
-        if state is not None and state.version == self._version and self._index < len(self._records):
-            state.refetch()
-            if state in self._handed:
-                self._handed[state] = state.version
+        if not self.has_rest:
+            return None
+        chunk, self._chunk, self._records = self._chunk, None, None
+        return chunk
 
-    def _advance(self, state: PartitionState) -> None:
-        everything = self._index == len(self._records)
-        state.position = self._next_offset if everything else self._records[self._index].offset
+    def handed_out(self, chunk: Chunk, next_offset: int, rest: Chunk | None = None) -> None:
+        """Count all of `chunk` before `next_offset` as handed out; `rest` is what is left of it, not decoded."""
+        self._turn_to(chunk)
+        self._chunk = rest
+        self._advance(chunk.state, next_offset)
+
+    def _turn_to(self, chunk: Chunk) -> None:
+        """Turn away from the current chunk. What is left of it, in a paused partition, is fetched again."""
+        self.put_back()
+        old = self._state
+        if self._is_left() and old is not None and old.version == self._version:
+            old.refetch()
+            if old in self._handed:
+                self._handed[old] = old.version
+        state = chunk.state
+        self._state, self._version = state, state.version
+        self._chunk, self._records, self._index = None, None, 0
+        if state in self._handed:
+            self._handed[state] = state.version
+
+    def _advance(self, state: PartitionState, position: int) -> None:
+        state.position = position
         self._handed[state] = state.version
+
+    def _advance_to_index(self, state: PartitionState) -> None:
+        assert self._chunk is not None
+        assert self._records is not None
+        everything = self._index == len(self._records)
+        self._advance(state, self._chunk.next_offset if everything else self._records[self._index].offset)
 
     def take_list(self, records_max: int) -> list[Record]:
         """Return the next records and count them as handed out."""
         state = self._current()
-        if state is None:
+        if state is None or self._records is None:
             return []
         start, self._index = self._index, min(self._index + records_max, len(self._records))
-        self._advance(state)
+        self._advance_to_index(state)
         return self._records[start : self._index]
 
     def take_iterator(self, records_max: int) -> Iterator[Record]:
@@ -127,6 +159,8 @@ class Cursor:
             if state.version == version:
                 state.done = state.position
         self._handed.clear()
+        if not self._is_left():
+            self._chunk = self._records = None
 
     def put_back(self) -> None:
         """Take back what an iteration that was broken off has not handed out."""
@@ -136,7 +170,9 @@ class Cursor:
         state = self._state
         if left and state is not None and state.version == self._version:
             self._index -= left
-            self._advance(state)
+            self._advance_to_index(state)
+        # An emptied list ends its iterator: whoever still holds it asks for more, and gets what comes next then.
+        self._out.clear()
         self._out = []
         self._iterator = iter(())
 
@@ -145,7 +181,5 @@ class Cursor:
         if self._state is not None and gone(self._state):
             # An emptied list ends its iterator, so a running iteration comes back for more at once.
             self._out.clear()
-            self._records = []
-            self._index = 0
-            self._state = None
+            self._chunk = self._records = self._state = None
         self._handed = {state: version for state, version in self._handed.items() if not gone(state)}

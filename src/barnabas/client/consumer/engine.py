@@ -1,15 +1,14 @@
 """The consumer's shell: fetches ahead, finds positions, commits, keeps the membership. Runs on the event loop.
 
-The application's thread and the event loop share the core (subscription, fetcher, membership) under one lock,
-which is never held over an await. The application waits on the lock's condition, which is notified whenever
-there may be something new for it.
+The application's side and the event loop share the core (subscription, fetcher, membership) under one guard, which
+is never held over an await here. The application waits on it, and it is notified whenever there may be something
+new for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.shells import Guard
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import commit_offsets, committed_offsets, list_offsets
@@ -46,16 +46,16 @@ GROUP_HAS_MOVED_ON = frozenset(
 class ConsumerEngine:
     """All that a consumer does beside the application.
 
-    :param condition: guards what is shared, and is notified when there is something new.
+    :param guard: guards what is shared, and is notified when there is something new.
     :param alive: returns whether the application has polled recently enough.
-    :param done_offsets: returns, under the lock, what auto-commit should commit.
+    :param done_offsets: returns, under the guard, what auto-commit should commit.
     """
 
     def __init__(
         self,
         config: ConsumerConfig,
         cluster: Cluster,
-        condition: threading.Condition,
+        guard: Guard,
         *,
         alive: Callable[[], bool],
         done_offsets: Callable[[], dict[PartitionState, int]],
@@ -75,7 +75,7 @@ class ConsumerEngine:
         """Whether partitions of subscribed topics may have come or gone since somebody looked."""
         self._config = config
         self._cluster = cluster
-        self._condition = condition
+        self._guard = guard
         self._done_offsets = done_offsets
         self._session: GroupSession | None = None
         self._assigned_counts: dict[str, int | None] = {}
@@ -130,13 +130,13 @@ class ConsumerEngine:
             self._report(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
 
     def _report(self, error: BarnabasError) -> None:
-        with self._condition:
+        with self._guard:
             self.fetcher.errors.append(error)
-            self._condition.notify_all()
+            self._guard.notify_all()
 
     def _notify(self) -> None:
-        with self._condition:
-            self._condition.notify_all()
+        with self._guard:
+            self._guard.notify_all()
 
     # --- metadata ---------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class ConsumerEngine:
         self.kick()
 
     def _on_metadata(self, view: ClusterView) -> None:
-        with self._condition:
+        with self._guard:
             if self.subscription.pattern is not None:
                 names = [name for name, topic in view.topics.items() if not topic.is_internal and topic.partitions]
                 if self.subscription.match(names) and self.membership is not None:
@@ -165,13 +165,13 @@ class ConsumerEngine:
                     self.membership.rejoin("the partitions of the topics have changed")
                 self._assigned_counts = counts
             self._report_refused(view)
-            self._condition.notify_all()
+            self._guard.notify_all()
         if None in counts.values():
             asyncio.get_running_loop().call_later(MISSING_TOPIC_PAUSE_S, self._cluster.want_refresh)
         self.kick()
 
     def _report_refused(self, view: ClusterView) -> None:
-        """Under the lock: tell the application, once, of topics that it can never have."""
+        """Under the guard: tell the application, once, of topics that it can never have."""
         for name in self.subscription.topics - self._refused:
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
@@ -182,7 +182,7 @@ class ConsumerEngine:
 
     def kick(self) -> None:
         """Look for work: positions to find, partitions to fetch. On the event loop."""
-        with self._condition:
+        with self._guard:
             leaders = self.fetcher.leaders(self._cluster.view)
             if self.subscription.without_position():
                 self._positions_wanted.set()
@@ -202,7 +202,7 @@ class ConsumerEngine:
         """Keep one fetch under way to a broker, as long as there is something to fetch and room for it."""
         failures = 0
         while True:
-            with self._condition:
+            with self._guard:
                 fetch = self.fetcher.next_fetch(node_id, self._cluster.view)
                 if fetch is None:
                     wake.clear()
@@ -214,12 +214,12 @@ class ConsumerEngine:
                 response: FetchResponse = await self._cluster.send(
                     node_id, fetch.request, purpose="fetch", version_max=FETCH_VERSION_MAX, timeout_s=timeout_s
                 )
-                with self._condition:
+                with self._guard:
                     stale = self.fetcher.on_response(fetch, response)
-                    self._condition.notify_all()
+                    self._guard.notify_all()
             except BarnabasError as error:
                 log.debug("fetch from broker %d: %s", node_id, error)
-                with self._condition:
+                with self._guard:
                     self.fetcher.on_failure(fetch)
                 if not error.retriable:
                     self._report(error)
@@ -239,7 +239,7 @@ class ConsumerEngine:
         while True:
             await self._positions_wanted.wait()
             self._positions_wanted.clear()
-            with self._condition:
+            with self._guard:
                 missing = {state: state.version for state in self.subscription.without_position()}
             if not missing:
                 continue
@@ -265,11 +265,11 @@ class ConsumerEngine:
             unset = [state for state in unset if state not in found]
         policy = self._config.auto_offset_reset
         if policy == NOWHERE:
-            with self._condition:
+            with self._guard:
                 for state in unset:
                     if self._still_missing(state, missing[state]):
                         state.forget_position(NOWHERE)
-                self._condition.notify_all()
+                self._guard.notify_all()
             unset = []
         resets = {state: state.reset for state in missing if state.reset in RESET_TIMESTAMPS}
         resets.update(dict.fromkeys(unset, policy))
@@ -279,11 +279,11 @@ class ConsumerEngine:
             self._place(missing, {state: at.offset for state in resets if (at := offsets[state.tp]) is not None})
 
     def _place(self, missing: Mapping[PartitionState, int], offsets: Mapping[PartitionState, int]) -> None:
-        with self._condition:
+        with self._guard:
             for state, offset in offsets.items():
                 if self._still_missing(state, missing[state]):
                     state.move_to(offset)
-            self._condition.notify_all()
+            self._guard.notify_all()
 
     def _still_missing(self, state: PartitionState, version: int) -> bool:
         return state.version == version and self.subscription.owns(state)
@@ -293,7 +293,7 @@ class ConsumerEngine:
     def _owned(self) -> list[TopicPartition]:
         """Return what this member keeps while it joins."""
         assert self.membership is not None
-        with self._condition:
+        with self._guard:
             return list(self.subscription.partitions) if self.membership.is_cooperative else []
 
     async def join(self) -> list[TopicPartition] | None:
@@ -343,7 +343,7 @@ class ConsumerEngine:
 
     async def commit_done(self, timeout_s: float | None = None) -> None:
         """Commit what the application has dealt with, where that is more than was committed before."""
-        with self._condition:
+        with self._guard:
             done = {state: offset for state, offset in self._done_offsets().items() if offset != state.committed}
         if not done:
             return
@@ -372,6 +372,7 @@ class ConsumerEngine:
         for task in self._tasks:
             task.cancel()
         self._cluster.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _moved_on(code: ErrorCode, group: str) -> KafkaError:

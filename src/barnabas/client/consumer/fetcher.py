@@ -242,7 +242,7 @@ class Fetcher:
         place = 0
         while place < len(self._chunks):
             chunk = self._chunks[place]
-            if not self._valid(chunk):
+            if not self.holds(chunk):
                 del self._chunks[place]
                 self._release(chunk)
             elif chunk.state.paused or not accepts(chunk.state.tp):
@@ -255,7 +255,7 @@ class Fetcher:
 
     def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:
         """Return whether `take` would find something."""
-        return any(self._valid(chunk) and not chunk.state.paused and accepts(chunk.state.tp) for chunk in self._chunks)
+        return any(self.holds(chunk) and not chunk.state.paused and accepts(chunk.state.tp) for chunk in self._chunks)
 
     def refetch_from(self, state: PartitionState, offset: int) -> None:
         """Forget what was fetched of one partition, and what is under way for it; fetch again from `offset`."""
@@ -263,7 +263,8 @@ class Fetcher:
         state.version += 1
         self.drop_stale()
 
-    def _valid(self, chunk: Chunk) -> bool:
+    def holds(self, chunk: Chunk) -> bool:
+        """Whether a chunk is still to be handed out: no seek since, and its partition is not given up."""
         return self._holds(chunk.state, chunk.version)
 
     def _release(self, chunk: Chunk) -> None:
@@ -272,10 +273,10 @@ class Fetcher:
 
     def drop_stale(self) -> None:
         """Free what was fetched for positions or partitions that are given up."""
-        stale = [chunk for chunk in self._chunks if not self._valid(chunk)]
+        stale = [chunk for chunk in self._chunks if not self.holds(chunk)]
         for chunk in stale:
             self._release(chunk)
-        self._chunks = deque(chunk for chunk in self._chunks if self._valid(chunk))
+        self._chunks = deque(chunk for chunk in self._chunks if self.holds(chunk))
         self._drop_stale_troubles()
 
     def _drop_stale_troubles(self) -> None:
@@ -283,5 +284,5 @@ class Fetcher:
         self._ends = {state: version for state, version in self._ends.items() if self._holds(state, version)}
 
     def _holds(self, state: PartitionState, version: int) -> bool:
-        """Whether what was learnt at `version` still matters: no seek since, and the partition is not given up."""
+        """Whether what was learnt at `version` still matters."""
         return state.version == version and self._subscription.owns(state)

@@ -22,7 +22,7 @@ def load(cursor, state, first, end):
         Record("t", state.tp.partition, offset, 1, TimestampType.CREATE_TIME, None, b"", ())
         for offset in range(first, end)
     ]
-    cursor.load(Chunk(state, state.version, b"", end), records, end)
+    cursor.load(Chunk(state, state.version, b"", end), records)
     state.fetch_offset = end
 
 
@@ -72,14 +72,14 @@ def test_what_a_broken_iteration_left_comes_next(cursor, state):
 def test_the_offset_after_the_last_record_may_be_beyond_a_gap(state):
     cursor = Cursor()
     records = [Record("t", 0, 3, 1, TimestampType.CREATE_TIME, None, b"", ())]
-    cursor.load(Chunk(state, state.version, b"", 20), records, 20)
+    cursor.load(Chunk(state, state.version, b"", 20), records)
     cursor.take_list(5)
     assert state.position == 20
 
 
 def test_a_chunk_without_records_moves_the_position(state):
     cursor = Cursor()
-    cursor.load(Chunk(state, state.version, b"", 20), [], 20)
+    cursor.load(Chunk(state, state.version, b"", 20), [])
     assert not cursor.has_records
     cursor.finish()
     assert (state.position, state.done) == (20, 20)

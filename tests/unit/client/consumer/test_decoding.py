@@ -23,23 +23,25 @@ def make_chunk(*counts):
 
 
 def test_a_whole_chunk_gives_its_records_from_the_position_on():
-    records, next_offset, damage = decode_chunk(make_chunk(3, 4), 2, check_crc=True)
+    chunk = make_chunk(3, 4)
+    records, whole, damage = decode_chunk(chunk, 2, check_crc=True)
     assert [record.offset for record in records] == [2, 3, 4, 5, 6]
-    assert (next_offset, damage) == (7, None)
+    assert (whole, damage) == (chunk, None)
 
 
 def test_damage_in_the_middle_leaves_what_is_before_it():
     chunk = make_chunk(3, 4, 5)
     chunk.data[len(chunk.data) // 2] ^= 1
-    records, next_offset, damage = decode_chunk(chunk, 1, check_crc=True)
+    records, whole, damage = decode_chunk(chunk, 1, check_crc=True)
     assert [record.offset for record in records] == [1, 2]
-    assert next_offset == 3
+    assert whole.next_offset == 3
+    assert decode_chunk(whole, 0, check_crc=True)[0][1:] == records
     assert "CRC" in str(damage)
 
 
 def test_damage_at_the_beginning_leaves_nothing():
     chunk = make_chunk(3, 4)
     chunk.data[70] ^= 1
-    records, next_offset, damage = decode_chunk(chunk, 1, check_crc=True)
-    assert (records, next_offset) == ([], 1)
+    records, whole, damage = decode_chunk(chunk, 1, check_crc=True)
+    assert (records, whole.next_offset, len(whole.data)) == ([], 1, 0)
     assert damage is not None
