@@ -19,6 +19,10 @@ class Clock(Protocol):
         """Return wall time in milliseconds since the epoch."""
         ...
 
+    def time_s(self) -> float:
+        """Return wall time in seconds since the epoch."""
+        ...
+
     def monotonic(self) -> float:
         """Return seconds on a scale that never goes back; only differences mean something."""
         ...
@@ -26,6 +30,8 @@ class Clock(Protocol):
 
 class SystemClock:
     """The machine's clock."""
+
+    time_s = staticmethod(time.time)
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -49,6 +55,9 @@ class ManualClock:
 
     def time_ms(self) -> int:
         return self._start_ms + round(self._elapsed_s * 1000)
+
+    def time_s(self) -> float:
+        return self.time_ms() / 1000
 
     def monotonic(self) -> float:
         return self._elapsed_s

@@ -5,7 +5,8 @@ single records are behind `codec`, which is compiled where that was possible, an
 """
 
 from barnabas.records.builder import BatchBuilder
-from barnabas.records.codec import CODEC, Record
+from barnabas.records.codec import CODEC, Appender, Delivery, Lanes, Record, group_rows, murmur2
+from barnabas.records.columns import BinaryBuffers
 from barnabas.records.compression import Compression, compress, decompress
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
@@ -21,15 +22,21 @@ from barnabas.records.reader import iter_bodies, read_records
 __all__ = [
     "BATCH_HEADER_SIZE",
     "CODEC",
+    "Appender",
     "BatchBuilder",
     "BatchHeader",
+    "BinaryBuffers",
     "Compression",
+    "Delivery",
+    "Lanes",
     "Record",
     "check_batch",
     "compress",
     "decompress",
+    "group_rows",
     "iter_bodies",
     "iter_headers",
+    "murmur2",
     "read_header",
     "read_records",
     "set_log_append_time",

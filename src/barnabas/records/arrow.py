@@ -6,10 +6,11 @@ needed; it comes with the extra `barnabas[arrow]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.errors import ConfigurationError
 from barnabas.records.codec import ColumnDecoder
+from barnabas.records.codec_pure.encoding import column_reader
 from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX
 from barnabas.records.columns import BinaryBuffers, ColumnBuffers, HeaderBuffers
 from barnabas.records.header import Buffer
@@ -148,29 +149,76 @@ class ArrowReader:
         return pa.Array.from_buffers(kind, length, [None, pa.py_buffer(headers.offsets)], children=[pairs])
 
 
-def binary_chunks(column: Any, what: str) -> list[BinaryBuffers]:
-    """Return the buffers of a column of byte strings or strings, one for each chunk.
+class ArrowRows(NamedTuple):
+    """Rows to be sent: columns of the same length."""
 
-    :param column: a pyarrow Array or ChunkedArray, or what offers itself as one (Arrow's PyCapsule interface), as the
-        columns of Polars and DuckDB do.
-    :param what: its name, for errors.
-    :raises TypeError: it is no Arrow column, or its values are neither byte strings nor strings.
+    values: BinaryBuffers
+    keys: BinaryBuffers | None
+    timestamps_ms: memoryview | None
+    """int64; None: the records have no times of their own."""
+
+    def key(self, row: int) -> bytes | None:
+        """Return the key of one row; there must be keys."""
+        assert self.keys is not None
+        return column_reader(self.keys)(row)
+
+
+def arrow_rows(
+    data: Any, *, value: str | None = None, key: str | None = None, timestamp: str | None = None
+) -> list[ArrowRows]:
+    """Return the columns of `data` that are to be sent, part by part, without a copy unless a type must change.
+
+    :param data: see `Producer.send_arrow`, as for the names of the columns.
+    :raises TypeError: it is no Arrow data, or a column has values of another type.
+    :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
     """
-    chunks = _chunks(column, what)
-    return [_binary_buffers(chunk, what) for chunk in chunks]
+    table = _table(data)
+    if value is None:
+        value = "value" if "value" in table.column_names or table.num_columns != 1 else table.column_names[0]
+    names = [name for name in (value, key, timestamp) if name is not None]
+    for name in names:
+        if name not in table.column_names:
+            raise ConfigurationError(f"there is no column {name!r}; there are {', '.join(table.column_names)}")
+    return [
+        ArrowRows(
+            _binary_buffers(part.column(value), value),
+            None if key is None else _binary_buffers(part.column(key), key),
+            None if timestamp is None else _timestamps_ms(part.column(timestamp), timestamp),
+        )
+        for part in table.select(dict.fromkeys(names)).to_batches()
+    ]
 
 
-def _chunks(column: Any, what: str) -> list[Any]:
+def _table(data: Any) -> Any:
+    """Return Arrow data of any kind as a table; a single column is called `value`."""
     pa = import_pyarrow()
-    if isinstance(column, pa.ChunkedArray):
-        return list(column.chunks)
-    if isinstance(column, pa.Array):
-        return [column]
-    if hasattr(column, "__arrow_c_stream__"):
-        return list(pa.chunked_array(column).chunks)
-    if hasattr(column, "__arrow_c_array__"):
-        return [pa.array(column)]
-    raise TypeError(f"{what} must be an Arrow column, not {type(column).__name__}")
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        return pa.table({"value": data})
+    if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
+        raise TypeError(f"send_arrow takes Arrow data (a pyarrow Table, an Array ...), not {type(data).__name__}")
+    try:
+        return pa.table(data)
+    except (TypeError, pa.ArrowInvalid):  # not a table but a single column, as a series of Polars is
+        return pa.table({"value": pa.chunked_array(data)})
+
+
+def _timestamps_ms(column: Any, what: str) -> memoryview:
+    pa = import_pyarrow()
+    if column.null_count:
+        raise ValueError(f"{what} has {column.null_count} nulls; a record has a timestamp")
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_integer(column.type):
+        column = column.cast(pa.int64())
+    else:
+        raise TypeError(f"{what} has values of type {column.type}; they must be timestamps, or int64 in ms")
+    data = column.buffers()[1]
+    whole = memoryview(b"" if data is None else data).cast("B").cast("q")
+    return whole[column.offset : column.offset + len(column)]
 
 
 def _binary_buffers(chunk: Any, what: str) -> BinaryBuffers:

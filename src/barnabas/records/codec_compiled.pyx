@@ -220,8 +220,8 @@ cdef class RecordEncoder:
         self.count += 1
         return self.count - 1
 
-    def append(self, timestamp_ms, key, value, headers=()):
-        """Add one record, whatever the limit says; return its index."""
+    def append(self, timestamp_ms, key, value, headers=(), bint limited=False):
+        """Add one record; return its index, or NO_ROOM."""
         cdef bytes key_bytes = None if key is None else as_bytes(key)
         cdef bytes value_bytes = None if value is None else as_bytes(value)
         cdef bytes encoded = codec_pure.encode_headers(headers) if headers else b""
@@ -233,22 +233,22 @@ cdef class RecordEncoder:
             bytes_size(value_bytes),
             bytes_data(encoded),
             PyBytes_GET_SIZE(encoded),
-            INT32_MAX,
+            self.limit_bytes if limited else INT32_MAX,
         )
-        if index == NO_ROOM:
+        if index == NO_ROOM and not limited:
             raise ValueError(codec_pure.BATCH_TOO_LARGE)
         return index
 
     def append_many(self, timestamp_ms, values, keys=None, Py_ssize_t start=0, bint limited=False):
         """Add `values[start:]`, with `limited` only as many as fit; return how many were added."""
         cdef int64_t stamp = checked_timestamp(timestamp_ms)
-        cdef list value_list = exact_bytes(values)
+        cdef list value_list = exact_bytes(values, start)
         cdef list key_list = None
         cdef Py_ssize_t limit_bytes = self.limit_bytes if limited else INT32_MAX
         cdef Py_ssize_t place = start
         cdef object key, value
         if keys is not None:
-            key_list = exact_bytes(keys)
+            key_list = exact_bytes(keys, start)
             if len(key_list) != len(value_list):
                 raise ValueError(f"{len(key_list)} keys for {len(value_list)} values; they must be as many")
         if not limited:
@@ -408,12 +408,15 @@ cdef inline bytes as_bytes(object given):
     return <bytes>given if PyBytes_CheckExact(given) else bytes(memoryview(given))
 
 
-cdef list exact_bytes(object given):
-    """Return a list of nothing but bytes and None: converting may run anybody's code, appending must not."""
+cdef list exact_bytes(object given, Py_ssize_t start):
+    """Return a list of nothing but bytes and None from `start` on.
+
+    Converting may run anybody's code, and appending must not.
+    """
     cdef list items = given if type(given) is list else list(given)
     cdef Py_ssize_t place
     cdef object item
-    for place in range(PyList_GET_SIZE(items)):
+    for place in range(start, PyList_GET_SIZE(items)):
         item = <object>PyList_GET_ITEM(items, place)
         if item is not None and not PyBytes_CheckExact(item):
             return [None if each is None else as_bytes(each) for each in items]

@@ -1,10 +1,16 @@
-"""Where records wait to be sent: one queue of batches per partition, under one lock and one memory bound.
+"""Where records wait to be sent: one queue of batches per partition, under one memory bound.
 
-The user's threads append at the tail; the sender's thread takes batches from the head. Appending is all that
-`send` does, so it is kept short, and the sender is woken only when it would otherwise sleep past a batch.
+The user's threads append at the tail; the sender's thread takes batches from the head. Appending is all that `send`
+does, so it is kept short, and the sender is woken only when it would otherwise sleep past a batch.
 
-Invariants: only the last batch of a queue may be open; a batch that was taken is closed; `used_bytes` is the
-sum of the sizes of all batches that are not done, and exceeds the bound by no more than nothing.
+Two ways lead to the open batch of a partition. Under the lock: `append` and its kin, which open and close batches.
+And past the lock: the compiled `Appender.send` adds the usual record to the encoder that `lanes` names for its
+topic. That is safe because an encoder takes a record and is closed under the interpreter lock, and because memory
+is accounted for when a batch is opened, for as much as the encoder's limit lets it grow.
+
+Invariants: only the last batch of a queue may be open; a batch that was taken is closed; `used_bytes` is the sum of
+the sizes of all batches that are not done, where an open batch counts with its limit; it exceeds the bound by no
+more than nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +24,11 @@ from barnabas.client.producer.partitioner import next_sticky
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, BufferFullError, ErrorCode, KafkaError
 from barnabas.model import Headers
-from barnabas.records import BatchBuilder, Compression
+from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, BinaryBuffers, Compression, Lanes
 
-RECORD_OVERHEAD_BYTES = 24
-"""Lengths, deltas and attributes around a key and a value: an upper bound for what is usual."""
+RECORD_OVERHEAD_BYTES = 32
+"""Lengths, deltas and attributes around a key and a value, at most."""
+NO_ROOM = -1
 NEVER_S = float("inf")
 
 
@@ -37,22 +44,40 @@ class PartitionQueue:
         self.next_order = 0
 
 
-class TopicQueues:
+class TopicQueues(Lanes):
     """The queues of a topic, by partition number, and the partition that records without a key go to now."""
 
-    __slots__ = ("available", "queues", "sticky", "topic")
-
     def __init__(self, topic: str) -> None:
+        super().__init__()
         self.topic = topic
         self.queues: list[PartitionQueue] = []
         self.available: list[int] = []
         """The partitions that have a leader, or all of them if none has."""
         self.sticky = -1
 
+    def stick_to(self, partition: int) -> None:
+        """Let records without a key go to `partition` from now on."""
+        self.sticky = partition
+        self.sticky_encoder = self.encoders[partition]
+
+    def hide(self, partition: int) -> None:
+        """Let records for `partition` come under the lock only."""
+        self.encoders[partition] = None
+        if partition == self.sticky:
+            self.sticky_encoder = None
+
+    def open(self, partition: int, encoder: BatchBuilder) -> None:
+        """Let records for `partition` go to `encoder` from now on."""
+        self.encoders[partition] = encoder
+        if partition == self.sticky:
+            self.sticky_encoder = encoder
+
 
 class Accumulator:
     """Holds the records of a producer between `send` and the sender. Thread-safe.
 
+    :param lanes: where `Appender.send` looks for the open batch of a topic; None keeps every record on the way
+        under the lock.
     :param wake: wakes the sender; called with the lock held, from the user's threads.
     :param random: returns a number in [0, 1).
     """
@@ -69,6 +94,7 @@ class Accumulator:
         clock: Clock,
         wake: Callable[[], None],
         random: Callable[[], float],
+        lanes: dict[str, Lanes] | None = None,
     ) -> None:
         self._batch_size = batch_size
         self._buffer_memory = buffer_memory
@@ -79,11 +105,11 @@ class Accumulator:
         self._clock = clock
         self._wake = wake
         self._random = random
+        self._lanes = lanes
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
-        self._flushing = 0
         self.used_bytes = 0
         self.wakes_at_s = NEVER_S
         """When the sender will look again by itself; the sender sets it."""
@@ -105,10 +131,13 @@ class Accumulator:
             topic = self._topics.get(name) or TopicQueues(name)
             for partition in range(len(topic.queues), partition_count):
                 topic.queues.append(PartitionQueue(name, partition))
+                topic.encoders.append(None)
             topic.available = list(available) or list(range(len(topic.queues)))
             if topic.sticky not in topic.available and topic.available:
-                topic.sticky = next_sticky(topic.available, topic.sticky, self._random)
+                topic.stick_to(next_sticky(topic.available, topic.sticky, self._random))
             self._topics[name] = topic
+            if self._lanes is not None and self.refusal is None:
+                self._lanes[name] = topic
             return topic
 
     # --- the user's threads -----------------------------------------------------------------------------
@@ -129,91 +158,141 @@ class Accumulator:
         :raises KafkaError: MESSAGE_TOO_LARGE.
         """
         try:
-            size = RECORD_OVERHEAD_BYTES
-            if value is not None:
-                size += len(value)
-            if key is not None:
-                size += len(key)
+            size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
             if headers:
                 size += _headers_size(headers)
         except (TypeError, ValueError) as error:
             raise _refused_record(key, value, error) from None
         with self._lock:
-            if self.refusal is not None or self.used_bytes + size > self._buffer_memory:
-                self._wait_for_space(topic.topic, size)
-            queue = topic.queues[topic.sticky if partition is None else partition]
-            batches = queue.batches
-            if batches:
-                batch = batches[-1]
-                if batch.closed or batch.size_bytes + size > self._batch_size:
-                    batch = self._open_batch(topic, queue, partition is None, size)
-            else:
-                batch = self._open_batch(topic, queue, partition is None, size)
-            try:
-                index = batch.builder.append(timestamp_ms, key, value, headers)
-            except (TypeError, AttributeError, ValueError) as error:
-                self._drop_if_empty(batch)
-                raise _refused_record(key, value, error) from None
-            batch.count = index + 1
-            batch.size_bytes += size
-            self.used_bytes += size
-        return batch, index
+            while True:
+                batch = self._batch_for(topic, partition, size)
+                try:
+                    index = batch.builder.append(timestamp_ms, key, value, headers, limited=True)
+                except (TypeError, AttributeError, ValueError) as error:
+                    self._drop_if_empty(batch)
+                    raise _refused_record(key, value, error) from None
+                if index != NO_ROOM:
+                    topic.open(batch.partition, batch.builder)
+                    return batch, index
+                self._on_full(topic, batch)
 
     def append_values(
-        self, topic: TopicQueues, partition: int | None, timestamp_ms: int, values: Sequence[bytes | None], start: int
+        self,
+        topic: TopicQueues,
+        partition: int | None,
+        timestamp_ms: int,
+        values: Sequence[bytes | None],
+        start: int,
+        keys: Sequence[bytes | None] | None = None,
     ) -> tuple[ProducerBatch, int, int]:
         """Add as many of `values[start:]` as fit into one batch; return the batch, the first index, the count.
 
         :raises BufferFullError: no memory became free within the time to block.
         :raises KafkaError: MESSAGE_TOO_LARGE.
         """
-        first = values[start]
-        size = RECORD_OVERHEAD_BYTES + (len(first) if first is not None else 0)
-        with self._lock:
-            if self.refusal is not None or self.used_bytes + size > self._buffer_memory:
-                self._wait_for_space(topic.topic, size)
-            queue = topic.queues[topic.sticky if partition is None else partition]
-            batch = queue.batches[-1] if queue.batches else None
-            if batch is None or batch.closed or batch.size_bytes + size > self._batch_size:
-                batch = self._open_batch(topic, queue, partition is None, size)
-            room = min(self._batch_size - batch.size_bytes, self._buffer_memory - self.used_bytes)
-            stop = start + 1
-            while stop < len(values):
-                value = values[stop]
-                grown = size + RECORD_OVERHEAD_BYTES + (len(value) if value is not None else 0)
-                if grown > room:
-                    break
-                size = grown
-                stop += 1
-            first_index = batch.count
+        size = RECORD_OVERHEAD_BYTES
+        for given in (values[start], None if keys is None else keys[start]):
             try:
-                batch.builder.append_many(timestamp_ms, values[start:stop])
-            except (TypeError, AttributeError) as error:
-                self._drop_if_empty(batch)
-                raise _refused_record(None, first, error) from None
-            batch.count += stop - start
-            batch.size_bytes += size
-            self.used_bytes += size
-        return batch, first_index, stop - start
+                size += len(given or b"")
+            except TypeError as error:
+                raise _refused_record(None, given, error) from None
 
-    def _open_batch(self, topic: TopicQueues, queue: PartitionQueue, sticky: bool, size: int) -> ProducerBatch:
-        """Return a batch that has room for `size` bytes, a new one unless the next sticky queue has one open."""
-        self._check_size(topic.topic, size)
-        if queue.batches and not queue.batches[-1].closed:
-            queue.batches[-1].closed = True
-            self._wake_by(0.0)
-        if sticky and topic.available:
-            topic.sticky = next_sticky(topic.available, topic.sticky, self._random)
-            queue = topic.queues[topic.sticky]
+        def add(builder: BatchBuilder) -> int:
+            try:
+                return builder.append_many(timestamp_ms, values, keys, start=start, limited=True)
+            except TypeError as error:
+                raise _refused_record(None, values[start], error) from None
+
+        return self._append_run(topic, partition, size, add)
+
+    def append_rows(
+        self,
+        topic: TopicQueues,
+        partition: int | None,
+        timestamps_ms: int | memoryview,
+        values: BinaryBuffers,
+        keys: BinaryBuffers | None,
+        rows: memoryview | None,
+        start: int,
+        stop: int,
+        first_size: int,
+    ) -> tuple[ProducerBatch, int, int]:
+        """Add as many rows of Arrow columns as fit into one batch, like `append_values`.
+
+        :param rows: the numbers of the rows, int64; None takes them as they stand.
+        :param first_size: the bytes of the key and the value of the first row.
+        """
+
+        def add(builder: BatchBuilder) -> int:
+            return builder.append_columns(timestamps_ms, values, keys, rows, start, stop)
+
+        return self._append_run(topic, partition, RECORD_OVERHEAD_BYTES + first_size, add)
+
+    def _append_run(
+        self, topic: TopicQueues, partition: int | None, size: int, add: Callable[[BatchBuilder], int]
+    ) -> tuple[ProducerBatch, int, int]:
+        """Let `add` add what fits of a run of records, the first of which takes `size` bytes at most."""
+        with self._lock:
+            while True:
+                batch = self._batch_for(topic, partition, size)
+                # Nobody else may get between the records of the run, not even past the lock.
+                topic.hide(batch.partition)
+                first_index = batch.count
+                try:
+                    count = add(batch.builder)
+                except (TypeError, ValueError):
+                    self._drop_if_empty(batch)
+                    raise
+                if count:
+                    topic.open(batch.partition, batch.builder)
+                    return batch, first_index, count
+                self._on_full(topic, batch)
+
+    def _batch_for(self, topic: TopicQueues, partition: int | None, size: int) -> ProducerBatch:
+        """Return the open batch of a partition, under the lock; a new one has room for `size` bytes of records."""
+        if self.refusal is not None:
+            raise self.refusal
+        while True:
+            queue = topic.queues[topic.sticky if partition is None else partition]
             if queue.batches and not queue.batches[-1].closed:
-                if queue.batches[-1].size_bytes + size <= self._batch_size:
-                    return queue.batches[-1]
-                queue.batches[-1].closed = True
+                return queue.batches[-1]
+            whole = BATCH_HEADER_SIZE + size
+            self._check_size(topic.topic, whole)
+            # Room for a full batch, not for a record: a producer at its bound would else send tiny batches.
+            limit = max(whole, min(self._batch_size, self._buffer_memory))
+            if self.used_bytes + limit <= self._buffer_memory:
+                return self._open_batch(queue, limit)
+            self._wait_for_space(limit)
+
+    def _open_batch(self, queue: PartitionQueue, limit: int) -> ProducerBatch:
+        builder = BatchBuilder(self._compression)
+        builder.limit_bytes = limit
         now_s = self._clock.monotonic()
-        batch = self._new_batch(queue, now_s)
+        batch = ProducerBatch(queue.topic, queue.partition, (queue.next_order,), now_s, builder, self)
+        batch.size_bytes = limit
+        queue.next_order += 1
+        self.used_bytes += limit
+        self._unfinished[batch] = None
         queue.batches.append(batch)
         self._wake_by(now_s + self._linger_s)
         return batch
+
+    def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
+        """Close a batch that has no room for the next record; the next sticky partition takes its turn."""
+        self._close(batch)
+        self._wake_by(0.0)
+        if batch.partition == topic.sticky and topic.available:
+            topic.stick_to(next_sticky(topic.available, topic.sticky, self._random))
+
+    def _close(self, batch: ProducerBatch) -> None:
+        """Let nothing more be added, and give back the memory that was not needed after all."""
+        if not batch.closed:
+            batch.close()
+            unused = batch.size_bytes - batch.builder.size_bytes
+            batch.size_bytes -= unused
+            self.used_bytes -= unused
+            if unused:
+                self._space.notify_all()
 
     def _check_size(self, topic: str, size: int) -> None:
         if size > self._max_record_bytes:
@@ -223,31 +302,29 @@ class Accumulator:
                 f"buffer_memory allow ({self._max_record_bytes} bytes); raise them, and the topic's max.message.bytes",
             )
 
-    def _new_batch(self, queue: PartitionQueue, now_s: float) -> ProducerBatch:
-        builder = BatchBuilder(self._compression)
-        batch = ProducerBatch(queue.topic, queue.partition, (queue.next_order,), now_s, builder)
-        queue.next_order += 1
-        self._unfinished[batch] = None
-        return batch
-
     def _drop_if_empty(self, batch: ProducerBatch) -> None:
         """Take a new batch away again whose first record turned out to be none."""
         if not batch.count:
             queue = self._topics[batch.topic].queues[batch.partition]
             queue.batches.remove(batch)
             del self._unfinished[batch]
+            self.used_bytes -= batch.size_bytes
+            batch.close()
 
     def _wake_by(self, at_s: float) -> None:
         if at_s < self.wakes_at_s:
             self.wakes_at_s = at_s
             self._wake()
 
-    def _wait_for_space(self, topic: str, size: int) -> None:
+    def _wait_for_space(self, size: int) -> None:
         """Wait, with the lock held, until `size` bytes are free."""
-        self._check_size(topic, size)
         deadline_s = self._clock.monotonic() + self._max_block_s
         while self.refusal is None and self.used_bytes + size > self._buffer_memory:
             remaining_s = deadline_s - self._clock.monotonic() if self.may_block() else 0.0
+            for batch in self._unfinished:
+                self._close(batch)
+            if self.used_bytes + size <= self._buffer_memory:
+                break
             self._wake_by(0.0)
             if remaining_s <= 0 or not self._space.wait(remaining_s):
                 raise BufferFullError(
@@ -278,9 +355,15 @@ class Accumulator:
             return False
         return finished.wait(timeout_s)
 
+    def hasten(self, batch: ProducerBatch) -> None:
+        """Let `batch` linger no longer, since somebody waits for it."""
+        with self._lock:
+            self._hasten(batch)
+
     def _hasten(self, batch: ProducerBatch) -> None:
         if not batch.urgent and not batch.closed:
-            batch.urgent = batch.closed = True
+            batch.urgent = True
+            self._close(batch)
             self._wake_by(0.0)
 
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
@@ -304,6 +387,8 @@ class Accumulator:
         with self._lock:
             if self.refusal is None:
                 self.refusal = error
+            if self._lanes is not None:
+                self._lanes.clear()
             self._space.notify_all()
 
     def after_fork(self, error: BarnabasError) -> None:
@@ -311,6 +396,8 @@ class Accumulator:
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self.refusal = self._orphaned = error
+        if self._lanes is not None:
+            self._lanes.clear()
 
     # --- the sender's thread ----------------------------------------------------------------------------
 
@@ -332,7 +419,7 @@ class Accumulator:
         """Remove the head of a queue and close it."""
         with self._lock:
             batch = queue.batches.popleft()
-            batch.closed = True
+            self._close(batch)
             return batch
 
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -347,10 +434,9 @@ class Accumulator:
             parts = []
             for number, builder in enumerate(builders):
                 order = (*batch.order, number)
-                part = ProducerBatch(batch.topic, batch.partition, order, batch.created_at_s, builder)
-                part.count = builder.count
+                part = ProducerBatch(batch.topic, batch.partition, order, batch.created_at_s, builder, self)
                 part.size_bytes = batch.size_bytes * builder.count // batch.count
-                part.closed = True
+                part.close()
                 part.parent = batch
                 part.watched = batch.watched
                 parts.append(part)

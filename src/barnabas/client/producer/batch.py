@@ -1,17 +1,19 @@
 """A batch on its way: the records of one partition that are sent, stored and acknowledged together.
 
-The user's thread appends under the accumulator's lock; once `closed`, only the sender's thread touches it.
-`complete` is called once, under the same lock, and never undone. All records of a batch share its outcome, so
-a delivery is no more than a batch and an index, and costs nothing until somebody looks at it.
+The user's threads append until it is `closed`; then only the sender's thread touches it. `complete` is called once,
+under the accumulator's lock, and never undone. All records of a batch share its outcome, so a delivery is no more
+than a batch and an index, and costs nothing until somebody looks at it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
-from barnabas.errors import BarnabasError
-from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.errors import BarnabasError, TimedOutError
+from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordMetadata
 from barnabas.records import BatchBuilder
 
 NO_SEQUENCE = -1
@@ -19,17 +21,33 @@ NO_SEQUENCE = -1
 Order = tuple[int, ...]
 
 
+class Desk(Protocol):
+    """Where deliveries ask about batches: the producer's accumulator."""
+
+    def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
+        """Wait until `batch` is done; it does not linger any longer. Returns whether it is."""
+        ...
+
+    def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
+        """Run `callback` when `batch` is done: now, or later on the producer's own thread."""
+        ...
+
+    def hasten(self, batch: ProducerBatch) -> None:
+        """Let `batch` linger no longer, since somebody waits for it."""
+        ...
+
+
 class ProducerBatch:
     """The records, the identity they are sent with, and in the end the outcome."""
 
     __slots__ = (
+        "_builder",
+        "_count",
+        "_desk",
         "attempts",
         "base_offset",
         "base_sequence",
-        "builder",
         "callbacks",
-        "closed",
-        "count",
         "created_at_s",
         "data",
         "done",
@@ -48,17 +66,20 @@ class ProducerBatch:
         "watched",
     )
 
-    def __init__(self, topic: str, partition: int, order: Order, created_at_s: float, builder: BatchBuilder) -> None:
+    def __init__(
+        self, topic: str, partition: int, order: Order, created_at_s: float, builder: BatchBuilder, desk: Desk
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.order = order
         """Place among the batches of the partition: retries keep it, parts stand where the whole stood."""
         self.created_at_s = created_at_s
-        self.builder = builder
-        self.count = 0
+        self._builder: BatchBuilder | None = builder
+        builder.owner = self
+        self._count = 0
+        self._desk = desk
         self.size_bytes = 0
         """Bytes that the batch holds of the producer's memory."""
-        self.closed = False
         self.urgent = False
         """Somebody waits for it: it does not linger."""
         self.watched = False
@@ -83,6 +104,27 @@ class ProducerBatch:
     def __str__(self) -> str:
         records = "1 record" if self.count == 1 else f"{self.count} records"
         return f"{records} for {self.topic}-{self.partition}"
+
+    @property
+    def builder(self) -> BatchBuilder:
+        """What the records are in; it is given up when the batch is done, since deliveries may be kept for long."""
+        assert self._builder is not None, "a batch that is done has no records any more"
+        return self._builder
+
+    @property
+    def count(self) -> int:
+        """Records so far."""
+        return self._count if self._builder is None else self._builder.count
+
+    @property
+    def closed(self) -> bool:
+        """Whether no record can be added any more."""
+        return self._builder is None or self._builder.closed
+
+    def close(self) -> None:
+        """Let no record be added any more."""
+        if self._builder is not None:
+            self._builder.closed = True
 
     @property
     def in_sequence(self) -> bool:
@@ -128,6 +170,9 @@ class ProducerBatch:
     ) -> list[Callable[[], object]]:
         """Settle the outcome and wake who waits; return the callbacks to run, outside any lock."""
         assert not self.done, "a batch is settled once"
+        self.close()
+        self._count = self.count
+        self._builder = None
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.error = error
@@ -144,3 +189,51 @@ class ProducerBatch:
                 next((part.error for part in parent.parts if part.error is not None), None),
             )
         return callbacks
+
+    # --- for deliveries: the outcome of one record ------------------------------------------------------
+
+    def result(self, index: int, timestamp_ms: int, timeout_s: float | None) -> RecordMetadata:
+        """Return the place of record `index`, waiting for it; see `Delivery.result`."""
+        error = self.exception(index, timeout_s)
+        if error is not None:
+            raise error
+        batch, index = self.part_of(index)
+        offset = NO_OFFSET if batch.base_offset == NO_OFFSET else batch.base_offset + index
+        appended_ms = batch.log_append_time_ms
+        return RecordMetadata(
+            batch.topic, batch.partition, offset, timestamp_ms if appended_ms == NO_TIMESTAMP else appended_ms
+        )
+
+    def exception(self, index: int, timeout_s: float | None) -> BarnabasError | None:
+        """Return why record `index` was not delivered, or None, waiting for it; see `Delivery.exception`."""
+        if not self.done and not self._desk.wait(self, timeout_s):
+            raise TimedOutError(
+                f"no acknowledgement for {self.topic}-{self.partition} within {timeout_s} s; "
+                "the record is still on its way and may yet arrive"
+            )
+        return self.part_of(index)[0].error
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Run `callback` when the batch is done: now, or later on the producer's own thread."""
+        self._desk.when_done(self, callback)
+
+    async def wait_async(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        """Return the place of record `index`, waiting for it without blocking the event loop."""
+        if not self.done:
+            loop = asyncio.get_running_loop()
+            settled = loop.create_future()
+            self._desk.when_done(self, lambda: loop.call_soon_threadsafe(_settle, settled))
+            self._desk.hasten(self)
+            await settled
+        return self.result(index, timestamp_ms, None)
+
+    def describe(self, index: int) -> str:
+        """Say how the delivery of record `index` stands."""
+        failed = self.done and self.part_of(index)[0].error is not None
+        state = "pending" if not self.done else "failed" if failed else "delivered"
+        return f"<Delivery to {self.topic}-{self.partition}: {state}>"
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

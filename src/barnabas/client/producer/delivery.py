@@ -1,104 +1,37 @@
-"""What `send` returns: a promise of a place in the log, as light as two references and two numbers."""
+"""What `send_many` and `send_arrow` return: the outcomes of many records, made one by one as they are looked at."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, overload
+from array import array
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, overload
 
 from barnabas.client.producer.batch import ProducerBatch
-from barnabas.errors import BarnabasError, TimedOutError
-from barnabas.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata
+from barnabas.model import RecordMetadata
+from barnabas.records import Delivery
 
-
-class Desk(Protocol):
-    """Where deliveries ask about batches: the producer's accumulator."""
-
-    def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait until `batch` is done; it does not linger any longer. Returns whether it is."""
-        ...
-
-    def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
-        """Run `callback` when `batch` is done: now, or later on the producer's own thread."""
-        ...
-
-
-class Delivery:
-    """The outcome of one `send`, now or later. Safe to use from any thread.
-
-    `result()` waits for the acknowledgement and returns where the record is, or raises why it is nowhere.
-    """
-
-    __slots__ = ("_batch", "_desk", "_index", "_timestamp_ms")
-
-    def __init__(self, desk: Desk, batch: ProducerBatch, index: int, timestamp_ms: int) -> None:
-        self._desk = desk
-        self._batch = batch
-        self._index = index
-        self._timestamp_ms = timestamp_ms
-
-    @property
-    def place(self) -> tuple[ProducerBatch, int]:
-        """The batch that carries the record, and its index there."""
-        return self._batch, self._index
-
-    def done(self) -> bool:
-        """Return whether the outcome is known."""
-        return self._batch.done
-
-    def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Return the record's place, waiting for it if need be.
-
-        :param timeout_s: seconds to wait; None waits until `delivery_timeout_ms` decides.
-        :raises TimedOutError: the outcome is still open after `timeout_s`; the record may yet arrive.
-        :raises BarnabasError: why it was not delivered.
-        """
-        error = self.exception(timeout_s)
-        if error is not None:
-            raise error
-        batch, index = self._batch.part_of(self._index)
-        offset = NO_OFFSET if batch.base_offset == NO_OFFSET else batch.base_offset + index
-        appended_ms = batch.log_append_time_ms
-        timestamp_ms = self._timestamp_ms if appended_ms == NO_TIMESTAMP else appended_ms
-        return RecordMetadata(batch.topic, batch.partition, offset, timestamp_ms)
-
-    def exception(self, timeout_s: float | None = None) -> BarnabasError | None:
-        """Return why the record was not delivered, or None if it was; waits like `result`.
-
-        :raises TimedOutError: the outcome is still open after `timeout_s`.
-        """
-        batch = self._batch
-        if not batch.done and not self._desk.wait(batch, timeout_s):
-            raise TimedOutError(
-                f"no acknowledgement for {batch.topic}-{batch.partition} within {timeout_s} s; "
-                "the record is still on its way and may yet arrive"
-            )
-        return batch.part_of(self._index)[0].error
-
-    def add_done_callback(self, function: Callable[[Delivery], object]) -> None:
-        """Call `function(delivery)` when the outcome is known, at once if it is already.
-
-        It runs on the producer's own thread, so it should be quick and must not wait for other deliveries.
-        """
-        self._desk.when_done(self._batch, lambda: function(self))
-
-    def __repr__(self) -> str:
-        state = "pending" if not self.done() else "failed" if self.exception() else "delivered"
-        return f"<Delivery to {self._batch.topic}-{self._batch.partition}: {state}>"
+__all__ = ["Deliveries", "Delivery"]
 
 
 class Deliveries(Sequence[Delivery]):
-    """The outcomes of one `send_many`, in the order of the values; made one by one as they are looked at."""
+    """The outcomes of one call, in the order of the values.
 
-    __slots__ = ("_batches", "_desk", "_firsts", "_length", "_starts", "_timestamps_ms")
+    `result()` waits for all of them; in a coroutine, `await` does.
 
-    def __init__(self, desk: Desk, timestamps_ms: int | Sequence[int]) -> None:
-        self._desk = desk
+    :param timestamps_ms: one for all, or one for each value.
+    """
+
+    __slots__ = ("_batches", "_firsts", "_length", "_order", "_places", "_starts", "_timestamps_ms")
+
+    def __init__(self, timestamps_ms: int | Sequence[int]) -> None:
         self._timestamps_ms = timestamps_ms
         self._starts: list[int] = []
         self._batches: list[ProducerBatch] = []
         self._firsts: list[int] = []
         self._length = 0
+        self._order: list[tuple[int, Sequence[int]]] = []
+        self._places: array[int] | None = None
 
     def extend(self, batch: ProducerBatch, first_index: int, count: int) -> None:
         """Add `count` records that lie in `batch` from `first_index` on."""
@@ -112,6 +45,11 @@ class Deliveries(Sequence[Delivery]):
             self._batches.append(batch)
             self._firsts.append(first_index)
         self._length += count
+
+    def shuffled(self, start: int, order: Sequence[int]) -> None:
+        """Say that the records added from `start` on are those of the values `start + order[0]` and so on."""
+        self._order.append((start, order))
+        self._places = None
 
     def __len__(self) -> int:
         return self._length
@@ -131,12 +69,23 @@ class Deliveries(Sequence[Delivery]):
     def __iter__(self) -> Iterator[Delivery]:
         return (self._at(place) for place in range(self._length))
 
-    def _at(self, place: int) -> Delivery:
+    def _at(self, value: int) -> Delivery:
+        place = self._place_of(value)
         run = bisect.bisect_right(self._starts, place) - 1
         stamps = self._timestamps_ms
-        timestamp_ms = stamps if isinstance(stamps, int) else stamps[place]
-        index = self._firsts[run] + place - self._starts[run]
-        return Delivery(self._desk, self._batches[run], index, timestamp_ms)
+        timestamp_ms = stamps if isinstance(stamps, int) else stamps[value]
+        return Delivery(self._batches[run], self._firsts[run] + place - self._starts[run], timestamp_ms)
+
+    def _place_of(self, value: int) -> int:
+        """Return which of the records, in the order in which they were added, is that of a value."""
+        if not self._order:
+            return value
+        if self._places is None:
+            self._places = array("q", range(self._length))
+            for start, order in self._order:
+                for place, row in enumerate(order):
+                    self._places[start + row] = start + place
+        return self._places[value]
 
     def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
         """Return the places of all records, waiting for them; `timeout_s` is for each batch.
@@ -144,6 +93,32 @@ class Deliveries(Sequence[Delivery]):
         :raises BarnabasError: why the first record that was not delivered was not.
         """
         return [delivery.result(timeout_s) for delivery in self]
+
+    def done(self) -> bool:
+        """Return whether the outcomes of all records are known."""
+        return all(batch.done for batch in self._batches)
+
+    def check(self, timeout_s: float | None = None) -> None:
+        """Wait until all records are delivered; as `result`, but it costs something for each batch only.
+
+        :raises BarnabasError: why the first record that was not delivered was not.
+        """
+        ends = [*self._starts[1:], self._length]
+        for batch, first, start, end in zip(self._batches, self._firsts, self._starts, ends, strict=True):
+            error = batch.exception(first, timeout_s)
+            if batch.parts is not None:  # a broker found it too large: its parts had outcomes of their own
+                errors = (batch.exception(first + place, timeout_s) for place in range(end - start))
+                error = next((each for each in errors if each is not None), None)
+            if error is not None:
+                raise error
+
+    def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> list[RecordMetadata]:
+        for batch, first in zip(self._batches, self._firsts, strict=True):
+            await batch.wait_async(first, 0)
+        return self.result()
 
     def __repr__(self) -> str:
         done = sum(batch.done for batch in self._batches)

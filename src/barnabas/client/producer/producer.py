@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -14,12 +15,13 @@ from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread, at_exit
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.delivery import Deliveries, Delivery
-from barnabas.client.producer.partitioner import key_hash
+from barnabas.client.producer.routing import Routing, Run
 from barnabas.client.producer.send_loop import SendLoop
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import Headers
-from barnabas.records import Compression
+from barnabas.records import Appender, Compression
+from barnabas.records.arrow import arrow_rows
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ EXIT_FLUSH_S = 30.0
 """How long the end of a program waits for records that were not flushed."""
 
 
-class Producer:
+class Producer(Appender):
     """Sends records to topics. Safe to use from several threads.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
@@ -44,9 +46,10 @@ class Producer:
 
     def __init__(self, bootstrap: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any) -> None:
         config = make_config(ProducerConfig, bootstrap, settings)
+        super().__init__(SYSTEM_CLOCK.time_s)
         self._config = config
         self._clock = SYSTEM_CLOCK
-        self._partitioner = config.partitioner
+        self._routing = Routing(config.partitioner)
         self._closed = False
         self._thread = LoopThread("barnabas-producer")
         self._accumulator = Accumulator(
@@ -59,6 +62,8 @@ class Producer:
             clock=self._clock,
             wake=self._wake_sender,
             random=random.random,
+            # A partition function is asked for every record, so every record takes the long way.
+            lanes=self.open_lanes if config.partitioner is None else None,
         )
         self._accumulator.may_block = lambda: not self._thread.inside
         self._thread.after_fork = self._accumulator.after_fork
@@ -87,42 +92,23 @@ class Producer:
         self._thread.soon(self._send_loop.wake)
 
     # --- sending ----------------------------------------------------------------------------------------
+    # `send` is inherited: the codec's `Appender` deals with the usual record itself, `_send` with all others.
 
-    def send(
+    def _send(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
-        *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
     ) -> Delivery:
-        """Send one record; returns at once, unless memory is full or the topic is new to this producer.
-
-        :param value: the payload; None marks the key as deleted in a compacted topic.
-        :param key: records with the same key go to the same partition, and so stay in order.
-        :param partition: overrules key and partitioner.
-        :param timestamp_ms: event time in ms since the epoch; None is now.
-        :param headers: (name, value) pairs.
-        :returns: the outcome, to be looked at or not.
-        :raises BufferFullError: memory was full for `max_block_ms`.
-        :raises TimedOutError: the topic's partitions were not known within `max_block_ms`.
-        :raises KafkaError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
-        :raises ClosedError: after `close`, or in a forked child.
-        """
         queues = self._accumulator.topic(topic) or self._await_topic(topic)
-        if partition is None:
-            if self._partitioner is not None:
-                partition = self._checked(queues, self._partitioner(topic, key, len(queues.queues)))
-            elif key is not None:
-                partition = key_hash(key) % len(queues.queues)
-        elif not 0 <= partition < len(queues.queues):
-            self._checked(queues, partition)
         if timestamp_ms is None:
             timestamp_ms = self._clock.time_ms()
-        batch, index = self._accumulator.append(queues, partition, timestamp_ms, key, value, headers)
-        return Delivery(self._accumulator, batch, index, timestamp_ms)
+        chosen = self._routing.partition(queues, key, partition)
+        batch, index = self._accumulator.append(queues, chosen, timestamp_ms, key, value, headers)
+        return Delivery(batch, index, timestamp_ms)
 
     def send_many(
         self,
@@ -142,39 +128,49 @@ class Producer:
         :returns: the outcomes, in the order of `values`.
         :raises ValueError: keys, timestamps or headers are not as many as values.
         """
-        count = len(values)
-        for name, given in (("keys", keys), ("timestamps_ms", timestamps_ms), ("headers", headers)):
-            if isinstance(given, Sequence) and len(given) != count:
-                raise ValueError(f"{len(given)} {name} for {count} values; they must be as many")
         queues = self._accumulator.topic(topic) or self._await_topic(topic)
-        now_ms = self._clock.time_ms() if timestamps_ms is None else timestamps_ms
-        if keys is None and headers is None and isinstance(now_ms, int) and self._partitioner is None:
-            if partition is not None:
-                self._checked(queues, partition)
-            return self._send_plain(queues, partition, now_ms, values)
-        deliveries = Deliveries(self._accumulator, now_ms)
-        for place, value in enumerate(values):
-            delivery = self.send(
-                topic,
-                value,
-                None if keys is None else keys[place],
-                partition=partition,
-                timestamp_ms=now_ms if isinstance(now_ms, int) else now_ms[place],
-                headers=() if headers is None else headers[place],
-            )
-            deliveries.extend(*delivery.place, 1)
+        stamps = self._clock.time_ms() if timestamps_ms is None else timestamps_ms
+        deliveries = Deliveries(stamps)
+        for run in self._routing.runs_of_values(queues, values, keys, partition, stamps, headers, deliveries):
+            self._append(run)
         return deliveries
 
-    def _send_plain(
-        self, queues: TopicQueues, partition: int | None, timestamp_ms: int, values: Sequence[bytes | None]
+    def send_arrow(
+        self,
+        topic: str,
+        batch: Any,
+        *,
+        value: str | None = None,
+        key: str | None = None,
+        timestamp: str | None = None,
+        partition: int | None = None,
     ) -> Deliveries:
-        deliveries = Deliveries(self._accumulator, timestamp_ms)
-        done = 0
-        while done < len(values):
-            batch, first, count = self._accumulator.append_values(queues, partition, timestamp_ms, values, done)
-            deliveries.extend(batch, first, count)
-            done += count
+        """Send the rows of an Arrow table, without making Python objects of them.
+
+        :param batch: a pyarrow Table, RecordBatch, Array or ChunkedArray, or what Arrow's PyCapsule interface makes
+            one of: a data frame of Polars, a relation of DuckDB ...
+        :param value: the column of payloads, of type binary or string; it may be left out for a single column, and
+            for one that is called `value`.
+        :param key: the column of keys; None for records without one.
+        :param timestamp: the column of event times, timestamps or int64 in ms; None is now.
+        :param partition: overrules key and partitioner.
+        :returns: the outcomes, in the order of the rows.
+        :raises TypeError: it is no Arrow data, or a column has another type.
+        :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
+        """
+        queues = self._accumulator.topic(topic) or self._await_topic(topic)
+        parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
+        now_ms = self._clock.time_ms()
+        stamps = array("q", b"".join(part.timestamps_ms for part in parts if part.timestamps_ms is not None))
+        deliveries = Deliveries(now_ms if timestamp is None else stamps)
+        for part in parts:
+            for run in self._routing.runs_of_rows(queues, part, partition, now_ms, deliveries):
+                self._append(run)
         return deliveries
+
+    def _append(self, run: Run) -> None:
+        while not run.advance(self._accumulator):
+            pass
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic; creates it where brokers do that by themselves.
@@ -198,13 +194,6 @@ class Producer:
     async def _look_up(self, topic: str) -> None:
         self._cluster.watch_topics([topic], auto_creates=self._config.allow_auto_create_topics)
         await self._cluster.topic(topic, timeout_s=self._config.max_block_ms / 1000)
-
-    def _checked(self, queues: TopicQueues, partition: int) -> int:
-        if not 0 <= partition < len(queues.queues):
-            raise ConfigurationError(
-                f"topic {queues.topic!r} has partitions 0 to {len(queues.queues) - 1}, there is no {partition}"
-            )
-        return partition
 
     # --- finishing --------------------------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ from barnabas.records.codec_pure.varints import NULL, TABLE_SIZE, VARINTS, encod
 from barnabas.records.columns import BinaryBuffers, Buffer
 from barnabas.records.header import BATCH_HEADER_SIZE
 
+NO_ROOM = -1
+"""Instead of an index: the record does not fit."""
+
 
 class RecordEncoder:
     """Encodes the records of one batch, in order.
@@ -57,24 +60,34 @@ class RecordEncoder:
         self.closed = False
         self.owner: Any = None
 
-    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """Add one record, whatever the limit says.
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        limited: bool = False,
+    ) -> int:
+        """Add one record.
 
-        :returns: its index in the batch.
+        :param limited: add it only if it fits into `limit_bytes`.
+        :returns: its index in the batch; -1 if it does not fit.
         :raises TypeError: key or value is neither bytes-like nor None, the timestamp is no int.
         :raises ValueError: the timestamp is out of range, or the batch would be larger than 2 GiB.
         """
         index = self.count
-        self._put(
+        fits = self._put(
             checked_timestamp(timestamp_ms),
             None if key is None else as_bytes(key),
             None if value is None else as_bytes(value),
             encode_headers(headers) if headers else b"\x00",
-            BATCH_BYTES_MAX,
+            self.limit_bytes if limited else BATCH_BYTES_MAX,
         )
-        if self.count == index:
+        if fits:
+            return index
+        if not limited:
             raise ValueError(BATCH_TOO_LARGE)
-        return index
+        return NO_ROOM
 
     def _put(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, limit_bytes: int) -> bool:
         """Add one record; False if it does not fit."""

@@ -71,13 +71,13 @@ def test_an_append_while_the_sender_plans_wakes_it_again():
 def test_records_without_key_stick_to_a_partition_until_its_batch_is_full():
     fixture = Fixture()
     partitions = [fixture.append(bytes(400), partition=None)[0].partition for _ in range(6)]
-    assert partitions == [1, 1, 0, 0, 1, 1]
+    assert partitions == [0, 0, 1, 1, 0, 0]
 
 
 def test_a_full_buffer_raises_after_the_time_to_block():
     fixture = Fixture(buffer_memory=1500, max_block_s=0.0)
     fixture.append(bytes(900))
-    with pytest.raises(BufferFullError, match="924 of 1500 bytes"):
+    with pytest.raises(BufferFullError, match="970 of 1500 bytes"):
         fixture.append(bytes(900))
 
 

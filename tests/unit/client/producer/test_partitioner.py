@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.producer.partitioner import key_hash, murmur2, next_sticky, partition_for_key
+from barnabas.client.producer.partitioner import murmur2, next_sticky, partition_for_key
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,15 @@ def test_murmur2_agrees_with_the_vectors_of_kafkas_own_tests(data, signed):
     assert murmur2(data) == signed & 0xFFFFFFFF
 
 
-def test_hashes_of_keys_are_not_negative():
-    assert key_hash(b"21") == -973932308 & 0x7FFFFFFF
+def test_partitions_of_keys_are_not_negative():
+    assert partition_for_key(b"21", 2**31) == -973932308 & 0x7FFFFFFF
     assert 0 <= partition_for_key(b"21", 7) < 7
+
+
+def test_a_key_is_what_its_bytes_are():
+    assert partition_for_key(bytearray(b"21"), 7) == partition_for_key(b"21", 7)
+    with pytest.raises(TypeError, match="key must be bytes or None, not str"):
+        partition_for_key("21", 7)
 
 
 def test_the_empty_key_is_a_key():

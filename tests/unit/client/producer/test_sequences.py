@@ -10,8 +10,9 @@ from barnabas.records import BatchBuilder
 
 
 def make_batch(order, count=10):
-    batch = ProducerBatch("t", 0, (order,), 0.0, BatchBuilder())
-    batch.count = count
+    builder = BatchBuilder()
+    builder.append_many(0, [b""] * count)
+    batch = ProducerBatch("t", 0, (order,), 0.0, builder, desk=None)
     batch.attempts = 1
     return batch
 
