@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.records import (
     BatchHeader,
     check_batch,
-    iter_headers,
+    read_header,
     set_log_append_time,
     stamp,
 )
-from barnabas.records.header import LENGTH_OVERHEAD, MAGIC
+from barnabas.records.header import CONTROL_MASK, CRC_START, LENGTH_OVERHEAD, MAGIC, check_structure
 from barnabas.storage.config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch
 
@@ -46,27 +48,35 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[Placed]:
     :raises CorruptBatchError: a batch is damaged.
     :raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
     """
-    if len(view) > _MAGIC_POSITION and view[_MAGIC_POSITION] < MAGIC:
+    size = len(view)
+    if size > _MAGIC_POSITION and view[_MAGIC_POSITION] < MAGIC:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"message format {view[_MAGIC_POSITION]}; only record batches (format {MAGIC}) are taken",
         )
-    if len(view) > config.segment_bytes:
+    if size > config.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{len(view)} bytes of batches at once, segment.bytes is {config.segment_bytes}",
+            f"{size} bytes of batches at once, segment.bytes is {config.segment_bytes}",
         )
-    batches = list(iter_headers(view))
-    if not batches:
+    if not size:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
-    for position, header in batches:
-        if header.batch_length + LENGTH_OVERHEAD > config.max_message_bytes:
+    batches: list[Placed] = []
+    position = 0
+    while position < size:
+        header = read_header(view, position)
+        check_structure(header, position)
+        end = position + header.batch_length + LENGTH_OVERHEAD
+        if end - position > config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
             )
-        check_batch(view, position, header)
+        if end > size or crc32c(view[position + CRC_START : end]) != header.crc:
+            check_batch(view, position, header)  # raises what is wrong
         _check_header(header)
+        batches.append((position, header))
+        position = end
     return batches
 
 
@@ -76,7 +86,7 @@ def _check_header(header: BatchHeader) -> None:
             ErrorCode.INVALID_RECORD,
             f"batch of {header.record_count} records with {header.last_offset_delta + 1} offsets",
         )
-    if header.is_control:
+    if header.attributes & CONTROL_MASK:
         raise KafkaError(ErrorCode.INVALID_RECORD, "control batches are written by brokers only")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise KafkaError(

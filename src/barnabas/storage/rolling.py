@@ -31,23 +31,18 @@ def must_roll(
     """Return whether these batches, of `size` bytes together, must not be appended to this segment."""
     if not end.size:
         return False
-    return (
-        end.size + size > config.segment_bytes
-        or end.index_bytes >= config.segment_index_bytes
-        or end.next_offset + _offset_count(batches) - end.base_offset > RELATIVE_OFFSET_MAX
-        or _age_ms(end, config, batches, now_ms, active_since_ms) > config.segment_ms
-    )
-
-
-def _offset_count(batches: Sequence[Placed]) -> int:
-    return sum(header.last_offset_delta + 1 for _, header in batches)
-
-
-def _age_ms(end: SegmentEnd, config: LogConfig, batches: Sequence[Placed], now_ms: int, active_since_ms: int) -> int:
-    """Return the time that the segment would span in records, or has existed if they have none."""
+    if end.size + size > config.segment_bytes or end.index_bytes >= config.segment_index_bytes:
+        return True
+    next_offset, latest_ms = end.next_offset, NO_TIMESTAMP
+    for _, header in batches:
+        next_offset += header.last_offset_delta + 1
+        latest_ms = max(latest_ms, header.max_timestamp_ms)
+    if next_offset - end.base_offset > RELATIVE_OFFSET_MAX:
+        return True
     first_ms = end.first_timestamp_ms
     if first_ms is None or first_ms == NO_TIMESTAMP:
-        return now_ms - active_since_ms
-    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return now_ms - first_ms
-    return max(header.max_timestamp_ms for _, header in batches) - first_ms
+        # Records without time: what counts is how long the segment has existed.
+        first_ms, latest_ms = active_since_ms, now_ms
+    elif config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        latest_ms = now_ms
+    return latest_ms - first_ms > config.segment_ms
