@@ -4,13 +4,20 @@
     def heartbeat(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse: ...
 
 A handler returns its response, or an awaitable of it where it has to wait, or None where the client wants none.
+
+    @serves_runs(ProduceRequest)
+    def produce(broker: Broker, run: Iterable[Repeated], context: Context) -> list[ProduceResponse]: ...
+
+Such a one is given requests of the same version that came one after the other on a connection. It takes the first
+of them, and as many of those behind it as it can carry out with it, and returns, in their order, what another handler
+would return for each of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS, Api
@@ -20,13 +27,23 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a handler may want to know besides the message."""
 
     version: int
     client_id: str | None
     peer: Peer
+
+
+class Repeated(NamedTuple):
+    """A request, and behind it those that repeat it with other record bytes.
+
+    Only a request with record bytes for exactly one partition is repeated.
+    """
+
+    request: Any
+    more_records: list[memoryview]
+    """The record bytes of each that repeats it."""
 
 
 HandlerFunction = Callable[["Broker", Any, Context], Any]
@@ -38,6 +55,8 @@ class ServedApi:
 
     api: Api
     handle: HandlerFunction
+    in_runs: bool = False
+    """Whether `handle` takes requests that came in a row."""
 
     @property
     def versions(self) -> range:
@@ -47,10 +66,15 @@ class ServedApi:
 
 def serves(request: type) -> Callable[[HandlerFunction], ServedApi]:
     """Declare that the function serves the API of `request`, in every version that is declared of it."""
+    return lambda function: ServedApi(_api_of(request), function)
 
-    def declare(function: HandlerFunction) -> ServedApi:
-        key = message_of(request).api_key
-        assert key is not None
-        return ServedApi(APIS[key], function)
 
-    return declare
+def serves_runs(request: type) -> Callable[[HandlerFunction], ServedApi]:
+    """Declare the same of a function that takes several requests at once."""
+    return lambda function: ServedApi(_api_of(request), function, in_runs=True)
+
+
+def _api_of(request: type) -> Api:
+    key = message_of(request).api_key
+    assert key is not None
+    return APIS[key]

@@ -44,18 +44,19 @@ class Flusher:
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
-    def note_append(self) -> bool:
-        """See whether something that was appended makes a flush due; return whether its number did.
-
-        To be called too when the log's settings changed.
-        """
+    def note_append(self) -> None:
+        """See whether something that was appended makes a flush due. To be called too when the settings changed."""
         unflushed = self._log.log_end_offset - self._covered_offset
         if unflushed >= self._log.config.flush_messages:
             self.flush_soon()
-            return True
-        if unflushed and not self._timer:
+        elif unflushed and not self._timer:
             self._start_timer()
-        return False
+
+    def must_cover(self, end_offset: int) -> bool:
+        """Whether messages below an offset, not flushed yet, have their acknowledgement from a flush: because their
+        number makes one due, or because one that is under way covers them."""
+        unflushed = end_offset - self._covered_offset
+        return unflushed <= 0 or unflushed >= self._log.config.flush_messages
 
     def flush_soon(self) -> None:
         """Flush now, or again after the flush that is running."""

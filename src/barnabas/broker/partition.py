@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.flusher import Flusher
@@ -24,6 +24,8 @@ from barnabas.records.recompression import recompress
 
 if TYPE_CHECKING:
     from barnabas.broker.topic_config import TopicConfig
+    from barnabas.records.header import Buffer
+    from barnabas.storage.append_group import Outcome
     from barnabas.storage.log import AppendInfo, Log
 
 log = logging.getLogger(__name__)
@@ -78,40 +80,67 @@ class Partition:
         elif config.log.has_flush_policy:
             self._flusher = Flusher(self.log, self._on_flushed)
 
-    def append(
-        self, records: bytes | bytearray | memoryview, acks: int = Acks.LEADER
-    ) -> tuple[AppendInfo, asyncio.Future[None] | None]:
+    def append(self, records: Buffer) -> AppendInfo:
         """Append a produce request's batches.
 
-        :returns: where they are, and what has to be waited for before they are acknowledged: None, or a future
-            that ends with a BarnabasError where they must not be.
         :raises BarnabasError: the batches were refused, or the disk refused them.
         """
-        if self.config.compression is not None:
-            limit = self.config.log.max_message_bytes
-            if len(records) > limit:
-                message = f"{len(records)} bytes of batches, max.message.bytes is {limit}"
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
-            records = recompress(records, self.config.compression, max(RECOMPRESSED_BYTES_MAX, limit))
-        info = self.log.append(records, self.leader_epoch)
-        if self._flusher:
-            return info, self._append_to_flushed(self._flusher, info, len(records), acks)
-        if self._on_readable and not info.duplicate:
-            self._notify(len(records))
-        return info, None
+        (outcome,) = self.append_all([records])
+        if isinstance(outcome, BarnabasError):
+            raise outcome
+        return outcome
 
-    def _append_to_flushed(
-        self, flusher: Flusher, info: AppendInfo, size: int, acks: int
-    ) -> asyncio.Future[None] | None:
-        if not info.duplicate:
-            self._unexposed_bytes += size
-        is_due = flusher.note_append()
-        if acks == Acks.NONE or not (is_due or acks == Acks.ALL) or self.log.high_watermark > info.last_offset:
+    def append_all(self, requests: Sequence[Buffer]) -> list[Outcome]:
+        """Append the batches of several produce requests, each judged alone, in their order.
+
+        What has to be waited for before one is acknowledged, `when_acknowledged` tells.
+        """
+        if self.config.compression is not None:
+            return [self._recompress_and_append(records) for records in requests]
+        return self._append_all(requests)
+
+    def when_acknowledged(self, info: AppendInfo, acks: int) -> asyncio.Future[None] | None:
+        """Return what has to be waited for before the batches that were just appended are acknowledged.
+
+        :returns: None, or a future that ends with a BarnabasError where they must not be.
+        """
+        flusher = self._flusher
+        if not flusher or acks == Acks.NONE or self.log.high_watermark > info.last_offset:
+            return None
+        if acks != Acks.ALL and not flusher.must_cover(info.last_offset + 1):
             return None
         flusher.flush_soon()
         exposed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((info.last_offset, exposed))
         return exposed
+
+    def _append_all(self, requests: Sequence[Buffer]) -> list[Outcome]:
+        outcomes = self.log.append_all(requests, self.leader_epoch)
+        if not self._flusher and not self._on_readable:
+            return outcomes
+        size = sum(
+            len(records)
+            for records, outcome in zip(requests, outcomes, strict=True)
+            if not isinstance(outcome, BarnabasError) and not outcome.duplicate
+        )
+        if self._flusher:
+            self._unexposed_bytes += size
+            self._flusher.note_append()
+        elif size:
+            self._notify(size)
+        return outcomes
+
+    def _recompress_and_append(self, records: Buffer) -> Outcome:
+        assert self.config.compression is not None
+        limit = self.config.log.max_message_bytes
+        try:
+            if len(records) > limit:
+                message = f"{len(records)} bytes of batches, max.message.bytes is {limit}"
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
+            recompressed = recompress(records, self.config.compression, max(RECOMPRESSED_BYTES_MAX, limit))
+        except BarnabasError as error:
+            return error
+        return self._append_all([recompressed])[0]
 
     def _on_flushed(self, error: BarnabasError | None) -> None:
         if error is None:

@@ -7,6 +7,7 @@ frame that is under way only, and grows with the bytes that have come, not with 
 from __future__ import annotations
 
 import struct
+from typing import NoReturn
 
 from barnabas.errors import MalformedMessageError
 
@@ -49,24 +50,31 @@ class FrameReader:
 
         :raises MalformedMessageError: a size is negative or over the limit. The stream is of no use after that.
         """
-        frames: list[bytes | bytearray] = []
+        return [bytes(frame) if isinstance(frame, memoryview) else frame for frame in self.feed_views(data)]
+
+    def feed_views(self, data: bytes | memoryview) -> list[bytearray | memoryview]:
+        """Do the same without a copy of the frames that are whole in `data`: they are views of it.
+
+        :raises MalformedMessageError: as `feed` does.
+        """
+        frames: list[bytearray | memoryview] = []
         position = self._finish_frame_under_way(data, frames) if self.partial else 0
-        left = len(data) - position
-        while left >= SIZE_BYTES:
-            size = self._check(_SIZE.unpack_from(data, position)[0])
-            if size > left - SIZE_BYTES:
+        view, end = memoryview(data), len(data)
+        while (begin := position + SIZE_BYTES) <= end:
+            (size,) = _SIZE.unpack_from(data, position)
+            if not 0 <= size <= self._frame_bytes_max:
+                self._refuse(size)
+            position = begin + size
+            if position > end:
                 self._size = size
-                self._frame = bytearray(data[position + SIZE_BYTES :])
+                self._frame = bytearray(view[begin:])
                 return frames
-            position += SIZE_BYTES
-            frames.append(bytes(data[position : position + size]))
-            position += size
-            left = len(data) - position
-        if left > 0:
-            self._frame += data[position:]
+            frames.append(view[begin:position])
+        if position < end:
+            self._frame += view[position:]
         return frames
 
-    def _finish_frame_under_way(self, data: bytes | memoryview, frames: list[bytes | bytearray]) -> int:
+    def _finish_frame_under_way(self, data: bytes | memoryview, frames: list[bytearray | memoryview]) -> int:
         """Move on with the frame that began earlier; return how many bytes that took."""
         position = 0
         if self._size < 0:
@@ -74,7 +82,10 @@ class FrameReader:
             self._frame += data[:position]
             if len(self._frame) < SIZE_BYTES:
                 return position
-            self._size = self._check(_SIZE.unpack_from(self._frame)[0])
+            (size,) = _SIZE.unpack_from(self._frame)
+            if not 0 <= size <= self._frame_bytes_max:
+                self._refuse(size)
+            self._size = size
             self._frame = bytearray()
         taken = min(self._size - len(self._frame), len(data) - position)
         self._frame += data[position : position + taken]
@@ -83,7 +94,5 @@ class FrameReader:
             self._size, self._frame = -1, bytearray()
         return position + taken
 
-    def _check(self, size: int) -> int:
-        if not 0 <= size <= self._frame_bytes_max:
-            raise MalformedMessageError(f"a frame of {size} bytes (at most {self._frame_bytes_max} are allowed)")
-        return size
+    def _refuse(self, size: int) -> NoReturn:
+        raise MalformedMessageError(f"a frame of {size} bytes (at most {self._frame_bytes_max} are allowed)")

@@ -12,8 +12,8 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from barnabas.errors import BarnabasError
 from barnabas.net.framing import FrameReader
@@ -33,11 +33,25 @@ SMALL_BYTES = 64 * 1024
 SLOWEST_BYTES_PER_S = 64 * 1024
 """What comes at this rate or faster may take longer."""
 
-Frame = bytes | bytearray
-Answer: TypeAlias = "list[Chunk] | None"
-"""The chunks of a response frame, or None where the protocol asks for no answer."""
-Handler: TypeAlias = "Callable[[Frame, Peer], Answer | Awaitable[Answer]]"
-"""Carries out a request: at once, or, where it has to wait, with an awaitable."""
+Frame = bytearray | memoryview
+Answer: TypeAlias = "list[Chunk]"
+"""The chunks of response frames; none where the protocol asks for no answer."""
+
+
+class Carried(NamedTuple):
+    """What a handler did with the first of the requests that wait."""
+
+    request_count: int
+    """How many it carried out; at least one."""
+    answer: Answer
+    later: Awaitable[Answer] | None = None
+    """What follows `answer`, where something has to be waited for."""
+
+
+Handler: TypeAlias = "Callable[[Sequence[Frame], Peer], Carried]"
+"""Carries out the first of the requests that wait, and as many more as can be carried out with it.
+
+The frames are writable, and the handler's to change, but not to keep."""
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +132,7 @@ class ServerConnection:
         self._used_at_s = self._listener.loop.time()
         was_partial = self._reader.partial
         try:
-            frames = self._reader.feed(data)
+            frames = self._reader.feed_views(memoryview(bytearray(data)))
         except BarnabasError as error:
             self._fail(error)
             return
@@ -129,6 +143,7 @@ class ServerConnection:
         if not self._answering and not self._scheduled:
             self._process()
         else:
+            self._own_waiting_frames()
             self._read_on_or_wait()
 
     def _read_on_or_wait(self) -> None:
@@ -173,14 +188,12 @@ class ServerConnection:
         turn_ends_s = loop.time() + TURN_S
         try:
             while self._frames and self._stream.unsent_bytes <= UNSENT_BYTES_MAX:
-                frame = self._frames.popleft()
-                self._waiting_bytes -= len(frame)
-                answer = self._listener.handler(frame, self._peer)
-                if isinstance(answer, list):
-                    answers += answer
-                elif answer is not None:
-                    self._answered_bytes = len(frame)
-                    self._answering = loop.create_task(self._answer_later(answer))
+                carried = self._listener.handler(self._frames, self._peer)
+                size = self._take(carried.request_count)
+                answers += carried.answer
+                if carried.later is not None:
+                    self._answered_bytes = size
+                    self._answering = loop.create_task(self._answer_later(carried.later))
                     break
                 if loop.time() > turn_ends_s:
                     break
@@ -193,12 +206,24 @@ class ServerConnection:
             self._stream.send(answers)
         self._go_on()
 
+    def _take(self, count: int) -> int:
+        """Forget the first requests that wait; return their size."""
+        size = sum(len(self._frames.popleft()) for _ in range(count))
+        self._waiting_bytes -= size
+        return size
+
+    def _own_waiting_frames(self) -> None:
+        """Let requests that have to wait hold no more memory than their own."""
+        if self._frames and isinstance(self._frames[-1], memoryview):
+            self._frames = deque(bytearray(f) if isinstance(f, memoryview) else f for f in self._frames)
+
     def _go_on(self) -> None:
         """Decide what comes next, after some requests were carried out."""
         can_go_on = self._stream.is_open and not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
         if can_go_on and self._frames and not self._scheduled:
             self._scheduled = True
             self._listener.loop.call_soon(self._process)
+        self._own_waiting_frames()
         self._read_on_or_wait()
 
     async def _answer_later(self, waiting: Awaitable[Answer]) -> None:

@@ -22,6 +22,8 @@ T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 Chunk = Buffer | Sized
 """A piece of an encoded message: bytes, or record bytes that stay where they are (a `FileRegion`)."""
+RecordsSpan = tuple[int, int, int]
+"""Where record bytes stand in a frame: the positions of their length, of their first byte, and of what follows."""
 
 
 def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[Chunk]:
@@ -61,10 +63,19 @@ def encode_bytes(message: object, version: int) -> bytes:
     return b"".join(cast(list[Buffer], encode(message, version)))
 
 
-def decode(cls: type[T], buffer: Buffer, version: int, position: int = 0, *, to_the_end: bool = True) -> T:
+def decode(
+    cls: type[T],
+    buffer: Buffer,
+    version: int,
+    position: int = 0,
+    *,
+    to_the_end: bool = True,
+    spans: list[RecordsSpan] | None = None,
+) -> T:
     """Decode the message of class `cls` that fills `buffer` from `position` to its end.
 
     :param to_the_end: False allows other bytes behind the message.
+    :param spans: receives where record bytes are, unless they are null.
     :raises UnsupportedVersionError: the class has no such version.
     :raises MalformedMessageError: the bytes are not such a message, or others follow it.
     """
@@ -72,7 +83,7 @@ def decode(cls: type[T], buffer: Buffer, version: int, position: int = 0, *, to_
     decode_one = decoder(declared, version, _check_version(cls, version))
     end = len(buffer)
     try:
-        message, position = decode_one(buffer, position, end)
+        message, position = decode_one(buffer, position, end, [] if spans is None else spans)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessageError(f"not a {cls.__name__} of version {version}: {error}") from None
     if to_the_end and position != end:

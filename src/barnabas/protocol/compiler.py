@@ -3,12 +3,13 @@
 The source of two functions is written and executed, once for each class and version that is used: a request then
 costs no look at its declaration. Neighbouring fields of fixed size become one `struct.Struct`. The functions are:
 
-    decode(buf, pos, end) -> (message, position after it)
+    decode(buf, pos, end, spans) -> (message, position after it)
     encode(m, out, splices)
 
 `buf` is a contiguous buffer of bytes and `end` the position up to which it may be read. Every length and count is
 checked against what is left before anything is allocated for it. `splices` receives the record bytes, which are
-not copied into `out`, as pairs (position in `out` before which they belong, record bytes).
+not copied into `out`, as pairs (position in `out` before which they belong, record bytes). `spans` receives where
+record bytes were found: the positions of their length, of their first byte, and of what follows them.
 
 What a decoder may raise on damaged input besides MalformedMessageError (struct.error, IndexError, a Unicode
 error) is turned into it by `barnabas.protocol.codec`.
@@ -27,7 +28,7 @@ from barnabas.protocol.declare import FieldSpec, fields_of
 from barnabas.protocol.types import Array, Blob, Fixed, Nested, Nullable, RecordBytes, Text, WireType
 from barnabas.protocol.varint import read_uvarint, write_uvarint
 
-Decoder = Callable[[Any, int, int], tuple[Any, int]]
+Decoder = Callable[[Any, int, int, list[tuple[int, int, int]]], tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
 
 
@@ -117,7 +118,7 @@ class _DecoderSource(_Source):
             self.tags()
         arguments = ", ".join(f"{s.name}=f_{s.name}" for s in self.specs)
         self.add(f"return {self.name(self.cls)}({arguments}), pos")
-        function: Decoder = self.compile_as("decode", "def decode(buf, pos, end):")
+        function: Decoder = self.compile_as("decode", "def decode(buf, pos, end, spans):")
         return function
 
     def default(self, spec: FieldSpec) -> str:
@@ -135,7 +136,7 @@ class _DecoderSource(_Source):
         inner = kind.inner if isinstance(kind, Nullable) else kind
         if isinstance(inner, Nested):
             function = self.name(decoder(inner.struct, self.version, self.flexible))
-            self.add(f"{target}, pos = {function}(buf, pos, end)")
+            self.add(f"{target}, pos = {function}(buf, pos, end, spans)")
         elif isinstance(inner, Fixed):
             code = struct.Struct(">" + inner.code)
             self.add(f"{target}, = {self.name(code.unpack_from)}(buf, pos)", f"pos += {code.size}")
@@ -149,6 +150,8 @@ class _DecoderSource(_Source):
             self.depth -= 1
 
     def length(self, inner: WireType) -> None:
+        if isinstance(inner, RecordBytes):
+            self.add("at = pos")
         if self.flexible:
             self.add("n = buf[pos] - 1", "pos += 1", "if n > 126:")
             self.add("    n, pos = read_uvarint(buf, pos - 1)", "    n -= 1")
@@ -165,7 +168,7 @@ class _DecoderSource(_Source):
         elif isinstance(inner, Blob):
             self.add(f"{target} = bytes(buf[pos:pos + n])")
         else:
-            self.add(f"{target} = memoryview(buf)[pos:pos + n]")
+            self.add(f"{target} = memoryview(buf)[pos:pos + n]", "spans.append((at, pos, pos + n))")
         self.add("pos += n")
 
     def items(self, inner: Array, target: str, what: str) -> None:
@@ -180,13 +183,13 @@ class _DecoderSource(_Source):
         if isinstance(element, WireType):
             self.value(element, "item", what)
         else:
-            self.add(f"item, pos = {self.name(decoder(element, self.version, self.flexible))}(buf, pos, end)")
+            self.add(f"item, pos = {self.name(decoder(element, self.version, self.flexible))}(buf, pos, end, spans)")
         self.add(f"{target}.append(item)")
         self.depth -= 1
 
     def tags(self) -> None:
         """Read the tagged fields: known ones by their tag, others are skipped, as KIP-482 asks."""
-        self.add("tags, pos = read_uvarint(buf, pos)", "for _ in range(tags):")
+        self.add("tags, pos = read_uvarint(buf, pos) if buf[pos] else (0, pos + 1)", "for _ in range(tags):")
         self.depth += 1
         self.add("tag, pos = read_uvarint(buf, pos)", "size, pos = read_uvarint(buf, pos)")
         self.add("if size > end - pos: overrun('a tagged field', size, end - pos)", "after = pos + size")

@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple, TypeVar
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import Buffer, Chunk, decode, encode
+from barnabas.protocol.codec import Buffer, Chunk, RecordsSpan, decode, encode
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.varint import read_uvarint
 
@@ -23,6 +23,7 @@ API_VERSIONS_KEY = 18
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhih")
 _CORRELATION_ID = struct.Struct(">i")
+_REQUEST_CORRELATION_ID = struct.Struct(">4xi")
 
 
 class RequestHeader(NamedTuple):
@@ -55,12 +56,20 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     return RequestHeader(api_key, api_version, correlation_id, client_id, position + size)
 
 
+def read_request_correlation_id(frame: Buffer) -> int:
+    """Return the correlation id of a frame that has a request header."""
+    correlation_id: int = _REQUEST_CORRELATION_ID.unpack_from(frame)[0]
+    return correlation_id
+
+
 def skip_tags(frame: Buffer, position: int) -> int:
     """Return the position after the tagged fields that begin at `position`; headers have none that matter.
 
     :raises MalformedMessageError: they do not fit in the frame.
     """
     try:
+        if not frame[position]:
+            return position + 1
         count, position = read_uvarint(frame, position)
         for _ in range(count):
             _, position = read_uvarint(frame, position)
@@ -73,18 +82,19 @@ def skip_tags(frame: Buffer, position: int) -> int:
     return position
 
 
-def decode_request(cls: type[T], header: RequestHeader, frame: Buffer) -> T:
+def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: list[RecordsSpan] | None = None) -> T:
     """Decode the message behind a request header.
 
     Bytes behind the message are ignored, as in Kafka: librdkafka 2.16 asks for all topics with three too many.
 
+    :param spans: receives where record bytes are.
     :raises UnsupportedVersionError: `cls` has no such version.
     :raises MalformedMessageError: the bytes are not such a message.
     """
     position = header.body_position
     if message_of(cls).flexible(header.api_version):
         position = skip_tags(frame, position)
-    return decode(cls, frame, header.api_version, position, to_the_end=False)
+    return decode(cls, frame, header.api_version, position, to_the_end=False, spans=spans)
 
 
 def request_frame(message: object, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:

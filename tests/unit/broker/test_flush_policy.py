@@ -66,7 +66,7 @@ class Bench:
     def append(self, acks: Acks = Acks.LEADER, count: int = 1) -> asyncio.Future[None] | None:
         builder = BatchBuilder()
         builder.append_many(1_000, [b"value"] * count)
-        return self.partition.append(builder.build(), acks)[1]
+        return self.partition.when_acknowledged(self.partition.append(builder.build()), acks)
 
     async def flush_begins(self) -> None:
         assert await asyncio.to_thread(self.disk.begun.acquire, timeout=TIMEOUT_S)
@@ -256,8 +256,9 @@ def test_retry_of_what_is_not_flushed_yet_waits_too(run: Run) -> None:
         builder = BatchBuilder()
         builder.append_many(1_000, [b"value"])
         batch = bytes(builder.build(producer_id=1, producer_epoch=0, base_sequence=0))
-        _, first = bench.partition.append(batch, Acks.ALL)
-        info, second = bench.partition.append(batch, Acks.ALL)
+        first = bench.partition.when_acknowledged(bench.partition.append(batch), Acks.ALL)
+        info = bench.partition.append(batch)
+        second = bench.partition.when_acknowledged(info, Acks.ALL)
         assert info.duplicate
         assert first is not None
         assert second is not None

@@ -1,5 +1,8 @@
 """Produce, versions 0 to 9: append record batches.
 
+Requests that came in a row are carried out together: what they bring for one partition is appended with one write.
+Each is judged, and answered, as if it had come alone.
+
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659); their message
 formats are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are
 refused until transactions exist. Errors of single records are not told (version 8): the broker does not look at
@@ -11,9 +14,10 @@ What an acknowledgement means, and when it has to wait for the disk, stands in `
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Repeated, serves_runs
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import (
     BarnabasError,
@@ -23,7 +27,6 @@ from barnabas.errors import (
 )
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, Acks
 from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -31,9 +34,10 @@ from barnabas.protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from barnabas.broker.broker import Broker
+    from barnabas.broker.partition import Partition
+    from barnabas.records.header import Buffer
+    from barnabas.storage.append_group import Outcome
 
     Waiting = list[tuple[PartitionProduceResponse, asyncio.Future[None]]]
     """Acknowledgements, and what each has to wait for."""
@@ -41,28 +45,119 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_BATCHES = 3
 
 
-@serves(ProduceRequest)
+@serves_runs(ProduceRequest)
 def produce(
-    broker: Broker, request: ProduceRequest, context: Context
-) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-    """Append each partition's batches.
+    broker: Broker, requests: Iterable[Repeated], context: Context
+) -> Sequence[ProduceResponse | Awaitable[ProduceResponse] | None]:
+    """Append each partition's batches, of all requests that ask for the same acknowledgement as the first one.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
     """
-    refusal = _refusal(request, context)
+    run: list[Repeated] = []
+    for repeated in requests:
+        if run and repeated.request.acks != run[0].request.acks:
+            break
+        run.append(repeated)
+    appends = _append_all(broker, run, context)
+    if run[0].request.acks == Acks.NONE:
+        _check_all_appended(appends)
+        return [None] * sum(1 + len(repeated.more_records) for repeated in run)
+    return [_respond(repeated.request, appends) for repeated in run for _ in range(1 + len(repeated.more_records))]
+
+
+class _Appends:
+    """What a run of requests brings for one partition, and what became of it, in the order of the requests."""
+
+    __slots__ = ("_refusal", "outcomes", "partition", "records")
+
+    def __init__(self, broker: Broker, topic: str, number: int, acks: int, refusal: BarnabasError | None) -> None:
+        self.records: list[Buffer] = []
+        self.outcomes: Iterator[Outcome] = iter(())
+        self.partition: Partition | None = None
+        self._refusal = refusal
+        if refusal:
+            return
+        try:
+            partition = broker.topics.partition(topic, number)
+            if acks == Acks.ALL:
+                partition.check_replicas()
+            self.partition = partition
+        except BarnabasError as error:
+            self._refusal = error
+
+    def carry_out(self) -> None:
+        if self.partition:
+            self.outcomes = iter(self.partition.append_all(self.records))
+        else:
+            assert self._refusal
+            self.outcomes = iter([self._refusal] * len(self.records))
+
+
+Place = tuple[str, int, bool]
+"""Topic, partition, and whether it is a transaction that wants to write there."""
+
+
+def _append_all(broker: Broker, run: Sequence[Repeated], context: Context) -> dict[Place, _Appends]:
+    appends: dict[Place, _Appends] = {}
+    for request, more_records in run:
+        in_transaction = request.transactional_id is not None
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                place = topic.name, data.index, in_transaction
+                if (append := appends.get(place)) is None:
+                    refusal = _refusal(request, context)
+                    append = appends[place] = _Appends(broker, topic.name, data.index, request.acks, refusal)
+                # No batches at all are refused by the log.
+                append.records.append(b"" if data.records is None else data.records)
+                if data.records is not None:
+                    append.records += more_records
+    for append in appends.values():
+        append.carry_out()
+    return appends
+
+
+def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
+    """Return why nothing of the request can be appended, or None."""
+    if context.version < FIRST_VERSION_WITH_BATCHES:
+        return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not stored")
+    if request.acks not in {Acks.NONE, Acks.LEADER, Acks.ALL}:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
+    if request.transactional_id is not None:
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    return None
+
+
+def _respond(request: ProduceRequest, appends: dict[Place, _Appends]) -> ProduceResponse | Awaitable[ProduceResponse]:
+    in_transaction = request.transactional_id is not None
     topics = []
     waiting: Waiting = []
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
-            result = _refused(data, refusal) if refusal else _append(broker, topic.name, data, request.acks, waiting)
-            results.append(result)
+            append = appends[topic.name, data.index, in_transaction]
+            results.append(_result(data.index, append, request.acks, waiting))
         topics.append(TopicProduceResponse(name=topic.name, partition_responses=results))
-    if request.acks != Acks.NONE:
-        response = ProduceResponse(responses=topics)
-        return _acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
-    _check_all_appended(topics)
-    return None
+    response = ProduceResponse(responses=topics)
+    return _acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
+
+
+def _result(index: int, append: _Appends, acks: int, waiting: Waiting) -> PartitionProduceResponse:
+    outcome = next(append.outcomes)
+    if isinstance(outcome, BarnabasError):
+        result = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
+        _refuse(result, outcome)
+        return result
+    result = PartitionProduceResponse(
+        index=index,
+        error_code=ErrorCode.NONE,
+        base_offset=outcome.base_offset,
+        log_append_time_ms=outcome.log_append_time_ms,
+        log_start_offset=outcome.log_start_offset,
+    )
+    assert append.partition
+    if exposed := append.partition.when_acknowledged(outcome, acks):
+        waiting.append((result, exposed))
+    return result
 
 
 async def _acknowledge_later(response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> ProduceResponse:
@@ -82,57 +177,16 @@ async def _acknowledge_later(response: ProduceResponse, waiting: Waiting, timeou
     return response
 
 
-def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
-    """Return why nothing of the request can be appended, or None."""
-    if context.version < FIRST_VERSION_WITH_BATCHES:
-        return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not stored")
-    if request.acks not in {Acks.NONE, Acks.LEADER, Acks.ALL}:
-        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
-    if request.transactional_id is not None:
-        return KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    return None
-
-
-def _append(
-    broker: Broker, topic: str, data: PartitionProduceData, acks: int, waiting: Waiting
-) -> PartitionProduceResponse:
-    try:
-        partition = broker.topics.partition(topic, data.index)
-        if data.records is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-        if acks == Acks.ALL:
-            partition.check_replicas()
-        info, exposed = partition.append(data.records, acks)
-    except BarnabasError as error:
-        return _refused(data, error)
-    result = PartitionProduceResponse(
-        index=data.index,
-        error_code=ErrorCode.NONE,
-        base_offset=info.base_offset,
-        log_append_time_ms=info.log_append_time_ms,
-        log_start_offset=info.log_start_offset,
-    )
-    if exposed:
-        waiting.append((result, exposed))
-    return result
-
-
-def _refused(data: PartitionProduceData, error: BarnabasError) -> PartitionProduceResponse:
-    result = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
-    _refuse(result, error)
-    return result
-
-
 def _refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
     result.error_code, result.error_message = error_code(error), error_message(error)
     result.base_offset = result.log_start_offset = NO_OFFSET
     result.log_append_time_ms = NO_TIMESTAMP
 
 
-def _check_all_appended(topics: list[TopicProduceResponse]) -> None:
+def _check_all_appended(appends: dict[Place, _Appends]) -> None:
     """Raise the first error: without acknowledgements, the end of the connection is what the producer notices."""
-    for topic in topics:
-        for result in topic.partition_responses:
-            if result.error_code:
-                where = f"{topic.name}-{result.index}"
-                raise KafkaError(result.error_code, f"{where}, sent with acks=0: {result.error_message}")
+    for (topic, number, _), append in appends.items():
+        for outcome in append.outcomes:
+            if isinstance(outcome, BarnabasError):
+                where = f"{topic}-{number}"
+                raise KafkaError(error_code(outcome), f"{where}, sent with acks=0: {error_message(outcome)}")
