@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 MISSING_TOPIC_PAUSE_S = 0.5
 """How often topics that do not exist yet are looked for."""
 
+LANES_MAX = 3
+"""Connections for fetches to one broker: while some wait there for new records, others bring what is there already."""
+
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 GROUP_HAS_MOVED_ON = frozenset(
@@ -82,7 +85,8 @@ class ConsumerEngine:
         self._refused: set[str] = set()
         self._work = asyncio.Event()
         self._positions_wanted = asyncio.Event()
-        self._idle_nodes: dict[int, asyncio.Event] = {}
+        self._lanes: dict[int, list[asyncio.Event]] = {}
+        """Of each broker; set while there is work in a lane."""
         self._tasks: list[asyncio.Task[None]] = []
         if config.group is not None:
             self.membership = Membership(
@@ -183,36 +187,45 @@ class ConsumerEngine:
     def kick(self) -> None:
         """Look for work: positions to find, partitions to fetch. On the event loop."""
         with self._guard:
+            self.fetcher.hungry = False
             leaders = self.fetcher.leaders(self._cluster.view)
             if self.subscription.without_position():
                 self._positions_wanted.set()
         for node_id in leaders:
-            event = self._idle_nodes.get(node_id)
-            if event is None:
-                event = self._idle_nodes[node_id] = asyncio.Event()
-                self._spawn(self._fetch_from(node_id, event))
-            event.set()
+            self._wake_lane(node_id)
+
+    def _wake_lane(self, node_id: int) -> None:
+        lanes = self._lanes.setdefault(node_id, [])
+        for work in lanes:
+            if not work.is_set():
+                work.set()
+                return
+        if len(lanes) < LANES_MAX:
+            work = asyncio.Event()
+            work.set()
+            self._spawn(self._fetch_from(node_id, work, f"fetch-{len(lanes)}"))
+            lanes.append(work)
 
     @property
     def idle(self) -> bool:
-        """Whether some broker is not asked for anything now, so that a kick may help. From any thread."""
-        return any(not event.is_set() for event in list(self._idle_nodes.values()))
+        """Whether no broker is asked for anything now."""
+        return not any(work.is_set() for lanes in list(self._lanes.values()) for work in lanes)
 
-    async def _fetch_from(self, node_id: int, wake: asyncio.Event) -> None:
-        """Keep one fetch under way to a broker, as long as there is something to fetch and room for it."""
+    async def _fetch_from(self, node_id: int, work: asyncio.Event, lane: str) -> None:
+        """Keep a fetch under way to a broker, as long as there is something to fetch and room for it."""
         failures = 0
         while True:
             with self._guard:
                 fetch = self.fetcher.next_fetch(node_id, self._cluster.view)
                 if fetch is None:
-                    wake.clear()
+                    work.clear()
             if fetch is None:
-                await wake.wait()
+                await work.wait()
                 continue
             timeout_s = (self._config.request_timeout_ms + self._config.fetch_max_wait_ms) / 1000
             try:
                 response: FetchResponse = await self._cluster.send(
-                    node_id, fetch.request, purpose="fetch", version_max=FETCH_VERSION_MAX, timeout_s=timeout_s
+                    node_id, fetch.request, purpose=lane, version_max=FETCH_VERSION_MAX, timeout_s=timeout_s
                 )
                 with self._guard:
                     stale = self.fetcher.on_response(fetch, response)

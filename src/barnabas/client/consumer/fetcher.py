@@ -1,8 +1,12 @@
 """Which fetch to send next, and what an answer brings. No I/O.
 
-Prefetch: there is one fetch under way per broker as long as there is room, so records are at hand when the
-application comes for them. What is buffered and what may still come together stay below `buffer_bytes_max`; only
-a single batch that is larger than its limit, which brokers send so that nobody gets stuck, can exceed it.
+Prefetch: up to two answers' worth of each partition is kept at hand. More is asked for when half of that is used up,
+or all of one partition, so that a fetch brings much at a time. What is buffered and what may still come together
+stay below `buffer_bytes_max`; only a single batch that is larger than its limit, which brokers send so that nobody
+gets stuck, can exceed it.
+
+A fetch of partitions that have nothing new waits at the broker. Whatever else is wanted meanwhile is asked for by
+another fetch: a partition is never in two at a time.
 
 A partition that met an error is left alone until the application has been told: brokers answer an error at once,
 so asking again would go on without a pause, and bring an error each time.
@@ -10,6 +14,7 @@ so asking again would go on without a pause, and bring an error each time.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,9 +30,13 @@ from barnabas.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from barnabas.records import iter_headers
+from barnabas.records import BATCH_HEADER_SIZE, read_header
 
 Buffer = bytes | bytearray | memoryview
+
+_BATCH_LENGTH = struct.Struct(">i")
+_LENGTH_POSITION = 8
+_LENGTH_END = 12
 
 TRY_ELSEWHERE = frozenset(
     {
@@ -91,6 +100,11 @@ class Fetcher:
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
         self._reserved_bytes = 0
+        self._under_way: dict[PartitionState, int] = {}
+        """Partitions that a fetch has asked for, and the version then."""
+        self.hungry = False
+        """Whether the application has used up so much that there may be something to ask for; for who looks after it
+        to unset."""
         self.errors: deque[BarnabasError] = deque()
         """What the application must be told, in its next poll, beside the troubles of single partitions."""
         self._troubles: dict[PartitionState, tuple[int, BarnabasError]] = {}
@@ -106,12 +120,12 @@ class Fetcher:
     # --- requests ---------------------------------------------------------------------------------------
 
     def next_fetch(self, node_id: int, view: ClusterView) -> Fetch | None:
-        """Return what to ask broker `node_id` for now, or None if there is nothing or no room."""
+        """Return what to ask broker `node_id` for now, or None if there is nothing, no need or no room."""
         room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes
         if room < min(self._partition_max_bytes, self._buffer_bytes_max):
             return None
         states = [state for state in self._subscription.partitions.values() if self._wants(state, node_id, view)]
-        if not states:
+        if not states or not (self._half_is_used_up() or any(not state.buffered_bytes for state in states)):
             return None
         # The emptiest first: brokers fill a response in the order of the request.
         states.sort(key=lambda state: state.buffered_bytes)
@@ -121,6 +135,7 @@ class Fetcher:
         for state in states:
             assert state.fetch_offset is not None
             asked[state.tp] = (state, state.version, state.fetch_offset)
+            self._under_way[state] = state.version
             part = FetchPartition(
                 partition=state.tp.partition,
                 fetch_offset=state.fetch_offset,
@@ -140,7 +155,8 @@ class Fetcher:
         return (
             state.fetch_offset is not None
             and not state.paused
-            and state.buffered_bytes < 2 * self._partition_max_bytes
+            and state.buffered_bytes <= self._partition_max_bytes
+            and self._under_way.get(state) != state.version
             and view.leader(state.tp) == node_id
             and state not in self._troubles
             and not self._ended(state)
@@ -149,6 +165,9 @@ class Fetcher:
     def _ended(self, state: PartitionState) -> bool:
         """Whether records at hand must be used up before the broker is asked, again, for an offset out of range."""
         return self._ends.get(state) == state.version and state.position != state.fetch_offset
+
+    def _half_is_used_up(self) -> bool:
+        return self._buffered_bytes <= self._partition_max_bytes * len(self._subscription.partitions)
 
     def leaders(self, view: ClusterView) -> set[int]:
         """Return the brokers that lead assigned partitions."""
@@ -159,7 +178,13 @@ class Fetcher:
 
     def on_failure(self, fetch: Fetch) -> None:
         """No answer came, or it was an error; the same will be asked again."""
+        self._ended_with(fetch)
+
+    def _ended_with(self, fetch: Fetch) -> None:
         self._reserved_bytes -= fetch.reserved_bytes
+        for state, version, _ in fetch.asked.values():
+            if self._under_way.get(state) == version:
+                del self._under_way[state]
 
     def on_response(self, fetch: Fetch, response: FetchResponse) -> bool:
         """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
@@ -168,7 +193,7 @@ class Fetcher:
         """
         if response.error_code:
             raise KafkaError(response.error_code, "fetch")
-        self._reserved_bytes -= fetch.reserved_bytes
+        self._ended_with(fetch)
         stale = False
         for topic in response.responses:
             for part in topic.partitions:
@@ -208,14 +233,12 @@ class Fetcher:
         """Put records into the buffer; return whether they are damaged."""
         if records is None or not len(records):
             return False
-        next_offset = offset
         try:
-            for _, header in iter_headers(records, partial_ok=True):
-                next_offset = max(next_offset, header.next_offset)
+            next_offset = end_of_batches(records)
         except CorruptBatchError as error:
-            self._stop(state, CorruptBatchError(f"{state.tp} near offset {next_offset}: {error}"))
+            self._stop(state, CorruptBatchError(f"{state.tp} near offset {offset}: {error}"))
             return True
-        if next_offset == offset:
+        if next_offset is None or next_offset <= offset:
             what = f"{state.tp} at offset {offset}: {len(records)} bytes without a whole batch"
             self._stop(state, CorruptBatchError(what))
             return True
@@ -250,8 +273,17 @@ class Fetcher:
             else:
                 del self._chunks[place]
                 self._release(chunk)
+                self.hungry = self.hungry or self._hungers_for(chunk.state)
                 return chunk
         return None
+
+    def _hungers_for(self, state: PartitionState) -> bool:
+        """Whether a fetch would ask for `state`, from which something was taken just now."""
+        return not state.buffered_bytes or (
+            state.buffered_bytes <= self._partition_max_bytes
+            and self._under_way.get(state) != state.version
+            and self._half_is_used_up()
+        )
 
     def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:
         """Return whether `take` would find something."""
@@ -286,3 +318,19 @@ class Fetcher:
     def _holds(self, state: PartitionState, version: int) -> bool:
         """Whether what was learnt at `version` still matters."""
         return state.version == version and self._subscription.owns(state)
+
+
+def end_of_batches(records: Buffer) -> int | None:
+    """Return the offset after the last whole batch, None if there is none. Looks at lengths on the way there only.
+
+    :raises CorruptBatchError: a length that no batch can have.
+    """
+    position, last, end = 0, -1, len(records)
+    while end - position >= BATCH_HEADER_SIZE:
+        size: int = _BATCH_LENGTH.unpack_from(records, position + _LENGTH_POSITION)[0] + _LENGTH_END
+        if size < BATCH_HEADER_SIZE:
+            raise CorruptBatchError(f"batch at position {position}: length {size - _LENGTH_END} is too small")
+        if size > end - position:
+            break
+        last, position = position, position + size
+    return None if last < 0 else read_header(records, last).next_offset

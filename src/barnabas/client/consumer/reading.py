@@ -241,9 +241,9 @@ class Reading:
         """Return what to decode next, and the offset to begin at."""
         with self._guard:
             chunk = cursor.take_rest() or self._engine.fetcher.take(cursor.accepts)
-            idle = self._engine.idle
             position = None if chunk is None else chunk.state.position
-        if idle:
+            hungry, self._engine.fetcher.hungry = self._engine.fetcher.hungry, False
+        if hungry:
             self._shell.soon(self._engine.kick)
         if chunk is None:
             return None

@@ -16,6 +16,10 @@ VIEW = ClusterView(
     brokers={1: Node(1, "a", 1), 2: Node(2, "b", 1)},
     topics={"t": TopicView("t", partitions=(PartitionView(0, 1), PartitionView(1, 1), PartitionView(2, 2)))},
 )
+ONE_BROKER = ClusterView(
+    brokers={1: Node(1, "a", 1)},
+    topics={"t": TopicView("t", partitions=tuple(PartitionView(partition, 1) for partition in range(3)))},
+)
 
 
 def make_batch(base_offset, count=1, size=10):
@@ -28,7 +32,8 @@ def make_batch(base_offset, count=1, size=10):
 
 
 class Fixture:
-    def __init__(self, *, policy="earliest", partition_max_bytes=1_000, buffer_bytes_max=10_000):
+    def __init__(self, *, policy="earliest", partition_max_bytes=1_000, buffer_bytes_max=10_000, view=VIEW):
+        self.view = view
         self.subscription = Subscription()
         self.subscription.assign_by_hand(TopicPartition("t", partition) for partition in range(3))
         self.fetcher = Fetcher(
@@ -47,7 +52,15 @@ class Fixture:
         return self.subscription.state(TopicPartition("t", partition))
 
     def fetch(self, node_id=1):
-        return self.fetcher.next_fetch(node_id, VIEW)
+        return self.fetcher.next_fetch(node_id, self.view)
+
+    def would_ask(self, node_id=1):
+        """What a fetch would ask for, if it were made now."""
+        fetch = self.fetch(node_id)
+        if fetch is None:
+            return set()
+        self.fetcher.on_failure(fetch)
+        return offsets_asked(fetch)
 
     def answer(self, fetch, partition=0, records=None, error=0):
         part = PartitionData(partition_index=partition, error_code=error, high_watermark=100, records=records)
@@ -64,12 +77,12 @@ def offsets_asked(fetch):
 
 def test_a_broker_is_asked_for_what_it_leads_and_what_is_wanted():
     fixture = Fixture()
-    assert offsets_asked(fixture.fetch(1)) == {(0, 0), (1, 0)}
-    assert offsets_asked(fixture.fetch(2)) == {(2, 0)}
+    assert fixture.would_ask(1) == {(0, 0), (1, 0)}
+    assert fixture.would_ask(2) == {(2, 0)}
     fixture.state(1).paused = True
-    assert offsets_asked(fixture.fetch(1)) == {(0, 0)}
+    assert fixture.would_ask(1) == {(0, 0)}
     fixture.state(0).forget_position(None)
-    assert fixture.fetch(1) is None
+    assert fixture.would_ask(1) == set()
     assert fixture.fetcher.leaders(VIEW) == {1, 2}
 
 
@@ -96,9 +109,52 @@ def test_memory_is_bounded_with_what_is_under_way():
 def test_a_partition_with_much_buffered_is_left_out():
     fixture = Fixture(partition_max_bytes=300)
     fixture.answer(fixture.fetch(), 0, make_batch(0, 1, 600))
-    assert offsets_asked(fixture.fetch()) == {(1, 0)}
+    assert fixture.would_ask() == {(1, 0)}
     fixture.take()
-    assert offsets_asked(fixture.fetch()) == {(0, 1), (1, 0)}
+    assert fixture.would_ask() == {(0, 1), (1, 0)}
+
+
+def test_no_partition_is_in_two_fetches_at_a_time():
+    fixture = Fixture()
+    first = fixture.fetch()
+    assert fixture.would_ask() == set()
+    fixture.state(1).move_to(7)  # the answer under way is of no use any more
+    assert fixture.would_ask() == {(1, 7)}
+    fixture.answer(first, 0, make_batch(0))
+    assert fixture.would_ask() == {(0, 1), (1, 7)}
+
+
+def test_more_is_asked_for_when_half_is_used_up():
+    fixture = Fixture(partition_max_bytes=200, view=ONE_BROKER)
+    for offset in range(2):
+        fetch = fixture.fetch()
+        batch = make_batch(offset, 1, 100)
+        parts = [
+            PartitionData(partition_index=partition, error_code=0, high_watermark=100, records=batch)
+            for partition in range(3)
+        ]
+        fixture.fetcher.on_response(
+            fetch, FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=parts)])
+        )
+    full = fixture.fetcher.buffered_bytes
+    assert fixture.would_ask() == set()
+    for taken in range(1, 4):
+        assert not fixture.fetcher.hungry
+        assert fixture.would_ask() == set()
+        fixture.take()
+        assert fixture.fetcher.buffered_bytes == full - taken * full // 6
+    assert fixture.fetcher.hungry
+    assert fixture.would_ask() == {(0, 2), (1, 2), (2, 2)}
+
+
+def test_a_partition_that_is_used_up_is_asked_for_at_once():
+    fixture = Fixture(partition_max_bytes=300)
+    fixture.answer(fixture.fetch(), 0, make_batch(0, 1, 5_000))
+    fixture.answer(fixture.fetch(), 1, make_batch(0, 1, 10))
+    assert fixture.fetch() is None
+    assert fixture.take(lambda tp: tp.partition == 1)
+    assert fixture.fetcher.hungry
+    assert fixture.would_ask() == {(1, 1)}
 
 
 def test_what_was_fetched_before_a_seek_is_not_handed_out():
@@ -109,7 +165,7 @@ def test_what_was_fetched_before_a_seek_is_not_handed_out():
     fixture.answer(under_way, 0, make_batch(1))
     assert fixture.take() is None
     assert fixture.fetcher.buffered_bytes == 0
-    assert (0, 50) in offsets_asked(fixture.fetch())
+    assert (0, 50) in fixture.would_ask()
 
 
 def test_what_was_fetched_of_a_partition_that_is_gone_is_dropped():
@@ -187,10 +243,10 @@ def test_bytes_without_a_whole_batch_are_told_and_not_kept():
 def test_a_partition_with_an_error_is_left_alone_until_the_error_was_taken(answer):
     fixture = Fixture()
     assert fixture.answer(fixture.fetch(), 0, **answer)
-    assert offsets_asked(fixture.fetch()) == {(1, 0)}
+    assert fixture.would_ask() == {(1, 0)}
     assert fixture.fetcher.take_error() is not None
     assert fixture.fetcher.take_error() is None
-    assert offsets_asked(fixture.fetch()) == {(0, 0), (1, 0)}
+    assert fixture.would_ask() == {(0, 0), (1, 0)}
 
 
 def test_a_seek_past_an_error_makes_it_moot():
@@ -198,7 +254,7 @@ def test_a_seek_past_an_error_makes_it_moot():
     fixture.answer(fixture.fetch(), 0, error=ErrorCode.CORRUPT_MESSAGE)
     fixture.state().move_to(1)
     fixture.fetcher.drop_stale()
-    assert offsets_asked(fixture.fetch()) == {(0, 1), (1, 0)}
+    assert fixture.would_ask() == {(0, 1), (1, 0)}
     assert fixture.fetcher.take_error() is None
 
 
@@ -206,7 +262,7 @@ def test_an_offset_out_of_range_is_not_asked_for_again_before_records_at_hand_ar
     fixture = Fixture(policy="earliest")
     fixture.answer(fixture.fetch(), 0, make_batch(0))
     fixture.answer(fixture.fetch(), 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert offsets_asked(fixture.fetch()) == {(1, 0)}
+    assert fixture.would_ask() == {(1, 0)}
     fixture.state().position = fixture.take().next_offset
     again = fixture.fetch()
     assert offsets_asked(again) == {(0, 1), (1, 0)}
