@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from typing import Any
 
@@ -15,6 +16,9 @@ from barnabas.records.columns import BinaryBuffers
 from barnabas.records.header import BatchHeader
 
 codec_compiled = pytest.importorskip("barnabas.records.codec_compiled", reason="the compiled codec was not built")
+
+EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "400"))
+"""More are run where the codec is built with a sanitizer: `tools/sanitize_codec.sh`."""
 
 blobs = st.one_of(st.none(), st.binary(max_size=80), st.integers(0, 9_000).map(bytes))
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -105,7 +109,7 @@ def test_they_read_the_same(
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=EXAMPLES)
 @given(contents, st.data())
 def test_they_refuse_the_same_damage_with_the_same_words(content: list[tuple], data: st.DataObject) -> None:
     encoder = encoder_with(codec_pure, content)
@@ -122,7 +126,7 @@ def test_they_refuse_the_same_damage_with_the_same_words(content: list[tuple], d
     assert_same_reading(bytes(body), header)
 
 
-@settings(max_examples=400)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(varints, min_size=5, max_size=12), st.binary(max_size=20))
 def test_they_agree_on_records_made_of_any_numbers(numbers: list[int], tail: bytes) -> None:
     fields = b"".join(codec_pure.varints.encode_varint(number) for number in numbers[1:])

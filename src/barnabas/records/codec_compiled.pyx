@@ -397,7 +397,9 @@ cdef inline uint8_t* write_blob(uint8_t* at, const uint8_t* data, Py_ssize_t siz
 
 
 cdef inline const uint8_t* bytes_data(object given) noexcept:
-    return NULL if given is None else <const uint8_t*>PyBytes_AS_STRING(given)
+    if given is None:
+        return NULL
+    return <const uint8_t*>PyBytes_AS_STRING(given)
 
 
 cdef inline Py_ssize_t bytes_size(object given) noexcept:
