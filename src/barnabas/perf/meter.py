@@ -1,0 +1,189 @@
+"""What a workload tells while it runs, and what is left of it: records, bytes, time, CPU time, samples.
+
+The meter is told of stretches of records, not of single ones, so that counting costs nothing beside what is
+measured. It is used by one thread; `stop` may be called by any.
+
+Times are seconds of the monotonic clock, which on Linux all processes of a machine share: figures of several
+processes can be laid over each other.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from barnabas.clock import Clock
+
+SAMPLE_INTERVAL_S = 0.25
+STRETCH_S = 0.01
+"""How long a stretch of records should take: short against what a person sees, long against a look at the clock."""
+
+
+class Sample(NamedTuple):
+    """How far a workload was at one moment."""
+
+    at_s: float
+    records: int
+    bytes: int
+
+
+Listener = Callable[[Sample], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one process did between the start and the end of its clock."""
+
+    started_s: float
+    ended_s: float
+    records: int
+    bytes: int
+    cpu_s: float
+    samples: tuple[Sample, ...] = ()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that it took."""
+        return self.ended_s - self.started_s
+
+    def records_at(self, at_s: float) -> float:
+        """Return how many records were done at a moment: between two samples, as if evenly."""
+        last = Sample(self.ended_s, self.records, self.bytes)
+        before = Sample(self.started_s, 0, 0)
+        for sample in (*self.samples, last):
+            if sample.at_s >= at_s:
+                span_s = sample.at_s - before.at_s
+                share = (at_s - before.at_s) / span_s if span_s > 0 else 1.0
+                return before.records + max(0.0, share) * (sample.records - before.records)
+            before = sample
+        return float(self.records)
+
+
+def together(parts: Sequence[Measured]) -> Measured:
+    """Return what several processes did as one: from the first start to the last end.
+
+    Their samples are left out: they were taken at different moments.
+    """
+    return Measured(
+        started_s=min(part.started_s for part in parts),
+        ended_s=max(part.ended_s for part in parts),
+        records=sum(part.records for part in parts),
+        bytes=sum(part.bytes for part in parts),
+        cpu_s=sum(part.cpu_s for part in parts),
+    )
+
+
+def process_cpu_s() -> float:
+    """Return the CPU seconds, user and system, of this process with all its threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+class Meter:
+    """Counts one workload in one process.
+
+    :param cpu_s: tells the CPU seconds used so far.
+    :param listener: is told of a sample, at most every `interval_s`.
+    :param seconds_max: after so long the workload is to stop.
+
+    >>> from barnabas.clock import ManualClock
+    >>> clock = ManualClock()
+    >>> meter = Meter(clock, cpu_s=lambda: 0.0)
+    >>> meter.begin()
+    >>> clock.advance(2)
+    >>> meter.add(1_000, 100_000)
+    >>> meter.end().elapsed_s
+    2.0
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        cpu_s: Callable[[], float] = process_cpu_s,
+        *,
+        listener: Listener | None = None,
+        interval_s: float = SAMPLE_INTERVAL_S,
+        seconds_max: float | None = None,
+    ) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.clock = clock
+        self._cpu_s = cpu_s
+        self._listener = listener
+        self._interval_s = interval_s
+        self._seconds_max = seconds_max
+        self._deadline_s = float("inf")
+        self._started_s: float | None = None
+        self._cpu_started_s = 0.0
+        self._sample_due_s = float("inf")
+        self._samples: list[Sample] = []
+        self._measured: Measured | None = None
+        self._stopped = False
+
+    def begin(self) -> None:
+        """Start the clock; what was counted before is forgotten (it warmed up)."""
+        self.records = self.bytes = 0
+        self._samples.clear()
+        self._cpu_started_s = self._cpu_s()
+        self._started_s = now_s = self.clock.monotonic()
+        self._sample_due_s = now_s + self._interval_s
+        if self._seconds_max is not None:
+            self._deadline_s = now_s + self._seconds_max
+
+    def add(self, records: int, size_bytes: int) -> None:
+        """Count a stretch of records."""
+        self.records += records
+        self.bytes += size_bytes
+        now_s = self.clock.monotonic()
+        if now_s >= self._sample_due_s:
+            self._sample_due_s = now_s + self._interval_s
+            sample = Sample(now_s, self.records, self.bytes)
+            self._samples.append(sample)
+            if self._listener is not None:
+                self._listener(sample)
+        if now_s >= self._deadline_s:
+            self._stopped = True
+
+    def stop(self) -> None:
+        """Ask the workload to come to its end."""
+        self._stopped = True
+
+    @property
+    def going(self) -> bool:
+        """Whether the workload should go on."""
+        return not self._stopped
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the time is over, also when nothing was counted since."""
+        return self.clock.monotonic() >= self._deadline_s
+
+    def end(self) -> Measured:
+        """Stop the clock, the first time; return what there is."""
+        if self._measured is None:
+            now_s = self.clock.monotonic()
+            began = self._started_s is not None
+            self._measured = Measured(
+                started_s=now_s if self._started_s is None else self._started_s,
+                ended_s=now_s,
+                records=self.records if began else 0,
+                bytes=self.bytes if began else 0,
+                cpu_s=self._cpu_s() - self._cpu_started_s if began else 0.0,
+                samples=tuple(self._samples),
+            )
+        return self._measured
+
+
+def next_stretch(records: int, took_s: float, records_max: int) -> int:
+    """Return how many records the next stretch should have, so that it takes about `STRETCH_S`.
+
+    >>> next_stretch(100, 0.0001, 10_000), next_stretch(100, 1.0, 10_000), next_stretch(100, 0.01, 10_000)
+    (200, 50, 100)
+    """
+    if took_s < STRETCH_S / 2:
+        return min(records * 2, records_max)
+    if took_s > STRETCH_S * 2:
+        return max(records // 2, 1)
+    return records

@@ -1,0 +1,39 @@
+"""An open loop: records are due at fixed moments, whether the system keeps up or not.
+
+Latency is counted from the moment a record was due, not from when it was sent. A system that stalls for a second
+is so charged for all the records that were due in it; a loop that waits for the system instead would leave them out
+("coordinated omission").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """Record number n is due n / rate seconds after the start.
+
+    >>> loop = OpenLoop(start_s=100.0, rate=10.0)
+    >>> loop.due_s(5), loop.count_due(100.55), loop.count_due(99.0)
+    (100.5, 6, 0)
+    """
+
+    start_s: float
+    rate: float
+
+    def due_s(self, number: int) -> float:
+        """Return when a record is due, the first being number 0."""
+        return self.start_s + number / self.rate
+
+    def count_due(self, now_s: float) -> int:
+        """Return how many records are due by now.
+
+        Agrees with `due_s`: the record with this number is due later than now, all before it are not.
+        """
+        count = max(0, int((now_s - self.start_s) * self.rate) + 1)
+        while count and self.due_s(count - 1) > now_s:
+            count -= 1
+        while self.due_s(count) <= now_s:
+            count += 1
+        return count
