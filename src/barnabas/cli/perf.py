@@ -1,0 +1,356 @@
+"""`barnabas perf`: throughput, latency and requests per second, against any broker of Kafka's protocol."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.broker_names import complete_groups, complete_topics
+from barnabas.cli.options import connect, require_topics
+from barnabas.cli.perf_options import (
+    Common,
+    NewTopic,
+    Records,
+    acks_option,
+    amount_options,
+    common_options,
+    compression_option,
+    record_options,
+    stacked,
+    topic_options,
+)
+from barnabas.cli.perf_output import ProgressLine, show_report
+from barnabas.cli.signals import end_on_sigterm
+
+if TYPE_CHECKING:
+    from barnabas.perf.produce_run import ProduceOrder
+    from barnabas.perf.report import Report
+    from barnabas.perf.stage import Stage
+    from barnabas.perf.topics import TopicPlan
+
+EXIT_INTERRUPTED = 130
+SEND_MODES = ("send", "many", "arrow")
+READ_MODES = ("records", "poll", "arrow")
+IN_FLIGHT_DEFAULT = 100
+LATENCY_SIZE_MIN = 8
+"""A record of `latency` carries the moment it was due."""
+
+
+@click.group()
+def perf() -> None:
+    """Measure brokers and clients: throughput, latency, requests.
+
+    Each run prints what it measured with the machine it ran on; --json prints one line for programs. Records are
+    made beforehand, and after producing the log is asked whether all of them are there.
+    """
+
+
+@perf.command()
+@stacked(
+    click.option(
+        "-m",
+        "--mode",
+        type=click.Choice(SEND_MODES),
+        help="A call for each record, for a list, or for an Arrow array.  [default: send]",
+    ),
+    click.option(
+        "--batch-records",
+        metavar="N",
+        type=click.IntRange(min=1),
+        help="Instead: exactly N records in each request, pipelined.",
+    ),
+    click.option(
+        "--in-flight",
+        metavar="N",
+        type=click.IntRange(min=1),
+        help=f"With --batch-records: requests without an answer.  [default: {IN_FLIGHT_DEFAULT}]",
+    ),
+    click.option(
+        "--producers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="A process each."
+    ),
+    record_options,
+    topic_options,
+    common_options,
+)
+def produce(
+    mode: str | None,
+    batch_records: int | None,
+    in_flight: int | None,
+    producers: int,
+    sent: Records,
+    topic: NewTopic,
+    common: Common,
+) -> int:
+    """Produce as fast as it goes, until all is acknowledged.
+
+    \b
+    barnabas perf produce --records 5000000 --acks 1
+    barnabas perf produce --batch-records 50 --size 200 --acks 0 --partitions 1
+    """
+    if mode is not None and batch_records is not None:
+        raise click.UsageError("--mode says how Producer is used; --batch-records does without it")
+    if in_flight is not None and batch_records is None:
+        raise click.UsageError("--in-flight goes with --batch-records; else it is -X max.in.flight=N")
+
+    def run(stage: Stage) -> Report:
+        from barnabas.perf.produce_run import run_produce
+
+        order = _order(sent, topic, mode or "send", batch_records, in_flight, producers)
+        return run_produce(stage, order, _new_name)
+
+    return _perform(common, run)
+
+
+@perf.command()
+@stacked(
+    click.option(
+        "--in-flight",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=IN_FLIGHT_DEFAULT,
+        show_default=True,
+        help="Requests without an answer, unless acks is 0.",
+    ),
+    record_options,
+    topic_options,
+    common_options,
+)
+def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> int:
+    """Send Produce requests of one record each, pipelined: what a request costs.
+
+    \b
+    barnabas perf requests --acks 0 --records 1000000
+    """
+
+    def run(stage: Stage) -> Report:
+        from barnabas.perf.produce_run import run_produce
+
+        return run_produce(stage, _order(sent, topic, "send", 1, in_flight), _new_name, "requests")
+
+    return _perform(common, run)
+
+
+@perf.command()
+@stacked(
+    click.option("-t", "--topic", metavar="TOPIC", required=True, shell_complete=complete_topics, help="What to read."),
+    click.option(
+        "-m",
+        "--mode",
+        type=click.Choice(READ_MODES),
+        default="records",
+        show_default=True,
+        help="One record after the other, in lists, or in Arrow batches.",
+    ),
+    click.option(
+        "--consumers",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="A process each; they share the partitions.",
+    ),
+    click.option(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        shell_complete=complete_groups,
+        help="As members of this group, from where it stopped.",
+    ),
+    click.option("--fetch-bytes", metavar="BYTES", type=click.IntRange(min=1), help="What one fetch brings at most."),
+    amount_options,
+    common_options,
+)
+def consume(
+    topic: str,
+    mode: str,
+    consumers: int,
+    group: str | None,
+    fetch_bytes: int | None,
+    records: int | None,
+    seconds: float | None,
+    warm_up: int,
+    common: Common,
+) -> int:
+    """Read a topic as fast as it goes, from its beginning to its end as it is now.
+
+    \b
+    barnabas perf consume --topic clicks --mode arrow
+    barnabas perf consume --topic clicks --consumers 3
+    """
+    if group is not None and warm_up:
+        raise click.UsageError("--warm-up reads the beginning twice, which a group does not; leave one of them out")
+
+    def run(stage: Stage) -> Report:
+        from barnabas.perf.consume_run import ConsumeOrder, run_consume
+        from barnabas.perf.consuming import ReadMode
+
+        require_topics(stage.admin, [topic])
+        order = ConsumeOrder(
+            topic=topic,
+            mode=ReadMode(mode),
+            group=group,
+            records=records,
+            seconds=seconds,
+            warm_up=warm_up,
+            consumers=consumers,
+            fetch_bytes=fetch_bytes,
+        )
+        return run_consume(stage, order)
+
+    return _perform(common, run)
+
+
+@perf.command()
+@stacked(
+    click.option(
+        "-m", "--mode", type=click.Choice(SEND_MODES), default="send", show_default=True, help="As for produce."
+    ),
+    click.option(
+        "--read-mode",
+        type=click.Choice(READ_MODES),
+        default="records",
+        show_default=True,
+        help="As --mode for consume.",
+    ),
+    record_options,
+    topic_options,
+    common_options,
+)
+def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Common) -> int:
+    """Produce and consume at once, in a process each.
+
+    The rate is that of the consumer while the producer was at it.
+    """
+
+    def run(stage: Stage) -> Report:
+        from barnabas.perf.consuming import ReadMode
+        from barnabas.perf.paired_runs import run_both
+
+        return run_both(stage, _order(sent, topic, mode), ReadMode(read_mode), _new_name)
+
+    return _perform(common, run)
+
+
+@perf.command()
+@stacked(
+    click.option(
+        "--rate",
+        metavar="N",
+        type=click.FloatRange(min=0, min_open=True),
+        default=10_000.0,
+        show_default=True,
+        help="Records per second.",
+    ),
+    click.option(
+        "--seconds",
+        metavar="S",
+        type=click.FloatRange(min=0, min_open=True),
+        default=10.0,
+        show_default=True,
+        help="How long to measure.",
+    ),
+    click.option(
+        "--warm-up",
+        metavar="N",
+        type=click.IntRange(min=0),
+        help="Records before, which do not count.  [default: those of one second]",
+    ),
+    click.option(
+        "-s",
+        "--size",
+        metavar="BYTES",
+        type=click.IntRange(min=LATENCY_SIZE_MIN),
+        default=100,
+        show_default=True,
+        help="Of a value.",
+    ),
+    acks_option,
+    compression_option,
+    topic_options,
+    common_options,
+)
+def latency(
+    rate: float,
+    seconds: float,
+    warm_up: int | None,
+    size: int,
+    acks: str,
+    compression: str,
+    topic: NewTopic,
+    common: Common,
+) -> int:
+    """Send at a fixed rate; measure from when a record was due to when the consumer has it.
+
+    An open loop: a broker that stalls is charged for every record that was due meanwhile.
+    """
+
+    def run(stage: Stage) -> Report:
+        from barnabas.perf.paired_runs import LatencyOrder, run_latency
+
+        order = LatencyOrder(
+            topic=_plan(topic),
+            rate=rate,
+            seconds=seconds,
+            warm_up=round(rate) if warm_up is None else warm_up,
+            size=size,
+            acks=acks,
+            compression=compression,
+        )
+        return run_latency(stage, order, _new_name)
+
+    return _perform(common, run)
+
+
+def _perform(common: Common, run: Callable[[Stage], Report]) -> int:
+    """Do a run where the user says, and show what came out; returns the exit code."""
+    from barnabas.perf.stage import Stage
+
+    end_on_sigterm()
+    line = ProgressLine(quiet=common.as_json)
+    with connect(common.bootstrap, quiet=common.as_json) as admin:
+        try:
+            report = run(Stage(admin, common.bootstrap, common.properties, line))
+        finally:
+            line.clear()
+    show_report(report, as_json=common.as_json)
+    return EXIT_INTERRUPTED if report.interrupted else 0
+
+
+def _new_name() -> str:
+    return f"perf-{uuid.uuid4().hex[:12]}"
+
+
+def _plan(topic: NewTopic) -> TopicPlan:
+    from barnabas.perf.topics import TopicPlan
+
+    return TopicPlan(topic.name, topic.partitions, topic.replication_factor, topic.config, topic.keep)
+
+
+def _order(
+    sent: Records,
+    topic: NewTopic,
+    mode: str,
+    batch_records: int | None = None,
+    in_flight: int | None = None,
+    producers: int = 1,
+) -> ProduceOrder:
+    from barnabas.perf.payloads import PayloadKind, PayloadSpec
+    from barnabas.perf.produce_run import ProduceOrder
+    from barnabas.perf.producing import SendMode
+
+    return ProduceOrder(
+        topic=_plan(topic),
+        payload=PayloadSpec(PayloadKind(sent.payload), sent.size, sent.value_file),
+        mode=SendMode(mode),
+        acks=sent.acks,
+        compression=sent.compression,
+        records=sent.records,
+        seconds=sent.seconds,
+        warm_up=sent.warm_up,
+        batch_records=batch_records,
+        in_flight=in_flight or IN_FLIGHT_DEFAULT,
+        producers=producers,
+    )

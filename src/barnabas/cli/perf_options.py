@@ -1,0 +1,225 @@
+"""The options of `barnabas perf`, gathered into what a run takes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.options import bootstrap_option, parse_pairs, properties_option
+
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+PAYLOADS = ("zeros", "random", "text")
+RECORDS_DEFAULT = 1_000_000
+BYTES_DEFAULT = 1_000_000_000
+"""Without --records and --seconds a run stops at the first of the two."""
+
+Command = Callable[..., Any]
+Option = Callable[[Command], Command]
+
+
+def stacked(*options: Option) -> Option:
+    """Return one decorator for many options, which stand in the help in the order given."""
+
+    def add(command: Command) -> Command:
+        return functools.reduce(lambda done, option: option(done), reversed(options), command)
+
+    return add
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all runs have."""
+
+    bootstrap: str
+    properties: dict[str, str]
+    as_json: bool
+
+
+def common_options(command: Command) -> Command:
+    """Add what all runs have, as `common`."""
+
+    @functools.wraps(command)
+    def gathered(bootstrap: str, properties: dict[str, str], as_json: bool, **others: Any) -> Any:
+        return command(common=Common(bootstrap, properties, as_json), **others)
+
+    add = stacked(
+        click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
+        properties_option,
+        bootstrap_option,
+    )
+    return add(gathered)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """Which topic to send to, and what it is to be like if it is made."""
+
+    name: str | None
+    partitions: int
+    replication_factor: int
+    config: dict[str, str]
+    keep: bool
+
+
+def topic_options(command: Command) -> Command:
+    """Add the choice of a topic that is made if it is missing, as `topic`."""
+
+    @functools.wraps(command)
+    def gathered(
+        topic: str | None,
+        partitions: int,
+        replication_factor: int,
+        configs: dict[str, str],
+        keep: bool,
+        **others: Any,
+    ) -> Any:
+        return command(topic=NewTopic(topic, partitions, replication_factor, configs, keep), **others)
+
+    add = stacked(
+        click.option(
+            "-t",
+            "--topic",
+            metavar="TOPIC",
+            shell_complete=complete_topics,
+            help="Made if it is missing, and kept.  [default: a new one, deleted at the end]",
+        ),
+        click.option("--keep", is_flag=True, help="Do not delete the new topic."),
+        click.option(
+            "-p", "--partitions", metavar="N", type=click.IntRange(min=1), default=6, show_default=True, help="If made."
+        ),
+        click.option(
+            "-r",
+            "--replication-factor",
+            metavar="N",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="If made.",
+        ),
+        click.option(
+            "-c",
+            "--config",
+            "configs",
+            metavar="NAME=VALUE",
+            multiple=True,
+            callback=lambda _context, _option, pairs: parse_pairs(pairs),
+            help="A setting of the topic, if made; may repeat.",
+        ),
+    )
+    return add(gathered)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What is sent, and how much of it."""
+
+    size: int
+    payload: str
+    value_file: str | None
+    records: int | None
+    seconds: float | None
+    warm_up: int
+    acks: str
+    compression: str
+
+
+def acks_option(command: Command) -> Command:
+    """Add `--acks`."""
+    return click.option(
+        "-a",
+        "--acks",
+        type=click.Choice(["0", "1", "all"]),
+        default="all",
+        show_default=True,
+        help="Who must have a record before it counts: nobody, the leader, all replicas.",
+    )(command)
+
+
+def compression_option(command: Command) -> Command:
+    """Add `--compression`."""
+    return click.option(
+        "-z",
+        "--compression",
+        type=click.Choice(COMPRESSIONS),
+        default="none",
+        show_default=True,
+        help="How to compress.",
+    )(command)
+
+
+def record_options(command: Command) -> Command:
+    """Add what is sent and how much of it, as `sent`."""
+
+    @functools.wraps(command)
+    def gathered(
+        size: int | None,
+        payload: str | None,
+        value_file: str | None,
+        records: int | None,
+        seconds: float | None,
+        warm_up: int,
+        acks: str,
+        compression: str,
+        **others: Any,
+    ) -> Any:
+        if value_file is not None and (size is not None or payload is not None):
+            raise click.UsageError("--value-file says what the values are; --size and --payload do not go with it")
+        size = 100 if size is None else size
+        if records is None and seconds is None:
+            records = max(1, min(RECORDS_DEFAULT, BYTES_DEFAULT // max(size, 1)))
+        sent = Records(size, payload or "text", value_file, records, seconds, warm_up, acks, compression)
+        return command(sent=sent, **others)
+
+    add = stacked(
+        amount_options,
+        click.option("-s", "--size", metavar="BYTES", type=click.IntRange(min=0), help="Of a value.  [default: 100]"),
+        click.option("--payload", type=click.Choice(PAYLOADS), help="What values are made of.  [default: text]"),
+        click.option(
+            "--value-file",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            help="Instead: its lines, round and round.",
+        ),
+        acks_option,
+        compression_option,
+    )
+    return add(gathered)
+
+
+def amount_options(command: Command) -> Command:
+    """Add how much to do."""
+    add = stacked(
+        click.option(
+            "-n",
+            "--records",
+            metavar="N",
+            type=click.IntRange(min=1),
+            help="Stop after N.  [default: 1,000,000 or 1 GB]",
+        ),
+        seconds_option,
+        warm_up_option,
+    )
+    return add(command)
+
+
+def seconds_option(command: Command) -> Command:
+    """Add `--seconds`."""
+    return click.option(
+        "--seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), help="Stop after so long."
+    )(command)
+
+
+def warm_up_option(command: Command) -> Command:
+    """Add `--warm-up`."""
+    return click.option(
+        "--warm-up",
+        metavar="N",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Records before the clock starts.  [default: none]",
+    )(command)
