@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from barnabas.client import (
         Admin,
+        AsyncConsumer,
         ClusterDescription,
         ConfigSetting,
         ConfigSource,
@@ -62,6 +63,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "barnabas.client": (
         "Admin",
+        "AsyncConsumer",
         "ClusterDescription",
         "ConfigSetting",
         "ConfigSource",
@@ -104,6 +106,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Admin",
+    "AsyncConsumer",
     "BarnabasError",
     "BufferFullError",
     "ClosedError",

@@ -5,6 +5,7 @@ from barnabas.client.administration import PartitionDescription, TopicDescriptio
 from barnabas.client.broker_administration import ClusterDescription, LogDir
 from barnabas.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from barnabas.client.config_administration import ConfigSetting, ConfigSource
+from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.group_administration import GroupDescription, GroupListing, MemberDescription
 from barnabas.client.producer.delivery import Deliveries, Delivery
@@ -15,6 +16,7 @@ from barnabas.client.streams import MessageStream
 __all__ = [
     "Admin",
     "AdminConfig",
+    "AsyncConsumer",
     "ClusterDescription",
     "ConfigSetting",
     "ConfigSource",

@@ -190,7 +190,14 @@ class LoopShell:
             await coroutine
             return
         # A task of its own: an application that gives up waiting must not leave the assignment half changed.
-        await asyncio.shield(self._spawn(self._hold(coroutine)))
+        task = self._spawn(self._hold(coroutine))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                raise ClosedError("this consumer was closed") from None
+            raise
 
     async def _hold(self, coroutine: Coroutine[Any, Any, None]) -> None:
         async with self._lock:
@@ -215,6 +222,7 @@ class LoopShell:
 
     async def wait_for_news(self, timeout_s: float | None) -> None:
         await self.guard.wait(timeout_s)
+        self._turn_s = asyncio.get_running_loop().time()
 
     async def wait_for(self, outcome: Outcome, timeout_s: float) -> None:
         assert isinstance(outcome, asyncio.Task)
