@@ -117,11 +117,10 @@ def test_send_many_with_keys_puts_each_where_send_would(broker, topic):
 
 def test_a_table_is_sent_row_by_row_with_keys_and_times(broker, topic):
     count = 30_000
+    members = [f"m{n % 100}" for n in range(count)]
     table = pa.table(
         {
-            "member": pa.chunked_array(
-                [[f"m{n % 100}" for n in range(10_000)], [f"m{n % 100}" for n in range(20_000)]]
-            ),
+            "member": pa.chunked_array([members[:10_000], members[10_000:]]),
             "page": pa.array([b"/%d" % n if n % 7 else None for n in range(count)], pa.large_binary()),
             "at": pa.array([DAY + datetime.timedelta(milliseconds=n) for n in range(count)]),
             "other": list(range(count)),
