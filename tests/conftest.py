@@ -9,11 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would all that the tests start, also what they interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example that takes long says something about the machine, not about the code.
+hypothesis.settings.register_profile("barnabas", deadline=None)
+hypothesis.settings.load_profile("barnabas")
 
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
