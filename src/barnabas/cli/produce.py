@@ -204,10 +204,10 @@ def send_lines(
         waiting.append(producer.send_many(topic, values, keys=keys, partition=partition, headers=every))
         count += len(values)
         if len(waiting) > CHUNKS_IN_FLIGHT:
-            waiting.popleft().result()
+            waiting.popleft().check()
     producer.flush()
     for deliveries in waiting:
-        deliveries.result()
+        deliveries.check()
     return count
 
 

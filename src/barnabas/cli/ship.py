@@ -208,7 +208,7 @@ class Shipper:
 
     def _note_oldest(self) -> None:
         deliveries, state, piece = self._waiting[0]
-        deliveries.result()
+        deliveries.check()
         self._waiting.popleft()
         state.note(piece.mark)
 
@@ -219,7 +219,7 @@ class Shipper:
 
 
 def _is_acknowledged(deliveries: Deliveries) -> bool:
-    return all(delivery.done() and delivery.exception() is None for delivery in deliveries)
+    return deliveries.done() and deliveries.exception() is None
 
 
 def _topic_id(admin: Admin, topic: str, partitions: int) -> str:

@@ -260,6 +260,15 @@ class FakeDeliveries(list[FakeDelivery]):
                 raise delivery.error
         return [delivery.metadata for delivery in self]
 
+    def done(self) -> bool:
+        return True
+
+    def exception(self) -> BarnabasError | None:
+        return next((delivery.error for delivery in self if delivery.error is not None), None)
+
+    def check(self) -> None:
+        self.result()
+
 
 class FakeProducer(FakeClient):
     def send_many(

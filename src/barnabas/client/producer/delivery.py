@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, overload
 
 from barnabas.client.producer.batch import ProducerBatch
+from barnabas.errors import BarnabasError
 from barnabas.model import RecordMetadata
 from barnabas.records import Delivery
 
@@ -98,10 +99,12 @@ class Deliveries(Sequence[Delivery]):
         """Return whether the outcomes of all records are known."""
         return all(batch.done for batch in self._batches)
 
-    def check(self, timeout_s: float | None = None) -> None:
-        """Wait until all records are delivered; as `result`, but it costs something for each batch only.
+    def exception(self, timeout_s: float | None = None) -> BarnabasError | None:
+        """Return why the first record that was not delivered was not, or None if all were; waits for them.
 
-        :raises BarnabasError: why the first record that was not delivered was not.
+        This costs something for each batch, not for each record.
+
+        :raises TimedOutError: an outcome is still open after `timeout_s`, which is for each batch.
         """
         ends = [*self._starts[1:], self._length]
         for batch, first, start, end in zip(self._batches, self._firsts, self._starts, ends, strict=True):
@@ -110,7 +113,17 @@ class Deliveries(Sequence[Delivery]):
                 errors = (batch.exception(first + place, timeout_s) for place in range(end - start))
                 error = next((each for each in errors if each is not None), None)
             if error is not None:
-                raise error
+                return error
+        return None
+
+    def check(self, timeout_s: float | None = None) -> None:
+        """Wait until all records are delivered, at the cost of `exception`.
+
+        :raises BarnabasError: what `exception` returns.
+        """
+        error = self.exception(timeout_s)
+        if error is not None:
+            raise error
 
     def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
         return self._wait_async().__await__()
