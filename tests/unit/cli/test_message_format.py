@@ -62,7 +62,8 @@ def test_json_line_has_kcats_names_and_loses_no_byte() -> None:
 
 
 def test_json_line_keeps_null_and_is_one_line_of_readable_text() -> None:
-    line = json_line(EMPTY._replace(key="żółw".encode(), value=b"two\nlines"))
+    record = Record("clicks", 0, 0, -1, TimestampType.LOG_APPEND_TIME, "żółw".encode(), b"two\nlines", ())
+    line = json_line(record)
     assert line.count(b"\n") == 1
     assert "żółw".encode() in line
     assert json.loads(json_line(EMPTY))["payload"] is None
