@@ -18,6 +18,12 @@ from typing import Protocol
 
 Chunk = bytes | bytearray | memoryview
 
+_IOVECS_MAX = 1024
+"""As many buffers as Linux takes in one writev."""
+
+_JOINED_BYTES = 4096
+"""To copy a buffer that is smaller costs less than to pass one more to writev."""
+
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -175,7 +181,9 @@ def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk])
 
     :raises OSError: the file may then end with a part of the chunks.
     """
-    size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+    size = sum(map(len, chunks))
+    if len(chunks) > 1 and (size < len(chunks) * _JOINED_BYTES or len(chunks) > _IOVECS_MAX):
+        chunks = [b"".join(chunks)]
     written = filesystem.writev(file, chunks)
     while written < size:
         rest = memoryview(b"".join(chunks))[written:]

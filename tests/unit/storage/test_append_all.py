@@ -1,0 +1,256 @@
+"""Requests that are appended together: each is judged as if it had come alone, and all are written at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from barnabas.clock import ManualClock
+from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError, StorageError
+from barnabas.model import TimestampType, TopicPartition
+from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem
+from barnabas.storage.filesystem import Chunk, DataFile
+
+PARTITION = TopicPartition("clicks", 0)
+PRODUCER = {"producer_id": 7, "producer_epoch": 0}
+
+MakeBatch = Callable[..., bytearray]
+
+
+class CountingFiles(OsFileSystem):
+    """Counts the writes to log files; refuses them from a number on."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.refused_from = 10**9
+        self.in_write: Callable[[], None] = lambda: None
+
+    def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
+        if file.path.suffix == ".log":
+            self.in_write()
+            self.writes += 1
+            if self.writes > self.refused_from:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().writev(file, chunks)
+
+
+@pytest.fixture
+def disk() -> CountingFiles:
+    return CountingFiles()
+
+
+@pytest.fixture
+def log(tmp_path: Path, disk: CountingFiles) -> Log:
+    return open_log(tmp_path, disk)
+
+
+def open_log(folder: Path, disk: OsFileSystem, **config: Any) -> Log:
+    return Log.open(folder / str(PARTITION), PARTITION, LogConfig(**config), ManualClock(), disk)
+
+
+def offsets(outcomes: Sequence[AppendInfo | BarnabasError]) -> list[int | None]:
+    return [outcome.base_offset if isinstance(outcome, AppendInfo) else None for outcome in outcomes]
+
+
+def test_requests_follow_each_other_in_one_write(
+    log: Log, disk: CountingFiles, make_batch: MakeBatch, read_all: Any
+) -> None:
+    outcomes = log.append_all([make_batch(n + 1, value=b"%d" % n) for n in range(5)], 0)
+    assert offsets(outcomes) == [0, 1, 3, 6, 10]
+    assert disk.writes == 1
+    assert [record.value for record in read_all(log)] == [b"%d" % n for n in range(5) for _ in range(n + 1)]
+    assert log.high_watermark == log.log_end_offset == 15
+
+
+def test_thousands_of_small_requests_are_one_write(
+    log: Log, disk: CountingFiles, make_batch: MakeBatch, read_all: Any
+) -> None:
+    batch = bytes(make_batch(value=b"v"))
+    outcomes = log.append_all([batch] * 3_000, 0)
+    assert offsets(outcomes) == list(range(3_000))
+    assert disk.writes == 1
+    assert len(read_all(log)) == 3_000
+
+
+def test_a_bad_request_fails_alone(log: Log, make_batch: MakeBatch, read_all: Any) -> None:
+    damaged = make_batch()
+    damaged[-1] ^= 1
+    no_batch = b""
+    outcomes = log.append_all([make_batch(), damaged, make_batch(), no_batch, damaged[:70], make_batch(2)], 0)
+    assert offsets(outcomes) == [0, None, 1, None, None, 2]
+    assert [type(outcome) for outcome in outcomes if not isinstance(outcome, AppendInfo)] == [
+        CorruptBatchError,
+        KafkaError,
+        CorruptBatchError,
+    ]
+    assert [record.offset for record in read_all(log)] == [0, 1, 2, 3]
+
+
+def test_a_request_of_a_sound_and_a_damaged_batch_is_not_stored_at_all(
+    log: Log, make_batch: MakeBatch, read_all: Any
+) -> None:
+    damaged = make_batch()
+    damaged[-1] ^= 1
+    outcomes = log.append_all([make_batch() + damaged, make_batch() + make_batch()], 0)
+    assert offsets(outcomes) == [None, 0]
+    assert len(read_all(log)) == 2
+
+
+def test_nothing_is_written_where_nothing_is_sound(log: Log, disk: CountingFiles) -> None:
+    assert offsets(log.append_all([b"", b"junk"], 0)) == [None, None]
+    assert log.append_all([], 0) == []
+    assert disk.writes == 0
+
+
+def test_sequences_are_judged_by_the_requests_before(log: Log, make_batch: MakeBatch, read_all: Any) -> None:
+    def batch(sequence: int, count: int = 1) -> bytearray:
+        return make_batch(count, **PRODUCER, base_sequence=sequence)
+
+    outcomes = log.append_all([batch(0), batch(1, 2), batch(1, 2), batch(9), batch(3), batch(0)], 0)
+    assert offsets(outcomes) == [0, 1, 1, None, 3, 0]
+    assert [o.duplicate for o in outcomes if isinstance(o, AppendInfo)] == [False, False, True, False, True]
+    assert isinstance(outcomes[3], KafkaError)
+    assert outcomes[3].code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(read_all(log)) == 4
+    assert log.append(batch(3), 0).duplicate
+    assert log.append(batch(4), 0).base_offset == 4
+
+
+def test_a_refused_request_of_several_batches_leaves_no_trace_of_its_sequences(log: Log, make_batch: MakeBatch) -> None:
+    def batch(sequence: int) -> bytearray:
+        return make_batch(**PRODUCER, base_sequence=sequence)
+
+    outcomes = log.append_all([batch(0), batch(1) + batch(5), batch(1), batch(2) + batch(3)], 0)
+    assert offsets(outcomes) == [0, None, 1, 2]
+
+
+def test_segments_begin_where_they_would_have_begun(tmp_path: Path, disk: CountingFiles, make_batch: MakeBatch) -> None:
+    batch = bytes(make_batch())
+    together = open_log(tmp_path / "together", disk, segment_bytes=len(batch) * 3)
+    alone = open_log(tmp_path / "alone", disk, segment_bytes=len(batch) * 3)
+    disk.writes = 0
+    together.append_all([batch] * 10, 0)
+    assert disk.writes == 4
+    for _ in range(10):
+        alone.append(batch, 0)
+    assert together.segment_count == alone.segment_count == 4
+    assert files(together) == files(alone)
+
+
+def test_the_disk_is_full_in_the_middle(tmp_path: Path, disk: CountingFiles, make_batch: MakeBatch) -> None:
+    batch = bytes(make_batch())
+    log = open_log(tmp_path, disk, segment_bytes=len(batch) * 3)
+    disk.refused_from = 2
+    outcomes = log.append_all([batch] * 4 + [b""] + [batch] * 6, 0)
+    assert offsets(outcomes) == [0, 1, 2, 3, None, 4, 5, None, None, None, None]
+    assert isinstance(outcomes[4], KafkaError)
+    assert all(isinstance(outcome, StorageError) for outcome in outcomes[7:])
+    assert log.is_offline
+    log.abandon()
+    assert open_log(tmp_path, OsFileSystem()).log_end_offset == 6
+
+
+def test_retries_of_what_the_disk_refused_are_not_acknowledged(
+    log: Log, disk: CountingFiles, make_batch: MakeBatch
+) -> None:
+    batch = bytes(make_batch(**PRODUCER, base_sequence=0))
+    disk.refused_from = 0
+    outcomes = log.append_all([batch, batch], 0)
+    assert [type(outcome) for outcome in outcomes] == [StorageError, StorageError]
+
+
+def test_a_flush_that_fails_during_the_write_fails_them_all(
+    log: Log, disk: CountingFiles, make_batch: MakeBatch
+) -> None:
+    log.append(make_batch(), 0)
+
+    def fail_to_flush() -> None:
+        disk.in_write = lambda: None
+        with pytest.raises(StorageError):
+            log.flush()
+
+    def refuse(file: DataFile) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.in_write, disk.fsync = fail_to_flush, refuse  # type: ignore[method-assign]
+    outcomes = log.append_all([make_batch(), b"", make_batch()], 0)
+    assert isinstance(outcomes[1], KafkaError)
+    assert [type(outcomes[0]), type(outcomes[2])] == [StorageError, StorageError]
+
+
+def test_an_older_leader_appends_nothing(log: Log, disk: CountingFiles, make_batch: MakeBatch) -> None:
+    log.append(make_batch(), 5)
+    outcomes = log.append_all([make_batch(), make_batch()], 4)
+    assert [outcome.code for outcome in outcomes if isinstance(outcome, KafkaError)] == [
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    ]
+    assert disk.writes == 1
+
+
+def test_all_get_the_time_of_the_broker_where_it_counts(
+    tmp_path: Path, disk: CountingFiles, make_batch: MakeBatch, read_all: Any
+) -> None:
+    log = open_log(tmp_path, disk, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    outcomes = log.append_all([make_batch(timestamp_ms=n) for n in range(3)], 0)
+    now_ms = ManualClock().time_ms()
+    assert [o.log_append_time_ms for o in outcomes if isinstance(o, AppendInfo)] == [now_ms] * 3
+    assert {record.timestamp_ms for record in read_all(log)} == {now_ms}
+
+
+REQUESTS = st.lists(
+    st.one_of(
+        st.integers(1, 4).map(lambda count: ("plain", count)),
+        st.integers(0, 6).map(lambda sequence: ("sequence", sequence)),
+        st.integers(0, 6).map(lambda sequence: ("two sequences", sequence)),
+        st.just(("damaged", 0)),
+        st.just(("empty", 0)),
+    ),
+    max_size=12,
+)
+
+
+@given(st.lists(REQUESTS, max_size=4), st.sampled_from([300, 700, 100_000]))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_together_is_the_same_as_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, make_batch: MakeBatch, groups: list[list[Any]], segment_bytes: int
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    config = {"segment_bytes": segment_bytes, "index_interval_bytes": 100}
+    together = open_log(folder / "together", OsFileSystem(), **config)
+    alone = open_log(folder / "alone", OsFileSystem(), **config)
+    for group in groups:
+        requests = [request_of(make_batch, *each) for each in group]
+        expected: list[object] = []
+        for request in requests:
+            try:
+                expected.append(alone.append(request, 0))
+            except BarnabasError as error:
+                expected.append(str(error))
+        outcomes = together.append_all(requests, 0)
+        assert [str(o) if isinstance(o, BarnabasError) else o for o in outcomes] == expected
+        assert together.log_end_offset == alone.log_end_offset
+    together.close()
+    alone.close()
+    assert files(together) == files(alone)
+
+
+def request_of(make_batch: MakeBatch, kind: str, number: int) -> bytes:
+    if kind == "plain":
+        return bytes(make_batch(number))
+    if kind == "sequence":
+        return bytes(make_batch(**PRODUCER, base_sequence=number))
+    if kind == "two sequences":
+        return b"".join(bytes(make_batch(**PRODUCER, base_sequence=number + n)) for n in range(2))
+    return bytes(make_batch())[:-1] + b"?" if kind == "damaged" else b""
+
+
+def files(log: Log) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(log.folder.iterdir())}
