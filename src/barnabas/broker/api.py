@@ -36,14 +36,16 @@ class Context(NamedTuple):
 
 
 class Repeated(NamedTuple):
-    """A request, and behind it those that repeat it with other record bytes.
-
-    Only a request with record bytes for exactly one partition is repeated.
-    """
+    """A request that came once or several times in a row."""
 
     request: Any
-    more_records: list[memoryview]
-    """The record bytes of each that repeats it."""
+    records: list[memoryview]
+    """If it has record bytes at exactly one place: what stood there each time. Else it came once, as it is."""
+
+    @property
+    def times(self) -> int:
+        """How often it came."""
+        return len(self.records) or 1
 
 
 HandlerFunction = Callable[["Broker", Any, Context], Any]

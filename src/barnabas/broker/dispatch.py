@@ -27,7 +27,7 @@ from barnabas.protocol.frames import (
     read_request_header,
     response_frame,
 )
-from barnabas.protocol.repeats import RequestPattern
+from barnabas.protocol.repeats import RepeatedRequests
 
 PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
 
@@ -94,36 +94,41 @@ def _run(frames: Sequence[Frame], header: RequestHeader, served: ServedApi) -> I
 
     :raises MalformedMessageError: the first one is damaged.
     """
-    left = islice(frames, RUN_REQUESTS_MAX)
-    frame = next(left)
-    repeated, pattern = _decode(frame, header, served)
-    size = len(frame)
-    for frame in left:
+    known = RepeatedRequests(flexible=message_of(served.api.request).flexible(header.api_version))
+    repeated = _decode(frames[0], header, served, known)
+    size = len(frames[0])
+    for frame in islice(frames, 1, RUN_REQUESTS_MAX):
         size += len(frame)
         if size > RUN_BYTES_MAX:
             break
-        if pattern and (records := pattern.records_in(frame)) is not None:
-            repeated.more_records.append(records)
-            continue
+        if (found := known.recognise(frame)) is not None:
+            request, records = found
+            if request is repeated.request:
+                repeated.records.append(records)
+                continue
+            following = Repeated(request, [records])
+        else:
+            try:
+                next_header = read_request_header(frame)
+                if next_header.api_key != header.api_key or next_header.api_version != header.api_version:
+                    break
+                following = _decode(frame, next_header, served, known)
+            except MalformedMessageError:
+                # Its own turn comes when those before it are answered.
+                break
         yield repeated
-        try:
-            next_header = read_request_header(frame)
-            if next_header.api_key != header.api_key or next_header.api_version != header.api_version:
-                return
-            repeated, pattern = _decode(frame, next_header, served)
-        except MalformedMessageError:
-            # Its own turn comes when those before it are answered.
-            return
+        repeated = following
     yield repeated
 
 
-def _decode(frame: Frame, header: RequestHeader, served: ServedApi) -> tuple[Repeated, RequestPattern | None]:
+def _decode(frame: Frame, header: RequestHeader, served: ServedApi, known: RepeatedRequests) -> Repeated:
     spans: list[RecordsSpan] = []
     request = decode_request(served.api.request, header, frame, spans)
     if len(spans) != 1:
-        return Repeated(request, []), None
-    flexible = message_of(served.api.request).flexible(header.api_version)
-    return Repeated(request, []), RequestPattern(frame, spans[0], flexible=flexible)
+        return Repeated(request, [])
+    known.learn(frame, spans[0], request)
+    _, start, end = spans[0]
+    return Repeated(request, [memoryview(frame)[start:end]])
 
 
 def _carried(responses: Sequence[Any], frames: Sequence[Frame], version: int, kind: type) -> Carried:

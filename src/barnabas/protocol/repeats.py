@@ -2,55 +2,80 @@
 
 A producer sends the same request again and again, with other records in it. Whoever decoded one of them tells the
 next by comparing bytes, which costs a fraction of decoding it. What comes out is the same: a decoder goes from the
-first byte to the last, and all bytes that it would see are compared, but those that cannot matter.
+first byte to the last, and all that it would see besides those two is compared.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 from barnabas.errors import MalformedMessageError
 from barnabas.protocol.codec import RecordsSpan
 from barnabas.protocol.varint import read_uvarint
 
+SHAPES_MAX = 8
+"""How many places of record bytes in a frame are remembered."""
+
+PATTERNS_MAX = 256
+"""How many requests are remembered for each of them."""
+
 _INT32 = struct.Struct(">i")
-_CORRELATION_ID_START, _CORRELATION_ID_END = 4, 8
+_KIND_SIZE, _CORRELATION_ID_SIZE = 4, 4
+
+_Before = tuple[Any, ...]
+_Known = dict[_Before, tuple[Any, bytes]]
 
 
-class RequestPattern:
-    """What a request has in common with those that repeat it.
+class RepeatedRequests:
+    """Recognises requests that repeat one of those it was shown.
 
-    :param frame: a request that was decoded, and has record bytes at one place.
-    :param flexible: whether its version is.
+    :param flexible: whether their version is.
     """
 
-    __slots__ = ("_before", "_flexible", "_length_start", "_tail", "_tail_size", "_unpack_before")
+    __slots__ = ("_flexible", "_shapes")
 
-    def __init__(self, frame: bytes | bytearray | memoryview, span: RecordsSpan, *, flexible: bool) -> None:
-        length_start, _, end = span
-        shape = f"{_CORRELATION_ID_START}s4x{length_start - _CORRELATION_ID_END}s"
-        self._unpack_before = struct.Struct(shape).unpack_from
-        self._before = self._unpack_before(frame)
-        self._length_start = length_start
+    def __init__(self, *, flexible: bool) -> None:
         self._flexible = flexible
-        self._tail = bytes(frame[end:])
-        self._tail_size = len(self._tail)
+        # By where the length of the record bytes stands: what takes the bytes before it out of a frame, and the
+        # requests that begin with them, each with the bytes behind its records.
+        self._shapes: dict[int, tuple[Callable[[bytearray | memoryview], _Before], _Known]] = {}
 
-    def records_in(self, frame: bytearray | memoryview) -> memoryview | None:
-        """Return the record bytes of a request that repeats this one; None if it may be another, or is damaged."""
+    def learn(self, frame: bytearray | memoryview, span: RecordsSpan, request: object) -> None:
+        """Remember a request that was decoded from a frame, and that has record bytes at one place."""
+        length_start, _, end = span
+        if length_start not in self._shapes:
+            if len(self._shapes) == SHAPES_MAX:
+                return
+            head_size = length_start - _KIND_SIZE - _CORRELATION_ID_SIZE
+            before = struct.Struct(f"{_KIND_SIZE}s{_CORRELATION_ID_SIZE}x{head_size}s")
+            self._shapes[length_start] = before.unpack_from, {}
+        unpack_before, known = self._shapes[length_start]
+        if len(known) < PATTERNS_MAX:
+            known[unpack_before(frame)] = request, bytes(frame[end:])
+
+    def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview] | None:
+        """Return the request that is repeated, and the record bytes that belong there; None: decode it."""
         try:
-            if self._unpack_before(frame) != self._before:
-                return None
-            start = self._length_start
-            if self._flexible:
-                size, start = read_uvarint(frame, start)
-                size -= 1
-            else:
-                (size,) = _INT32.unpack_from(frame, start)
-                start += _INT32.size
+            for length_start, (unpack_before, known) in self._shapes.items():
+                found = known.get(unpack_before(frame))
+                if found is not None:
+                    request, tail = found
+                    records = self._records(frame, length_start, tail)
+                    return None if records is None else (request, records)
         except (IndexError, struct.error, MalformedMessageError):
+            pass  # shorter than one that is known, or damaged
+        return None
+
+    def _records(self, frame: bytearray | memoryview, position: int, tail: bytes) -> memoryview | None:
+        if self._flexible:
+            size, position = read_uvarint(frame, position)
+            size -= 1
+        else:
+            (size,) = _INT32.unpack_from(frame, position)
+            position += _INT32.size
+        end = position + size
+        if size < 0 or end + len(tail) != len(frame) or bytes(frame[end:]) != tail:
             return None
-        end = start + size
-        if size < 0 or end + self._tail_size != len(frame) or bytes(frame[end:]) != self._tail:
-            return None
-        return memoryview(frame)[start:end]
+        return memoryview(frame)[position:end]

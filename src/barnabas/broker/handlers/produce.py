@@ -27,6 +27,7 @@ from barnabas.errors import (
 )
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, Acks
 from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -61,8 +62,8 @@ def produce(
     appends = _append_all(broker, run, context)
     if run[0].request.acks == Acks.NONE:
         _check_all_appended(appends)
-        return [None] * sum(1 + len(repeated.more_records) for repeated in run)
-    return [_respond(repeated.request, appends) for repeated in run for _ in range(1 + len(repeated.more_records))]
+        return [None] * sum(repeated.times for repeated in run)
+    return [_respond(repeated.request, appends) for repeated in run for _ in range(repeated.times)]
 
 
 class _Appends:
@@ -99,7 +100,8 @@ Place = tuple[str, int, bool]
 
 def _append_all(broker: Broker, run: Sequence[Repeated], context: Context) -> dict[Place, _Appends]:
     appends: dict[Place, _Appends] = {}
-    for request, more_records in run:
+    for repeated in run:
+        request = repeated.request
         in_transaction = request.transactional_id is not None
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -107,13 +109,17 @@ def _append_all(broker: Broker, run: Sequence[Repeated], context: Context) -> di
                 if (append := appends.get(place)) is None:
                     refusal = _refusal(request, context)
                     append = appends[place] = _Appends(broker, topic.name, data.index, request.acks, refusal)
-                # No batches at all are refused by the log.
-                append.records.append(b"" if data.records is None else data.records)
-                if data.records is not None:
-                    append.records += more_records
+                append.records += _records(data, repeated)
     for append in appends.values():
         append.carry_out()
     return appends
+
+
+def _records(data: PartitionProduceData, repeated: Repeated) -> Sequence[Buffer]:
+    """Return what each of the requests brings for one of its partitions; the log refuses where that is nothing."""
+    if data.records is None:
+        return [b""] * repeated.times
+    return repeated.records or [data.records]
 
 
 def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:

@@ -1,0 +1,134 @@
+"""Requests that are recognised as repeating another mean what decoding them in full says that they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.errors import MalformedMessageError
+from barnabas.protocol.codec import RecordsSpan
+from barnabas.protocol.frames import decode_request, read_request_header, request_frame
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.repeats import PATTERNS_MAX, SHAPES_MAX, RepeatedRequests
+
+FIRST_FLEXIBLE = 9
+
+VERSIONS = st.sampled_from([3, 7, 8, 9])
+RECORDS = st.binary(max_size=300)
+
+
+def produce(records: bytes | None, topic: str = "clicks", partition: int = 0, acks: int = 0) -> ProduceRequest:
+    data = [PartitionProduceData(index=partition, records=records)]
+    return ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+
+
+def frame_of(request: ProduceRequest, version: int, correlation_id: int = 1, client_id: str | None = "me") -> bytearray:
+    return bytearray(b"".join(request_frame(request, version, correlation_id, client_id)))[4:]  # type: ignore[arg-type]
+
+
+def decoded(frame: bytearray, spans: list[RecordsSpan] | None = None) -> ProduceRequest:
+    return decode_request(ProduceRequest, read_request_header(frame), frame, spans)
+
+
+def learnt(*frames: bytearray, version: int) -> RepeatedRequests:
+    known = RepeatedRequests(flexible=version >= FIRST_FLEXIBLE)
+    for frame in frames:
+        spans: list[RecordsSpan] = []
+        request = decoded(frame, spans)
+        known.learn(frame, spans[0], request)
+    return known
+
+
+def partition_of(request: ProduceRequest) -> Any:
+    return request.topic_data[0].partition_data[0]
+
+
+@given(VERSIONS, RECORDS, RECORDS, st.integers(0, 2**31 - 1))
+def test_other_records_and_another_correlation_id_are_recognised(
+    version: int, first: bytes, second: bytes, correlation_id: int
+) -> None:
+    known = learnt(frame_of(produce(first), version), version=version)
+    found = known.recognise(frame_of(produce(second), version, correlation_id))
+    assert found is not None
+    request, records = found
+    assert bytes(records) == second
+    assert bytes(partition_of(request).records) == first
+
+
+@given(VERSIONS, RECORDS, RECORDS, st.data())
+def test_what_is_recognised_is_what_decoding_would_give(
+    version: int, first: bytes, second: bytes, data: st.DataObject
+) -> None:
+    known = learnt(frame_of(produce(first), version), version=version)
+    frame = frame_of(produce(second), version)
+    for _ in range(data.draw(st.integers(0, 3))):
+        position = data.draw(st.integers(0, len(frame) - 1))
+        frame[position] = data.draw(st.integers(0, 255))
+    cut = frame[: data.draw(st.integers(0, len(frame)))]
+    found = known.recognise(data.draw(st.sampled_from([frame, cut, frame + b"\0", cut + b"\0\0\0"])))
+    if found is None:
+        return
+    request, records = found
+    partition_of(request).records = records
+    assert decoded(frame) == request
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        frame_of(produce(b"x", topic="clacks"), 9),
+        frame_of(produce(b"x", partition=1), 9),
+        frame_of(produce(b"x", acks=1), 9),
+        frame_of(produce(b"x"), 9, client_id="you"),
+        frame_of(produce(b"x"), 9, client_id=None),
+        frame_of(produce(b"x"), 8),
+        frame_of(produce(None), 9),
+        frame_of(ProduceRequest(acks=0, timeout_ms=1_000, topic_data=[]), 9),
+        frame_of(produce(b"x"), 9) + b"behind it",
+        bytearray(b""),
+        bytearray(b"\0"),
+    ],
+)
+def test_another_request_is_not_recognised(other: bytearray) -> None:
+    assert learnt(frame_of(produce(b"x"), 9), version=9).recognise(other) is None
+
+
+def test_requests_to_several_partitions_and_topics_are_told_apart() -> None:
+    requests = [produce(b"a", topic, number) for topic in ("t", "topic") for number in range(3)]
+    known = learnt(*(frame_of(request, 9) for request in requests), version=9)
+    for request in requests:
+        topic = request.topic_data[0].name
+        found = known.recognise(frame_of(produce(b"b", topic, partition_of(request).index), 9))
+        assert found is not None
+        assert (found[0].topic_data[0].name, partition_of(found[0]).index) == (topic, partition_of(request).index)
+
+
+def test_bytes_behind_the_records_count_too() -> None:
+    tagged = frame_of(produce(b"x"), 9)
+    tagged[-1:] = b"\1\5\1z"  # a tagged field of the request, with the number 5
+    known = learnt(tagged, version=9)
+    assert known.recognise(tagged) is not None
+    assert known.recognise(frame_of(produce(b"x"), 9)) is None
+
+
+def test_only_so_many_are_remembered() -> None:
+    known = learnt(*(frame_of(produce(b"", number * "t"), 7) for number in range(1, 50)), version=7)
+    found = [number for number in range(1, 50) if known.recognise(frame_of(produce(b"r", number * "t"), 7))]
+    assert found == list(range(1, SHAPES_MAX + 1))
+    known = learnt(*(frame_of(produce(b"", partition=number), 7) for number in range(300)), version=7)
+    found = [number for number in range(300) if known.recognise(frame_of(produce(b"r", partition=number), 7))]
+    assert found == list(range(PATTERNS_MAX))
+
+
+def test_a_damaged_length_is_left_to_the_decoder() -> None:
+    frame = frame_of(produce(b"x" * 20), 7)
+    known = learnt(frame, version=7)
+    for length in (-1, -2, 10**9, 19):
+        damaged = bytearray(frame)
+        damaged[-24:-20] = length.to_bytes(4, "big", signed=True)
+        assert known.recognise(damaged) is None
+    with pytest.raises(MalformedMessageError):
+        decoded(damaged[:-10])
