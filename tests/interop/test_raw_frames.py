@@ -124,6 +124,39 @@ def test_pipelined_requests_are_answered_in_order(raw: RawConnection) -> None:
         assert (answered.error_code, answered.base_offset) == (0, i)
 
 
+def test_what_came_whole_is_stored_when_its_connection_dies_in_the_next(
+    raw: RawConnection, broker: BrokerProcess
+) -> None:
+    create_topic(raw)
+    frame = raw.frame(produce_request(batch_of(b"v" * 1_000), acks=0), 9)
+    with connection_to(broker) as dying:
+        dying.send(frame * 700 + frame[:-1])
+        assert wait_for_end(raw, 700) == 700
+
+
+def test_pipelined_requests_of_all_kinds_are_answered_in_order(raw: RawConnection) -> None:
+    create_topic(raw)
+    sound, damaged = produce_request(batch_of(b"v")), produce_request(batch_of(b"v")[:-1] + b"?")
+    silent = produce_request(batch_of(b"v"), acks=0)
+    kinds = [sound, damaged, silent, ApiVersionsRequest(), fetch_request(0), sound, sound, damaged]
+    versions = [9, 9, 9, 3, 11, 9, 9, 9]
+    for first in range(0, 800, len(kinds)):
+        frames = [raw.frame(kind, versions[n], first + n) for n, kind in enumerate(kinds)]
+        raw.send(b"".join(frames))
+    answered = [number for number in range(800) if number % len(kinds) != 2]
+    assert [read_correlation_id(raw.receive()) for _ in answered] == answered
+    assert wait_for_end(raw, 400) == 400
+
+
+def wait_for_end(raw: RawConnection, offset: int) -> int:
+    """Wait until the topic has so many records; return how many it has then."""
+    for _ in range(1_000):
+        partition = raw.call(fetch_request(0, max_bytes=0), 11, FetchResponse).responses[0].partitions[0]
+        if partition.high_watermark >= offset:
+            break
+    return int(partition.high_watermark)
+
+
 def test_a_long_poll_ends_when_something_is_appended(raw: RawConnection, broker: BrokerProcess) -> None:
     create_topic(raw)
     raw.send(raw.frame(fetch_request(0, max_wait_ms=8_000), 11))

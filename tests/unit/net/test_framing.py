@@ -51,6 +51,17 @@ def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> 
     assert not reader.partial
 
 
+def test_views_are_of_what_was_fed_and_can_be_written() -> None:
+    data = bytearray(stream_of(FRAMES)[:-1])
+    reader = FrameReader(1000)
+    first, *_ = views = reader.feed_views(data)
+    assert views == FRAMES[:-1]
+    first[0:2] = b"Th"
+    assert data[4:9] == b"Thrst"
+    data[-1:] = b"?"
+    assert reader.feed_views(b"t") == FRAMES[-1:], "a frame that is not whole is kept apart"
+
+
 @pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
 def test_an_impossible_size_is_refused(size: int) -> None:
     with pytest.raises(MalformedMessageError, match=f"a frame of {size} bytes"):
