@@ -471,3 +471,30 @@ def test_damage_on_the_disk_is_named_and_can_be_passed(broker, filled):
         assert consumer.position(tp) == len(before)
         consumer.seek(tp, 99)
         assert poll_until(consumer, 1)[0].offset == 99
+
+
+def test_a_partition_with_much_is_not_held_up_by_one_without(broker):
+    """A fetch that waits for new records of one partition must not keep those of another from being asked for."""
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic("clicks", partitions=2)
+    with barnabas.Producer(broker.bootstrap) as producer:
+        for _ in range(100):
+            producer.send_many("clicks", [bytes(1_000)] * 100, partition=0)
+    with barnabas.Consumer(
+        broker.bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=100_000, fetch_max_wait_ms=5_000
+    ) as consumer:
+        consumer.subscribe("clicks")
+        consumer.poll(max_records=1, timeout_s=20)
+        begun = time.monotonic()
+        poll_until(consumer, 9_999)
+        assert time.monotonic() - begun < 4
+
+
+def test_an_iteration_goes_on_after_an_error(broker, filled):
+    with barnabas.Consumer(broker.bootstrap, auto_offset_reset="none") as consumer:
+        consumer.assign([(filled, 0)])
+        for _ in range(2):
+            with pytest.raises(barnabas.KafkaError, match="OFFSET_OUT_OF_RANGE"):
+                next(iter(consumer))
+        consumer.seek((filled, 0), 7)
+        assert next(iter(consumer)).offset == 7
