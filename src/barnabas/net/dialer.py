@@ -12,7 +12,9 @@ import errno
 import os
 import socket
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Protocol
 
 from barnabas.errors import (
     BarnabasError,
@@ -25,7 +27,8 @@ from barnabas.errors import (
 )
 from barnabas.net.framing import FrameReader
 from barnabas.net.stream import Stream
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import APIS, Api
+from barnabas.protocol.codec import Chunk
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -35,12 +38,41 @@ CORRELATION_ID_MAX = 0x7FFFFFFF
 DEFAULT_TIMEOUT_S = 30.0
 
 
-class _Pending(NamedTuple):
-    correlation_id: int
-    response: type[Any]
-    version: int
-    future: asyncio.Future[Any]
-    timer: asyncio.TimerHandle
+OnAnswer = Callable[[Any, BarnabasError | None], None]
+"""Takes the response to a request, or why there is none."""
+
+
+class _Pending:
+    """A request that waits for its answer."""
+
+    __slots__ = ("api", "correlation_id", "due_at_s", "on_answer", "timeout_s", "version")
+
+    def __init__(
+        self, correlation_id: int, api: Api, version: int, on_answer: OnAnswer, due_at_s: float, timeout_s: float
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.api = api
+        self.version = version
+        self.on_answer = on_answer
+        self.due_at_s = due_at_s
+        self.timeout_s = timeout_s
+
+
+class ByteStream(Protocol):
+    """What a connection needs of a socket; `barnabas.net.stream.Stream` is one."""
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def unsent_bytes(self) -> int: ...
+    def send(self, chunks: Iterable[Chunk]) -> None: ...
+    def close(self, error: Exception | None = None) -> None: ...
+
+
+OpenStream = Callable[
+    [Callable[[memoryview], None], Callable[[], None], Callable[[Exception | None], None]], ByteStream
+]
+"""Makes a stream of what to call with bytes that arrive, when what had to wait has left, and at the end."""
 
 
 async def dial(
@@ -62,7 +94,7 @@ async def dial(
     try:
         async with asyncio.timeout(connect_timeout_s):
             sock = await _connect(loop, host, port)
-            connection = Connection(loop, sock, f"{host}:{port}", client_id)
+            connection = Connection(loop, partial(Stream, loop, sock), f"{host}:{port}", client_id)
             try:
                 await connection.negotiate(software_version, connect_timeout_s)
             except BaseException:
@@ -101,16 +133,23 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
 class Connection:
     """A connection to one broker. Used from the thread of its event loop only; made by `dial`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str, client_id: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, open_stream: OpenStream, address: str, client_id: str) -> None:
         self.address = address
         self._loop = loop
         self._client_id = client_id
         self._versions: dict[int, range] = {}
+        self._newest: dict[type[Any], int] = {}
         self._pending: deque[_Pending] = deque()
+        self._outbox: list[Chunk] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = 0.0
         self._correlation_id = 0
         self._error: BarnabasError | None = None
+        self.on_progress: Callable[[], None] | None = None
+        """Called when the answers that came together were all handed out, when what had to wait has left, and at
+        the end of the connection: whoever asks for much at once reacts to many events with one step."""
         self._reader = FrameReader(RESPONSE_BYTES_MAX)
-        self._stream = Stream(loop, sock, self._on_bytes, lambda: None, self._on_closed)
+        self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
 
     @property
     def is_open(self) -> bool:
@@ -127,6 +166,9 @@ class Connection:
 
         :raises UnsupportedVersionError: there is none.
         """
+        newest = self._newest.get(request)
+        if newest is not None:
+            return newest
         spec = message_of(request)
         assert spec.api_key is not None
         served = self._versions.get(spec.api_key, range(0))
@@ -137,6 +179,7 @@ class Connection:
             raise UnsupportedVersionError(
                 f"{self.address} serves versions {theirs} of {APIS[spec.api_key].name}, this client has {ours}"
             )
+        self._newest[request] = newest
         return newest
 
     async def send(self, request: object, *, version: int | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> Any:
@@ -155,23 +198,60 @@ class Connection:
         self, request: object, *, version: int | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> asyncio.Future[Any]:
         """Send a request now and return the future of its response; see `send`."""
-        version = self.version_for(type(request)) if version is None else version
-        frame = self._frame(request, version)
         future: asyncio.Future[Any] = self._loop.create_future()
-        api_key = message_of(type(request)).api_key
-        assert api_key is not None
-        api = APIS[api_key]
-        timer = self._loop.call_later(timeout_s, self._expire, api.name, timeout_s)
-        self._pending.append(_Pending(self._correlation_id, api.response, version, future, timer))
-        self._stream.send(frame)
+
+        def resolve(response: Any, error: BarnabasError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(response)
+            else:
+                future.set_exception(error)
+
+        self.submit(request, resolve, version=version, timeout_s=timeout_s)
+        self.flush()
         return future
+
+    def submit(
+        self,
+        request: object,
+        on_answer: OnAnswer | None,
+        *,
+        version: int | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Put a request behind those that leave with the next `flush`; for who sends much, without a future.
+
+        :param on_answer: called on the loop with the response or the error; must not raise. None if the broker
+            does not answer (Produce with acks=0).
+        :raises DisconnectedError: the connection has ended.
+        :raises UnsupportedVersionError: the broker does not serve the request.
+        """
+        cls = type(request)
+        version = self.version_for(cls) if version is None else version
+        self._outbox += self._frame(request, version)
+        if on_answer is None:
+            return
+        api_key = message_of(cls).api_key
+        assert api_key is not None
+        due_at_s = self._loop.time() + timeout_s
+        self._pending.append(_Pending(self._correlation_id, APIS[api_key], version, on_answer, due_at_s, timeout_s))
+        if self._timer is None or due_at_s < self._timer_at_s:
+            self._look_again_at(due_at_s)
 
     def post(self, request: object, *, version: int | None = None) -> None:
         """Send a request that the broker does not answer (Produce with acks=0).
 
         :raises DisconnectedError: the connection has ended.
         """
-        self._stream.send(self._frame(request, self.version_for(type(request)) if version is None else version))
+        self.submit(request, None, version=version)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was submitted, all together: each system call lets other threads take over."""
+        if self._outbox:
+            outbox, self._outbox = self._outbox, []
+            self._stream.send(outbox)
 
     @property
     def unsent_bytes(self) -> int:
@@ -195,6 +275,7 @@ class Connection:
         if response.error_code:
             raise KafkaError(response.error_code, f"{self.address} does not tell what it serves")
         self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
+        self._newest.clear()
 
     def _frame(self, request: object, version: int) -> list[Any]:
         if not self._stream.is_open:
@@ -209,24 +290,45 @@ class Connection:
         except MalformedMessageError as error:
             self._error = DisconnectedError(f"{self.address} sent what is not an answer: {error}")
             self._stream.close(error)
+            return
+        self._progress()
 
     def _answer(self, frame: bytes | bytearray) -> None:
         correlation_id = read_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise MalformedMessageError(f"nobody waits for an answer with correlation id {correlation_id}")
-        pending = self._pending.popleft()
-        pending.timer.cancel()
-        if not pending.future.done():
-            pending.future.set_result(self._decode(pending, frame))
+        # Only what could be read counts as answered: else whoever waits for it would wait for ever.
+        response = self._decode(self._pending[0], frame)
+        self._pending.popleft().on_answer(response, None)
 
     def _decode(self, pending: _Pending, frame: bytes | bytearray) -> Any:
-        if pending.response is ApiVersionsResponse and frame[4:6] == b"\x00\x23":
+        if pending.api.response is ApiVersionsResponse and frame[4:6] == b"\x00\x23":
             # A broker that lacks the version asked for answers in version 0 (KIP-511).
             return decode_response(ApiVersionsResponse, 0, frame)
-        return decode_response(pending.response, pending.version, frame)
+        return decode_response(pending.api.response, pending.version, frame)
 
-    def _expire(self, api: str, timeout_s: float) -> None:
-        error = TimedOutError(f"{self.address} did not answer a {api} request within {timeout_s:g} s")
+    def _progress(self) -> None:
+        if self.on_progress is not None:
+            self.on_progress()
+
+    # One timer watches over all requests, for most are answered long before: a timer each would cost more than
+    # the rest of the bookkeeping.
+
+    def _look_again_at(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_s = at_s
+        self._timer = self._loop.call_at(at_s, self._check_timeouts)
+
+    def _check_timeouts(self) -> None:
+        self._timer = None
+        if not self._pending:
+            return
+        first = min(self._pending, key=lambda pending: pending.due_at_s)
+        if first.due_at_s > self._loop.time():
+            self._look_again_at(first.due_at_s)
+            return
+        error = TimedOutError(f"{self.address} did not answer a {first.api.name} request within {first.timeout_s:g} s")
         self._error = error
         self._stream.close(error)
 
@@ -234,8 +336,10 @@ class Connection:
         if self._error is None:
             reason = f": {error}" if error else ""
             self._error = DisconnectedError(f"the connection to {self.address} was closed{reason}")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._outbox.clear()
         while self._pending:
-            pending = self._pending.popleft()
-            pending.timer.cancel()
-            if not pending.future.done():
-                pending.future.set_exception(self._error)
+            self._pending.popleft().on_answer(None, self._error)
+        self._progress()

@@ -1,0 +1,194 @@
+"""Requests and answers of one connection, over a stream that is a list."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from barnabas.errors import DisconnectedError, TimedOutError, UnsupportedVersionError
+from barnabas.net.dialer import Connection
+from barnabas.protocol.frames import read_request_header, response_frame
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
+
+HEARTBEAT = 12
+
+
+class FakeStream:
+    def __init__(self, on_bytes, on_drained, on_closed):
+        self.on_bytes, self.on_drained, self.on_closed = on_bytes, on_drained, on_closed
+        self.is_open = True
+        self.unsent_bytes = 0
+        self.sent = []
+
+    def send(self, chunks):
+        self.sent.append(b"".join(chunks))
+
+    def close(self, error=None):
+        if self.is_open:
+            self.is_open = False
+            self.on_closed(error)
+
+    def receive(self, *messages):
+        """Let answers arrive, all in one piece."""
+        self.on_bytes(memoryview(b"".join(b"".join(response_frame(*each)) for each in messages)))
+
+
+class Peer:
+    """A connection that has learned what its broker serves."""
+
+    def __init__(self):
+        def open_stream(*callbacks):
+            self.stream = FakeStream(*callbacks)
+            return self.stream
+
+        self.connection = Connection(asyncio.get_running_loop(), open_stream, "a:1", "test")
+
+    async def negotiate(self):
+        asked = asyncio.create_task(self.connection.negotiate("1", 10.0))
+        await asyncio.sleep(0)
+        keys = [ApiVersion(api_key=HEARTBEAT, min_version=0, max_version=4)]
+        self.stream.receive((ApiVersionsResponse(error_code=0, api_keys=keys), 3, 1))
+        await asked
+        self.stream.sent.clear()
+        return self
+
+
+def run(test):
+    async def main():
+        async with asyncio.timeout(10):
+            await test(await Peer().negotiate())
+
+    asyncio.run(main())
+
+
+def heartbeat(number=0):
+    return HeartbeatRequest(group_id="g", generation_id=number, member_id="m")
+
+
+def ok(number, error_code=0):
+    return HeartbeatResponse(error_code=error_code), 4, number
+
+
+def test_what_was_submitted_leaves_in_one_piece_and_answers_come_in_order():
+    async def test(peer):
+        got = []
+        for number in range(3):
+            peer.connection.submit(heartbeat(), lambda response, error, n=number: got.append((n, response.error_code)))
+        assert not peer.stream.sent
+        peer.connection.flush()
+        [sent] = peer.stream.sent
+        assert read_request_header(sent[4:]).api_key == HEARTBEAT
+        assert peer.connection.in_flight == 3
+        peer.stream.receive(ok(2, 0), ok(3, 1), ok(4, 2))
+        assert got == [(0, 0), (1, 1), (2, 2)]
+        assert peer.connection.in_flight == 0
+
+    run(test)
+
+
+def test_progress_is_told_once_for_all_answers_that_came_together():
+    async def test(peer):
+        got = []
+        peer.connection.on_progress = lambda: got.append("progress")
+        for _ in range(2):
+            peer.connection.submit(heartbeat(), lambda response, error: got.append("answer"))
+        peer.connection.flush()
+        peer.stream.receive(ok(2), ok(3))
+        assert got == ["answer", "answer", "progress"]
+        peer.stream.on_drained()
+        assert got[3:] == ["progress"]
+
+    run(test)
+
+
+def test_the_end_of_the_connection_fails_what_waits_and_tells_of_progress():
+    async def test(peer):
+        got = []
+        peer.connection.on_progress = lambda: got.append("progress")
+        peer.connection.submit(heartbeat(), lambda response, error: got.append(type(error)))
+        peer.connection.flush()
+        future = peer.connection.send_soon(heartbeat())
+        peer.stream.close(OSError("gone"))
+        assert got == [DisconnectedError, "progress"]
+        with pytest.raises(DisconnectedError, match="a:1 was closed: gone"):
+            await future
+        with pytest.raises(DisconnectedError, match="gone"):
+            peer.connection.submit(heartbeat(), None)
+
+    run(test)
+
+
+def test_a_request_that_is_not_answered_in_time_ends_the_connection():
+    async def test(peer):
+        patient = peer.connection.send_soon(heartbeat(), timeout_s=60.0)
+        with pytest.raises(TimedOutError, match=r"a:1 did not answer a Heartbeat request within 0\.01 s"):
+            await peer.connection.send(heartbeat(), timeout_s=0.01)
+        with pytest.raises(TimedOutError):
+            await patient
+        assert not peer.connection.is_open
+
+    run(test)
+
+
+def test_a_request_that_was_answered_in_time_leaves_the_others_their_time():
+    async def test(peer):
+        quick = peer.connection.send_soon(heartbeat(), timeout_s=0.02)
+        patient = peer.connection.send_soon(heartbeat(), timeout_s=60.0)
+        peer.stream.receive(ok(2))
+        await quick
+        await asyncio.sleep(0.04)
+        assert peer.connection.is_open
+        peer.stream.receive(ok(3))
+        await patient
+
+    run(test)
+
+
+def test_an_answer_that_cannot_be_read_fails_the_request_and_ends_the_connection():
+    async def test(peer):
+        future = peer.connection.send_soon(heartbeat())
+        peer.stream.on_bytes(memoryview(b"\0\0\0\5\0\0\0\2\0"))
+        with pytest.raises(DisconnectedError, match="sent what is not an answer"):
+            await future
+        assert not peer.connection.is_open
+
+    run(test)
+
+
+def test_an_answer_that_nobody_waits_for_ends_the_connection():
+    async def test(peer):
+        peer.stream.receive(ok(77))
+        assert not peer.connection.is_open
+
+    run(test)
+
+
+def test_a_cancelled_wait_for_an_answer_disturbs_no_other():
+    async def test(peer):
+        first, second = peer.connection.send_soon(heartbeat()), peer.connection.send_soon(heartbeat())
+        first.cancel()
+        peer.stream.receive(ok(2), ok(3))
+        assert (await second).error_code == 0
+
+    run(test)
+
+
+def test_a_request_that_is_not_served_is_refused_before_it_is_sent():
+    async def test(peer):
+        with pytest.raises(UnsupportedVersionError, match="a:1 serves versions none of ListGroups"):
+            await peer.connection.send(ListGroupsRequest())
+        assert not peer.stream.sent
+
+    run(test)
+
+
+def test_a_request_without_answer_is_not_waited_for():
+    async def test(peer):
+        peer.connection.post(heartbeat())
+        assert len(peer.stream.sent) == 1
+        assert peer.connection.in_flight == 0
+
+    run(test)
