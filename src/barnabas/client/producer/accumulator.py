@@ -113,6 +113,8 @@ class Accumulator:
         self.used_bytes = 0
         self.wakes_at_s = NEVER_S
         """When the sender will look again by itself; the sender sets it."""
+        self.eager = False
+        """Whether a batch may leave as soon as it is opened; the sender sets it."""
         self.refusal: BarnabasError | None = None
         """Why nothing can be appended any more: closed, forked, fenced."""
         self._orphaned: BarnabasError | None = None
@@ -274,7 +276,7 @@ class Accumulator:
         self.used_bytes += limit
         self._unfinished[batch] = None
         queue.batches.append(batch)
-        self._wake_by(now_s + self._linger_s)
+        self._wake_by(now_s if self.eager else now_s + self._linger_s)
         return batch
 
     def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
@@ -361,9 +363,9 @@ class Accumulator:
             self._hasten(batch)
 
     def _hasten(self, batch: ProducerBatch) -> None:
+        # It stays open until it is taken: where many wait for a delivery each, their records travel together.
         if not batch.urgent and not batch.closed:
             batch.urgent = True
-            self._close(batch)
             self._wake_by(0.0)
 
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
@@ -407,8 +409,8 @@ class Accumulator:
             return [queue for topic in self._topics.values() for queue in topic.queues if queue.batches]
 
     def ready_at_s(self, batch: ProducerBatch) -> float:
-        """Return when `batch`, the head of its queue, may leave: at once when it is full, else after lingering."""
-        return 0.0 if batch.closed else batch.created_at_s + self._linger_s
+        """Return when `batch`, the head of its queue, leaves at the latest: at once when it is full or waited for."""
+        return 0.0 if batch.closed or batch.urgent else batch.created_at_s + self._linger_s
 
     def sleep_until(self, at_s: float) -> None:
         """Note when the sender will look again by itself: only what is due earlier needs to wake it."""
