@@ -27,6 +27,8 @@ from barnabas.records import Compression, read_header, read_records
 
 PARTITIONS = 2
 NODE = 1
+LINGER_S = 0.15
+"""More than one step of the clock: batches leave open and full, and some have to wait."""
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Model:
         self.accumulator = Accumulator(
             batch_size=300,
             buffer_memory=10**9,
-            linger_s=0.0,
+            linger_s=LINGER_S,
             max_block_s=0.0,
             max_record_bytes=10**6,
             compression=Compression.NONE,
@@ -86,6 +88,8 @@ class Model:
             run=lambda callbacks: [callback() for callback in callbacks],
             acks=-1,
             idempotent=True,
+            batch_size=300,
+            linger_s=LINGER_S,
             in_flight_max=5,
             request_bytes_max=10**6,
             request_timeout_ms=30_000,

@@ -66,12 +66,23 @@ class Channel(Protocol):
     def is_open(self) -> bool: ...
     @property
     def unsent_bytes(self) -> int: ...
+
+    on_progress: Callable[[], None] | None
+
     def version_for(self, request: type[Any]) -> int: ...
     async def send(self, request: object, *, version: int | None = None, timeout_s: float = 30.0) -> Any: ...
     def send_soon(
         self, request: object, *, version: int | None = None, timeout_s: float = 30.0
     ) -> asyncio.Future[Any]: ...
-    def post(self, request: object, *, version: int | None = None) -> None: ...
+    def submit(
+        self,
+        request: object,
+        on_answer: Callable[[Any, BarnabasError | None], None] | None,
+        *,
+        version: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> None: ...
+    def flush(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -132,6 +143,12 @@ class Cluster:
         if node is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not among the live ones")
         return await self.connect((node.host, node.port), purpose)
+
+    def open_channel(self, node_id: int, purpose: str = "") -> Channel | None:
+        """Return the open connection to a broker, or None if there is none yet; see `channel_to`."""
+        node = self.view.brokers.get(node_id)
+        channel = None if node is None else self._channels.get((node.host, node.port, purpose))
+        return channel if channel is not None and channel.is_open else None
 
     async def ask(
         self, channel: Channel, request: object, *, version_max: int | None = None, timeout_s: float | None = None

@@ -1,12 +1,20 @@
-"""The producer's shell: carries the sender's plans to the brokers and their answers back. One task, one event loop."""
+"""The producer's shell: carries the sender's plans to the brokers and their answers back, on one event loop.
+
+It works in turns. A turn asks the sender for its plan and submits all of it; what calls for a turn is a wake-up from
+`send`, the answers that one read of a connection brought, or a timer. So however much happens, a broker gets one
+system call per turn. That matters beside a busy thread: each system call gives the interpreter's lock away, and it
+may take as long as the switch interval to get it back.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Channel, Cluster
 from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator
 from barnabas.client.producer.batch import ProducerBatch
@@ -15,6 +23,7 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, UnsupportedVersionError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.protocol.messages.produce import ProduceResponse
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +33,8 @@ TRANSACTION_TIMEOUT_MS = 60_000
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 """With acks=0 nothing but the socket's backlog says that a broker is slower than we are."""
 
-BACKLOG_PAUSE_S = 0.001
+IDENTITY = -1
+"""Stands where node ids stand, for the wait for a producer id."""
 
 TOPIC_LOST = frozenset(
     {
@@ -42,16 +52,24 @@ class SendLoop:
         self._cluster = cluster
         self._accumulator = accumulator
         self._clock = clock
-        self._wake = asyncio.Event()
-        self._queues: dict[int, asyncio.Queue[Send]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._fault: BaseException | None = None
+        self._linger_s = config.linger_ms / 1000
+        self._running = False
+        self._fault: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = NEVER_S
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[int, list[Send]] = {}
+        """Requests for brokers to which a connection is being made, in order."""
+        self._backlog: list[tuple[Channel, Send]] = []
+        """Requests without acknowledgement that a broker is too slow to take."""
         self.sender = Sender(
             accumulator,
             leader_of=self._leader_of,
             run=run_callbacks,
             acks=config.acks,
             idempotent=config.enable_idempotence,
+            batch_size=config.batch_size,
+            linger_s=config.linger_ms / 1000,
             in_flight_max=config.max_in_flight_requests_per_connection,
             request_bytes_max=config.max_request_size,
             request_timeout_ms=config.request_timeout_ms,
@@ -63,110 +81,172 @@ class SendLoop:
     def _leader_of(self, tp: TopicPartition) -> int | None:
         return self._cluster.view.leader(tp)
 
-    def wake(self) -> None:
-        """Look for work now; runs on the loop."""
-        self._wake.set()
-
     async def run(self) -> None:
-        """Send what is ready, for ever; raises what went wrong, here or in a task that feeds a broker."""
-        while True:
-            self._wake.clear()
-            if self._fault is not None:
-                raise self._fault
-            # From here on an append that makes something ready wakes us again.
-            self._accumulator.wakes_at_s = NEVER_S
-            plan = self.sender.plan(self._clock.monotonic())
-            for send in plan.sends:
-                self._queue_for(send.node_id).put_nowait(send)
-            if plan.topics_to_refresh:
-                self._cluster.want_refresh()
-            if self.sender.needs_identity and self._accumulator.unfinished_count():
-                await self._get_identity()
-            else:
-                await self._sleep(plan)
+        """Send what is ready, for ever; raises what went wrong and nobody foresaw."""
+        self._fault = asyncio.get_running_loop().create_future()
+        self._running = True
+        try:
+            self.wake()
+            await self._fault
+        finally:
+            self._running = False
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks:
+                task.cancel()
 
-    def _queue_for(self, node_id: int) -> asyncio.Queue[Send]:
-        """Return the queue of a broker; a task of its own empties it, so that one that is down delays no other."""
-        queue = self._queues.get(node_id)
-        if queue is None:
-            queue = self._queues[node_id] = asyncio.Queue()
-            task = asyncio.create_task(self._feed(queue))
-            task.add_done_callback(self._on_fed)
-            self._tasks.append(task)
-        return queue
+    def wake(self) -> None:
+        """Send what is ready now; runs on the loop. An error nobody foresaw is raised by `run`."""
+        if not self._running:
+            return
+        try:
+            self._take_turn()
+        except Exception as error:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
+            self._stop(error)
 
-    def _on_fed(self, task: asyncio.Task[None]) -> None:
-        """Feeding ends by cancellation alone; if it failed, its requests would be waited for, for ever."""
+    def _take_turn(self) -> None:
+        if self._backlog:
+            self._take_backlog()
+        # From here on an append that makes something ready wakes us again.
+        self._accumulator.wakes_at_s = NEVER_S
+        now_s = self._clock.monotonic()
+        plan = self.sender.plan(now_s)
+        if plan.sends:
+            self._send_all(plan.sends, now_s)
+        if plan.topics_to_refresh:
+            self._cluster.want_refresh()
+        if self.sender.needs_identity and IDENTITY not in self._waiting and self._accumulator.unfinished_count():
+            self._waiting[IDENTITY] = []
+            self._start(self._get_identity())
+        self._sleep(plan, now_s)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """If a task failed, what it had to do would be waited for, for ever."""
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
         """Have `run` raise an error that nobody foresaw."""
-        self._fault = error
-        self._wake.set()
+        self._running = False
+        if self._fault is not None and not self._fault.done():
+            self._fault.set_exception(error)
 
-    async def _feed(self, queue: asyncio.Queue[Send]) -> None:
-        while True:
-            await self._send(await queue.get())
+    # --- sleeping ---------------------------------------------------------------------------------------
 
-    async def _sleep(self, plan: Plan) -> None:
-        self._accumulator.sleep_until(plan.wake_at_s)
-        delay_s = plan.wake_at_s - self._clock.monotonic()
-        if delay_s == NEVER_S:
-            await self._wake.wait()
-        elif delay_s > 0:
-            timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
-            await self._wake.wait()
-            timer.cancel()
+    def _sleep(self, plan: Plan, now_s: float) -> None:
+        """Come back when the plan says so; tell the accumulator which appends must wake us earlier."""
+        at_s = plan.wake_at_s
+        in_flight = [self.sender.in_flight_to(node_id) for node_id in self._cluster.view.brokers]
+        self._accumulator.eager = not all(in_flight)
+        if any(in_flight):
+            # Records gather until an answer comes, or until those that came first have lingered: for that no
+            # append needs to wake us, a look now and then will do.
+            at_s = min(at_s, now_s + self._linger_s)
+        if at_s < self._timer_at_s:
+            self._look_again_at(at_s, now_s)
+        if plan.held_back and not any(map(self.sender.may_send_to, self._cluster.view.brokers)):
+            at_s = 0.0  # whatever is appended, nothing can be sent before a broker has answered
+        self._accumulator.sleep_until(at_s)
 
-    async def _send(self, send: Send) -> None:
-        """Hand one request to its connection, in the order of the plan; the answer is handled later."""
+    def _look_again_at(self, at_s: float, now_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_s = at_s
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at_s - now_s), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at_s = NEVER_S
+        self.wake()
+
+    # --- requests and answers ---------------------------------------------------------------------------
+
+    def _send_all(self, sends: list[Send], now_s: float) -> None:
+        """Hand requests to their connections, in the order of the plan; the answers are handled later."""
+        channels: dict[int, Channel] = {}
+        for send in sends:
+            node_id = send.node_id
+            waiting = self._waiting.get(node_id)
+            channel = channels.get(node_id) or self._cluster.open_channel(node_id)
+            if waiting is not None:
+                waiting.append(send)
+            elif channel is None:
+                self._waiting[node_id] = [send]
+                self._start(self._connect(node_id))
+            else:
+                channels[node_id] = channel
+                self._submit(channel, send, now_s)
+        for channel in channels.values():
+            self._flush(channel)
+
+    async def _connect(self, node_id: int) -> None:
+        """Connect to a broker and send what has waited for that; one that is down delays no other."""
         try:
-            channel = await self._cluster.channel_to(send.node_id)
+            channel = await self._cluster.channel_to(node_id)
+        except BarnabasError as error:
+            for send in self._waiting.pop(node_id):
+                self._failed(send, error)
+        else:
+            now_s = self._clock.monotonic()
+            for send in self._waiting.pop(node_id):
+                self._submit(channel, send, now_s)
+            self._flush(channel)
+        self.wake()
+
+    def _submit(self, channel: Channel, send: Send, now_s: float) -> None:
+        try:
             if self._config.acks == 0:
-                channel.post(send.request)
-                self.sender.on_posted(send)
-                while channel.is_open and channel.unsent_bytes > UNSENT_BYTES_MAX:  # noqa: ASYNC110  no event tells
-                    await asyncio.sleep(BACKLOG_PAUSE_S)
-                return
-            answer = channel.send_soon(send.request, timeout_s=self._timeout_s(send))
+                channel.submit(send.request, None)
+                self._backlog.append((channel, send))
+            else:
+                channel.submit(send.request, partial(self._answered, send), timeout_s=self._timeout_s(send, now_s))
         except BarnabasError as error:
             self._failed(send, error)
-            return
-        answer.add_done_callback(lambda done: self._answered(send, done))
 
-    def _timeout_s(self, send: Send) -> float:
+    def _flush(self, channel: Channel) -> None:
+        channel.on_progress = self.wake
+        channel.flush()
+        if self._backlog:
+            self._take_backlog()
+
+    def _take_backlog(self) -> None:
+        """Note what was sent without acknowledgement as done, unless the broker is too slow for more."""
+        backlog, self._backlog = self._backlog, []
+        for channel, send in backlog:
+            if channel.is_open and channel.unsent_bytes > UNSENT_BYTES_MAX:
+                self._backlog.append((channel, send))
+            else:
+                self.sender.on_posted(send)
+
+    def _timeout_s(self, send: Send, now_s: float) -> float:
         """How long an answer is waited for: a request timeout, but not (much) past the delivery timeout."""
-        oldest_s = min(batch.created_at_s for batch in send.batches)
-        left_s = oldest_s + self._config.delivery_timeout_ms / 1000 - self._clock.monotonic()
+        oldest_s = min([batch.created_at_s for batch in send.batches])
+        left_s = oldest_s + self._config.delivery_timeout_ms / 1000 - now_s
         return max(0.001, min(self._config.request_timeout_ms / 1000, left_s))
 
-    def _answered(self, send: Send, done: asyncio.Future[object]) -> None:
-        if done.cancelled():
-            return
-        error = done.exception()
-        if isinstance(error, BarnabasError):
+    def _answered(self, send: Send, response: ProduceResponse, error: BarnabasError | None) -> None:
+        """Deal with an answer; the turn follows when all that came with it were dealt with."""
+        if error is not None:
             self._failed(send, error)
-        elif error is not None:
-            self._failed(send, BarnabasError(f"unexpected: {error!r}"))
-        else:
-            self._take_response(send, done.result())
-
-    def _take_response(self, send: Send, response: object) -> None:
+            return
         try:
-            stale = self.sender.on_response(send, response, self._clock.monotonic())  # type: ignore[arg-type]
-        except Exception as error:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
-            self._stop(error)
+            stale = self.sender.on_response(send, response, self._clock.monotonic())
+        except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
+            self._stop(unforeseen)
             return
         if stale:
             self._cluster.want_refresh()
-        self._wake.set()
 
     def _failed(self, send: Send, error: BarnabasError) -> None:
         log.debug("produce to broker %d: %s", send.node_id, error)
         if self.sender.on_failure(send, error, self._clock.monotonic()):
             self._cluster.want_refresh()
-        self._wake.set()
 
     async def _get_identity(self) -> None:
         """Get a producer id from some broker; on an error that will not pass, give everything up."""
@@ -182,6 +262,8 @@ class SendLoop:
             if not error.retriable:
                 self._give_up(error)
             await asyncio.sleep(self._cluster.backoff.delay_s(1))
+        del self._waiting[IDENTITY]
+        self.wake()
 
     def _give_up(self, error: BarnabasError) -> None:
         if isinstance(error, UnsupportedVersionError):
@@ -208,7 +290,7 @@ class SendLoop:
                 partitions = range(len(topic.partitions))
                 led = [each for each in partitions if self._cluster.view.leader(TopicPartition(name, each)) is not None]
                 self._accumulator.set_partitions(name, len(topic.partitions), led)
-        self._wake.set()
+        self.wake()
 
 
 def run_callbacks(callbacks: list[Callable[[], object]]) -> None:

@@ -9,12 +9,13 @@ Up to `in_flight_max` requests per broker are under way at once. Used by the pro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue
 from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.linger import POST_PAUSE_S, Flow
 from barnabas.client.producer.sequences import PartitionSequences
 from barnabas.client.producer.splitting import split_records
 from barnabas.errors import BarnabasError, ErrorCode, FencedError, KafkaError, TimedOutError
@@ -52,6 +53,8 @@ class Send:
 
     node_id: int
     batches: list[ProducerBatch]
+    lanes: list[_Lane]
+    """Whence the batches come, one by one."""
     request: ProduceRequest
 
 
@@ -63,18 +66,32 @@ class Plan:
     topics_to_refresh: set[str] = field(default_factory=set)
     """Topics with batches that wait for a leader to be known."""
     wake_at_s: float = NEVER_S
+    held_back: bool = False
+    """Whether a broker has as many requests under way as it may: batches for it wait for an answer."""
 
 
 class _Lane:
     """What the sender remembers of one partition."""
 
-    __slots__ = ("in_flight", "queue", "retry_at_s", "sequences")
+    __slots__ = ("flow", "in_flight", "queue", "retry_at_s", "sequences", "tp")
 
-    def __init__(self, queue: PartitionQueue) -> None:
+    def __init__(self, queue: PartitionQueue, flow: Flow) -> None:
         self.queue = queue
+        self.flow = flow
+        self.tp = TopicPartition(queue.topic, queue.partition)
         self.sequences = PartitionSequences()
         self.in_flight = 0
         self.retry_at_s = 0.0
+
+
+class _Node:
+    """What the sender remembers of one broker."""
+
+    __slots__ = ("in_flight", "sent_at_s")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.sent_at_s = -NEVER_S
 
 
 class Sender:
@@ -82,6 +99,8 @@ class Sender:
 
     :param leader_of: returns the id of the broker that leads a partition, or None if that is not known.
     :param run: runs callbacks of deliveries, outside all locks.
+    :param batch_size: the bytes at which a batch counts as full.
+    :param linger_s: the longest that a batch waits for more records.
     """
 
     def __init__(
@@ -92,6 +111,8 @@ class Sender:
         run: Callable[[list[Callable[[], object]]], None],
         acks: int,
         idempotent: bool,
+        batch_size: int,
+        linger_s: float,
         in_flight_max: int,
         request_bytes_max: int,
         request_timeout_ms: int,
@@ -104,6 +125,8 @@ class Sender:
         self._run = run
         self._acks = acks
         self._idempotent = idempotent
+        self._batch_size = batch_size
+        self._linger_s = linger_s
         self._in_flight_max = in_flight_max
         self._request_bytes_max = request_bytes_max
         self._request_timeout_ms = request_timeout_ms
@@ -111,7 +134,8 @@ class Sender:
         self._retries_max = retries_max
         self._backoff = backoff
         self._lanes: dict[PartitionQueue, _Lane] = {}
-        self._in_flight: dict[int, int] = {}
+        self._flows: dict[str, Flow] = {}
+        self._nodes: dict[int, _Node] = {}
         self._identity: tuple[int, int] | None = None
         self.last_trouble = ""
         """The last thing that went wrong on the way, for the message of a delivery that times out."""
@@ -135,27 +159,40 @@ class Sender:
         plan = Plan()
         by_node: dict[int, list[_Lane]] = {}
         for queue in self._accumulator.waiting():
-            lane = self._lanes.get(queue) or self._lanes.setdefault(queue, _Lane(queue))
-            self._expire(lane, now_s, plan)
+            lane = self._lanes.get(queue) or self._new_lane(queue)
+            expires_at_s = queue.batches[0].created_at_s + self._delivery_timeout_s
+            if expires_at_s <= now_s:
+                expires_at_s = self._expire(lane, now_s)
+            plan.wake_at_s = min(plan.wake_at_s, expires_at_s)
             if not queue.batches:
                 continue
-            leader = self._leader_of(TopicPartition(queue.topic, queue.partition))
+            leader = self._leader_of(lane.tp)
             if leader is None:
                 plan.topics_to_refresh.add(queue.topic)
-            elif not self.needs_identity:
-                by_node.setdefault(leader, []).append(lane)
-        for node_id, lanes in by_node.items():
-            self._plan_node(node_id, lanes, now_s, plan)
+            elif leader in by_node:
+                by_node[leader].append(lane)
+            else:
+                by_node[leader] = [lane]
+        if not self.needs_identity:
+            for node_id, lanes in by_node.items():
+                self._plan_node(node_id, lanes, now_s, plan)
         return plan
 
-    def _expire(self, lane: _Lane, now_s: float, plan: Plan) -> None:
+    def _new_lane(self, queue: PartitionQueue) -> _Lane:
+        flow = self._flows.get(queue.topic)
+        if flow is None:
+            flow = self._flows[queue.topic] = Flow(batch_size=self._batch_size, linger_s=self._linger_s)
+        lane = self._lanes[queue] = _Lane(queue, flow)
+        return lane
+
+    def _expire(self, lane: _Lane, now_s: float) -> float:
+        """Give up the batches that are too old; return when the next one will be."""
         queue = lane.queue
         while queue.batches:
             batch = queue.batches[0]
             expires_at_s = batch.created_at_s + self._delivery_timeout_s
             if now_s < expires_at_s:
-                plan.wake_at_s = min(plan.wake_at_s, expires_at_s)
-                return
+                return expires_at_s
             self._accumulator.take(queue)
             lane.sequences.resolve(batch)
             why = f": {self.last_trouble}" if self.last_trouble else ""
@@ -165,18 +202,26 @@ class Sender:
                     f"{batch} not acknowledged within delivery_timeout_ms={self._delivery_timeout_s * 1000:.0f}{why}"
                 ),
             )
+        return NEVER_S
 
     def _plan_node(self, node_id: int, lanes: list[_Lane], now_s: float, plan: Plan) -> None:
-        ready, lingering = self._ready(lanes, now_s, plan)
-        while ready and self._in_flight.get(node_id, 0) < self._in_flight_max:
-            send = self._fill(node_id, ready, now_s)
-            if send is None:
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = self._nodes[node_id] = _Node()
+        while lanes:
+            if node.in_flight >= self._in_flight_max:
+                plan.held_back = True
                 return
-            plan.sends.append(send)
-            ready, lingering = self._ready(ready + lingering, now_s, plan)
+            ready = self._ready(node, lanes, now_s, plan)
+            if not ready:
+                return
+            taken = self._fill(node_id, node, ready, now_s, plan)
+            # The lanes that were served come last the next time, so that a busy one starves nobody.
+            served = set(taken)
+            lanes = [lane for lane in lanes if lane not in served] + [lane for lane in taken if lane.queue.batches]
 
-    def _ready(self, lanes: list[_Lane], now_s: float, plan: Plan) -> tuple[list[_Lane], list[_Lane]]:
-        """Return the lanes whose head may leave now, and the others.
+    def _ready(self, node: _Node, lanes: list[_Lane], now_s: float, plan: Plan) -> list[_Lane]:
+        """Return the lanes whose head may leave now.
 
         Where one batch has lingered its time, the open ones for the same broker travel with it: one request
         with many small batches costs less than many requests.
@@ -184,18 +229,27 @@ class Sender:
         ready: list[_Lane] = []
         lingering: list[_Lane] = []
         one_has_lingered = False
+        idle_at_s = self._idle_at_s(node)
         for lane in lanes:
-            if not lane.queue.batches or not self._may_leave(lane, now_s, plan):
+            if not self._may_leave(lane, now_s, plan):
                 continue
-            head = lane.queue.batches[0]
-            at_s = self._accumulator.ready_at_s(head)
+            at_s = lingered_at_s = self._accumulator.ready_at_s(lane.queue.batches[0])
+            if at_s > now_s:
+                at_s = lane.flow.leaves_at_s(lingered_at_s, idle_at_s)
+            elif at_s > 0.0:
+                one_has_lingered = True
             if at_s <= now_s:
                 ready.append(lane)
-                one_has_lingered = one_has_lingered or at_s > 0.0
             else:
                 lingering.append(lane)
                 plan.wake_at_s = min(plan.wake_at_s, at_s)
-        return (ready + lingering, []) if one_has_lingered else (ready, lingering)
+        return ready + lingering if one_has_lingered else ready
+
+    def _idle_at_s(self, node: _Node) -> float:
+        """Return since when, or from when on, a batch need not wait for what is under way."""
+        if node.in_flight:
+            return NEVER_S
+        return node.sent_at_s + POST_PAUSE_S if self._acks == 0 else 0.0
 
     def _may_leave(self, lane: _Lane, now_s: float, plan: Plan) -> bool:
         if lane.retry_at_s > now_s:
@@ -213,27 +267,26 @@ class Sender:
             sequences.start(*self._identity)
         return sequences.may_send(lane.queue.batches[0])
 
-    def _fill(self, node_id: int, ready: list[_Lane], now_s: float) -> Send | None:
-        """Take one batch of each ready lane, up to the size of a request."""
-        taken: list[ProducerBatch] = []
+    def _fill(self, node_id: int, node: _Node, ready: list[_Lane], now_s: float, plan: Plan) -> list[_Lane]:
+        """Plan a request with one batch of each ready lane, up to the size of a request; return the lanes in it."""
+        batches: list[ProducerBatch] = []
         size_bytes = 0
         for lane in ready:
-            head = lane.queue.batches[0]
-            if taken and size_bytes + head.size_bytes > self._request_bytes_max:
+            size_bytes += lane.queue.batches[0].builder.size_bytes
+            if batches and size_bytes > self._request_bytes_max:
                 break
             batch = self._accumulator.take(lane.queue)
             batch.attempts += 1
             if self._idempotent and not batch.in_sequence:
                 lane.sequences.assign(batch)
             lane.in_flight += 1
-            size_bytes += batch.size_bytes
-            taken.append(batch)
-        if not taken:
-            return None
-        # The lanes that were served come last the next time, so that a busy one starves nobody.
-        ready[:] = ready[len(taken) :] + ready[: len(taken)]
-        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
-        return Send(node_id, taken, self._request(taken))
+            lane.flow.left(batch.size_bytes, now_s)
+            batches.append(batch)
+        taken = ready[: len(batches)]
+        node.in_flight += 1
+        node.sent_at_s = now_s
+        plan.sends.append(Send(node_id, batches, taken, self._request(batches)))
+        return taken
 
     def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
         topics: dict[str, list[PartitionProduceData]] = {}
@@ -245,6 +298,15 @@ class Sender:
             timeout_ms=self._request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
+
+    def may_send_to(self, node_id: int) -> bool:
+        """Return whether another request to a broker may be under way."""
+        return self.in_flight_to(node_id) < self._in_flight_max
+
+    def in_flight_to(self, node_id: int) -> int:
+        """Return how many requests to a broker are under way."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else node.in_flight
 
     # --- what came of it --------------------------------------------------------------------------------
 
@@ -261,9 +323,11 @@ class Sender:
         stale: set[str] = set()
         for lane, batch in self._landed(send):
             answer = answers.get((batch.topic, batch.partition))
-            if answer is None:
+            if answer is not None and not answer.error_code:
+                self._acknowledge(lane, batch, answer.base_offset, answer.log_append_time_ms)
+            elif answer is None:
                 self._retry(lane, batch, now_s, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response"))
-            elif self._on_answer(lane, batch, answer, now_s):
+            elif self._on_error(lane, batch, answer, now_s):
                 stale.add(batch.topic)
         return stale
 
@@ -277,26 +341,25 @@ class Sender:
                 self._settle(batch, error=error)
         return {batch.topic for batch in send.batches}
 
-    def _landed(self, send: Send) -> Iterator[tuple[_Lane, ProducerBatch]]:
-        self._in_flight[send.node_id] -= 1
-        queues = [(self._lane_of(batch), batch) for batch in send.batches]
-        for lane, batch in queues:
+    def _landed(self, send: Send) -> list[tuple[_Lane, ProducerBatch]]:
+        self._nodes[send.node_id].in_flight -= 1
+        landed = []
+        for lane, batch in zip(send.lanes, send.batches, strict=True):
             lane.in_flight -= 1
-            if not batch.done:  # given up meanwhile, when the producer was closed
-                yield lane, batch
+            if not batch.done:  # else given up meanwhile, when the producer was closed
+                landed.append((lane, batch))
+        return landed
 
-    def _lane_of(self, batch: ProducerBatch) -> _Lane:
-        topic = self._accumulator.topic(batch.topic)
-        assert topic is not None
-        return self._lanes[topic.queues[batch.partition]]
-
-    def _on_answer(self, lane: _Lane, batch: ProducerBatch, answer: PartitionProduceResponse, now_s: float) -> bool:
-        """Handle one partition's answer; return whether its leader may have moved."""
-        code = ErrorCode.of(answer.error_code)
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+    def _acknowledge(self, lane: _Lane, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        if self._idempotent:
             lane.sequences.acknowledged(batch)
-            known = code is ErrorCode.NONE
-            self._settle(batch, answer.base_offset if known else NO_OFFSET, answer.log_append_time_ms)
+        self._settle(batch, base_offset, log_append_time_ms)
+
+    def _on_error(self, lane: _Lane, batch: ProducerBatch, answer: PartitionProduceResponse, now_s: float) -> bool:
+        """Handle a partition's error; return whether its leader may have moved."""
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._acknowledge(lane, batch, NO_OFFSET, answer.log_append_time_ms)
             return False
         error = self._error(batch, code, answer.error_message)
         if code in OUT_OF_SEQUENCE and self._idempotent:
@@ -353,7 +416,9 @@ class Sender:
     ) -> None:
         if error is not None and not batch.watched:
             log.warning("lost: %s: %s", batch, error)
-        self._run(self._accumulator.complete(batch, base_offset, log_append_time_ms, error))
+        callbacks = self._accumulator.complete(batch, base_offset, log_append_time_ms, error)
+        if callbacks:
+            self._run(callbacks)
 
     def fail_topic(self, topic: str, error: BarnabasError) -> None:
         """Give up everything that waits for a topic that cannot be had."""
@@ -373,8 +438,3 @@ class Sender:
             if lane is not None:
                 lane.sequences.resolve(batch)
             self._settle(batch, error=error)
-
-    @property
-    def in_flight_count(self) -> int:
-        """How many requests are under way."""
-        return sum(self._in_flight.values())

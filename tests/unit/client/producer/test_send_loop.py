@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ProducerConfig
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.client.producer.accumulator import Accumulator
-from barnabas.client.producer.send_loop import SendLoop, run_callbacks
+from barnabas.client.producer.send_loop import UNSENT_BYTES_MAX, SendLoop, run_callbacks
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import DisconnectedError, KafkaError, UnsupportedVersionError
 from barnabas.model import Node
@@ -31,16 +32,29 @@ class FakeCluster:
         self.backoff = Backoff(1, 1, lambda: 0.5)
         self.identity_errors = []
         self.send_errors = []
+        self.connect_errors = []
         self.refreshes = 0
         self.headers = []
         self.posted = []
         self.is_open = True
         self.unsent_bytes = 0
+        self.on_progress = None
+        self.connected = False
+        self.connects = 0
+        self.answers = []
+        self.nonsense = None
+        self.submit_error = None
+        self.flushes = 0
 
     async def any_channel(self):
         return self
 
     async def channel_to(self, node_id):
+        self.connects += 1
+        await asyncio.sleep(0)
+        if self.connect_errors:
+            raise self.connect_errors.pop(0)
+        self.connected = True
         return self
 
     async def ask(self, channel, request):
@@ -51,54 +65,93 @@ class FakeCluster:
     def want_refresh(self):
         self.refreshes += 1
 
-    def send_soon(self, request, *, timeout_s):
-        future = asyncio.get_running_loop().create_future()
-        if self.send_errors:
-            future.set_exception(self.send_errors.pop(0))
-            return future
-        data = request.topic_data[0].partition_data[0]
-        self.headers.append(read_header(data.records))
-        answer = PartitionProduceResponse(index=0, error_code=0, base_offset=10)
-        future.set_result(ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])]))
-        return future
+    def open_channel(self, node_id):
+        return self if self.connected else None
 
-    def post(self, request):
-        self.posted.append(request)
+    def submit(self, request, on_answer, *, timeout_s=None):
+        if self.submit_error is not None:
+            raise self.submit_error
+        if on_answer is None:
+            self.posted.append(request)
+        elif self.send_errors:
+            self.answers.append(partial(on_answer, None, self.send_errors.pop(0)))
+        else:
+            data = request.topic_data[0].partition_data[0]
+            self.headers.append(read_header(data.records))
+            answer = PartitionProduceResponse(index=0, error_code=0, base_offset=10)
+            response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+            self.answers.append(partial(on_answer, self.nonsense or response, None))
+
+    def flush(self):
+        self.flushes += 1
+        asyncio.get_running_loop().call_soon(self.give_answers)
+
+    def give_answers(self):
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            answer()
+        self.on_progress()
+
+
+class Running:
+    """A send loop at work on the loop of the test."""
+
+    def __init__(self, cluster, settings):
+        loop = asyncio.get_running_loop()
+        self.cluster = cluster
+        self.accumulator = Accumulator(
+            batch_size=1000,
+            buffer_memory=100_000,
+            linger_s=0.0,
+            max_block_s=0.0,
+            max_record_bytes=2000,
+            compression=Compression.NONE,
+            clock=SYSTEM_CLOCK,
+            wake=lambda: loop.call_soon(self.send_loop.wake),
+            random=lambda: 0.0,
+        )
+        config = ProducerConfig(linger_ms=0, **settings)
+        self.send_loop = SendLoop(config, cluster, self.accumulator, SYSTEM_CLOCK)
+        self.send_loop.on_metadata()
+        self.task = asyncio.create_task(self.send_loop.run())
+        self.task.add_done_callback(
+            lambda done: done.cancelled() or self.send_loop.settle_all(KafkaError(-1, repr(done.exception())))
+        )
+
+    def append(self, value=b"v"):
+        return self.accumulator.append(self.accumulator.topic("t"), None, 1, None, value, ())[0]
+
+    async def until_done(self, *batches):
+        async with asyncio.timeout(10):
+            for batch in batches:
+                settled = asyncio.Event()
+                self.accumulator.when_done(batch, settled.set)
+                await settled.wait()
+
+
+def with_loop(test, cluster, **settings):
+    """Run `await test(running)` and return its result."""
+
+    async def main():
+        running = Running(cluster, settings)
+        await asyncio.sleep(0)
+        try:
+            return await test(running)
+        finally:
+            running.task.cancel()
+
+    return asyncio.run(main())
 
 
 def send_one(cluster, **settings):
     """Send one record and return its batch when it is settled."""
 
-    async def main():
-        config = ProducerConfig(linger_ms=0, **settings)
-        loop = asyncio.get_running_loop()
-        accumulator = Accumulator(
-            batch_size=1000,
-            buffer_memory=10_000,
-            linger_s=0.0,
-            max_block_s=0.0,
-            max_record_bytes=1000,
-            compression=Compression.NONE,
-            clock=SYSTEM_CLOCK,
-            wake=lambda: loop.call_soon(send_loop.wake),
-            random=lambda: 0.0,
-        )
-        send_loop = SendLoop(config, cluster, accumulator, SYSTEM_CLOCK)
-        send_loop.on_metadata()
-        task = asyncio.create_task(send_loop.run())
-        task.add_done_callback(
-            lambda done: done.cancelled() or send_loop.settle_all(KafkaError(-1, repr(done.exception())))
-        )
-        await asyncio.sleep(0)
-        batch, _ = accumulator.append(accumulator.topic("t"), None, 1, None, b"v", ())
-        settled = asyncio.Event()
-        accumulator.when_done(batch, settled.set)
-        async with asyncio.timeout(10):
-            await settled.wait()
-        task.cancel()
+    async def test(running):
+        batch = running.append()
+        await running.until_done(batch)
         return batch
 
-    return asyncio.run(main())
+    return with_loop(test, cluster, **settings)
 
 
 def test_a_producer_id_is_fetched_and_used():
@@ -124,6 +177,36 @@ def test_a_lost_connection_is_tried_again_and_metadata_refreshed():
     assert cluster.refreshes >= 2
 
 
+def test_a_broker_that_cannot_be_reached_is_tried_again_and_metadata_refreshed():
+    cluster = FakeCluster()
+    cluster.connect_errors = [DisconnectedError("x")]
+    batch = send_one(cluster, acks=1, enable_idempotence=False)
+    assert batch.error is None
+    assert batch.attempts == 2
+    assert cluster.refreshes >= 1
+
+
+def test_what_was_planned_before_there_is_a_connection_leaves_over_the_first_one_together():
+    async def test(running):
+        batches = [running.append(bytes(900)) for _ in range(4)]
+        await running.until_done(*batches[:3])
+        return running.cluster.connects, running.cluster.flushes, len(running.cluster.headers)
+
+    assert with_loop(test, FakeCluster(), acks=1, enable_idempotence=False) == (1, 1, 4)
+
+
+def test_a_turn_sends_all_its_requests_at_once():
+    cluster = FakeCluster()
+    cluster.connected = True
+
+    async def test(running):
+        batches = [running.append(bytes(900)) for _ in range(4)]
+        await running.until_done(*batches)
+        return running.cluster.connects, len(running.cluster.headers), running.cluster.flushes
+
+    assert with_loop(test, cluster, acks=1, enable_idempotence=False) == (0, 4, 1)
+
+
 def test_brokers_without_producer_ids_are_told_apart():
     cluster = FakeCluster()
     cluster.identity_errors = [UnsupportedVersionError("InitProducerId is not served")]
@@ -139,27 +222,49 @@ def test_acks_0_posts_and_is_done():
     assert cluster.posted[0].acks == 0
 
 
-def test_an_error_that_nobody_expected_settles_the_batch():
+def test_acks_0_waits_while_a_broker_is_too_slow_to_take_more():
     cluster = FakeCluster()
-    cluster.send_errors = [ValueError("bug")]
-    assert "bug" in str(send_one(cluster).error)
+    cluster.connected = True
+    cluster.unsent_bytes = UNSENT_BYTES_MAX + 1
+
+    async def test(running):
+        batches = [running.append(bytes(900)) for _ in range(9)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        posted = len(cluster.posted)
+        assert not any(batch.done for batch in batches)
+        cluster.unsent_bytes = 0
+        cluster.on_progress()
+        await running.until_done(*batches)
+        return posted, len(cluster.posted)
+
+    assert with_loop(test, cluster, acks=0, enable_idempotence=False) == (5, 9)
+
+
+def test_the_end_of_the_loop_ends_its_tasks():
+    cluster = FakeCluster()
+    cluster.identity_errors = [DisconnectedError("x")] * 1000
+
+    async def test(running):
+        running.append()
+        await asyncio.sleep(0.01)
+        running.task.cancel()
+        await asyncio.gather(running.task, return_exceptions=True)
+        await asyncio.sleep(0)
+        return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+    assert with_loop(test, cluster) == []
 
 
 def test_an_error_that_nobody_expected_while_sending_ends_the_loop_and_not_in_silence():
     cluster = FakeCluster()
-    cluster.send_soon = None
-    assert "TypeError" in str(send_one(cluster).error)
+    cluster.submit_error = ValueError("bug")
+    assert "bug" in str(send_one(cluster).error)
 
 
 def test_an_answer_that_cannot_be_dealt_with_ends_the_loop_and_not_in_silence():
     cluster = FakeCluster()
-
-    def answer_nonsense(request, *, timeout_s):
-        future = asyncio.get_running_loop().create_future()
-        future.set_result(None)
-        return future
-
-    cluster.send_soon = answer_nonsense
+    cluster.nonsense = "nonsense"
     assert "AttributeError" in str(send_one(cluster).error)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.producer.accumulator import Accumulator
+from barnabas.client.producer.linger import POST_PAUSE_S
 from barnabas.client.producer.sender import Sender
 from barnabas.clock import ManualClock
 from barnabas.errors import DisconnectedError, ErrorCode, KafkaError, TimedOutError, UnsupportedVersionError
@@ -39,6 +40,8 @@ class Fixture:
             run=lambda callbacks: [callback() for callback in callbacks],
             acks=acks,
             idempotent=idempotent,
+            batch_size=1000,
+            linger_s=1.0,
             in_flight_max=in_flight_max,
             request_bytes_max=request_bytes,
             request_timeout_ms=30_000,
@@ -65,18 +68,61 @@ class Fixture:
         return self.sender.on_response(send, response, self.clock.monotonic())
 
 
-def test_a_batch_lingers_and_then_leaves():
+def test_a_lone_batch_leaves_at_once():
     fixture = Fixture()
     batch = fixture.append()
+    [send] = fixture.plan().sends
+    assert (send.node_id, send.batches) == (1, [batch])
+
+
+def test_records_gather_while_a_request_is_under_way_and_leave_together_when_it_is_answered():
+    fixture = Fixture()
+    fixture.append()
+    [send] = fixture.plan().sends
+    fixture.append(partition=0)
+    fixture.clock.advance(0.1)
+    fixture.append(partition=1)
     plan = fixture.plan()
     assert not plan.sends
     assert plan.wake_at_s == 1.0
-    [send] = fixture.plan(1.0).sends
-    assert (send.node_id, send.batches) == (1, [batch])
+    fixture.answer(send)
+    [send] = fixture.plan(0.1).sends
+    assert [batch.partition for batch in send.batches] == [0, 1]
+
+
+def test_requests_to_one_broker_hold_up_no_batch_for_another():
+    fixture = Fixture()
+    fixture.append(partition=0)
+    assert fixture.plan().sends
+    batch = fixture.append(partition=2)
+    [send] = fixture.plan().sends
+    assert (send.node_id, send.batches) == (2, [batch])
+
+
+def test_no_batch_waits_longer_than_the_linger():
+    fixture = Fixture()
+    fixture.append()
+    fixture.plan()
+    batch = fixture.append()
+    assert not fixture.plan(0.9).sends
+    [send] = fixture.plan(0.1).sends
+    assert send.batches == [batch]
+
+
+def test_a_batch_that_somebody_waits_for_does_not_linger():
+    fixture = Fixture()
+    fixture.append()
+    fixture.plan()
+    batch = fixture.append()
+    fixture.accumulator.hasten(batch)
+    [send] = fixture.plan().sends
+    assert send.batches == [batch]
 
 
 def test_a_full_batch_leaves_at_once_alone():
     fixture = Fixture()
+    fixture.append()
+    fixture.plan()
     full = fixture.append(size=900)
     fixture.append(size=900)
     fixture.append(partition=1)
@@ -84,8 +130,52 @@ def test_a_full_batch_leaves_at_once_alone():
     assert send.batches == [full]
 
 
+def test_in_a_flood_an_open_batch_waits_to_become_full():
+    fixture = Fixture()
+    for _ in range(3):
+        fixture.append(size=900)
+    first, second = fixture.plan(0.5).sends
+    for _ in range(2):
+        fixture.append(size=900)
+    third, fourth = fixture.plan(0.1).sends  # 2 batches in 0.1 s
+    for send in (first, second, third, fourth):
+        fixture.answer(send)
+    plan = fixture.plan(0.1)
+    assert not plan.sends
+    assert plan.wake_at_s == 1.5  # when it will have lingered
+    fixture.append(size=900)
+    assert len(fixture.plan().sends) == 1
+
+
+def test_after_a_flood_a_lone_batch_leaves_at_once_again():
+    fixture = Fixture()
+    for _ in range(3):
+        fixture.append(size=900)
+    sends = fixture.plan(0.5).sends + fixture.plan(1.1).sends
+    assert len(sends) == 3
+    for send in sends:
+        fixture.answer(send)
+    fixture.append()
+    assert fixture.plan(1.1).sends
+
+
+def test_without_acks_small_requests_are_a_pause_apart():
+    fixture = Fixture(acks=0)
+    fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.sender.on_posted(send)
+    fixture.append()
+    plan = fixture.plan()
+    assert not plan.sends
+    assert plan.wake_at_s == 1.0 + POST_PAUSE_S
+    assert fixture.plan(POST_PAUSE_S).sends
+
+
 def test_batches_for_one_broker_travel_together_when_one_has_lingered():
     fixture = Fixture()
+    fixture.append(partition=0)
+    fixture.append(partition=2)
+    assert len(fixture.plan().sends) == 2
     fixture.append(partition=0)
     fixture.clock.advance(0.9)
     fixture.append(partition=1)
@@ -100,10 +190,13 @@ def test_no_more_requests_are_under_way_than_allowed():
     fixture = Fixture(in_flight_max=2)
     for _ in range(5):
         fixture.append(size=900)
-    sends = fixture.plan().sends
-    assert len(sends) == 2
+    plan = fixture.plan()
+    assert len(plan.sends) == 2
+    assert plan.held_back
+    assert not fixture.sender.may_send_to(1)
     assert not fixture.plan().sends
-    fixture.answer(sends[0])
+    fixture.answer(plan.sends[0])
+    assert fixture.sender.may_send_to(1)
     assert len(fixture.plan().sends) == 1
 
 
