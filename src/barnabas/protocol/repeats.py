@@ -62,20 +62,18 @@ class RepeatedRequests:
                 found = known.get(unpack_before(frame))
                 if found is not None:
                     request, tail = found
-                    records = self._records(frame, length_start, tail)
-                    return None if records is None else (request, records)
+                    start, end = self._read_length(frame, length_start)
+                    if not start <= end == len(frame) - len(tail) or bytes(frame[end:]) != tail:
+                        return None
+                    return request, memoryview(frame)[start:end]
         except (IndexError, struct.error, MalformedMessageError):
             pass  # shorter than one that is known, or damaged
         return None
 
-    def _records(self, frame: bytearray | memoryview, position: int, tail: bytes) -> memoryview | None:
+    def _read_length(self, frame: bytearray | memoryview, position: int) -> tuple[int, int]:
+        """Return where the record bytes begin and end."""
         if self._flexible:
-            size, position = read_uvarint(frame, position)
-            size -= 1
-        else:
-            (size,) = _INT32.unpack_from(frame, position)
-            position += _INT32.size
-        end = position + size
-        if size < 0 or end + len(tail) != len(frame) or bytes(frame[end:]) != tail:
-            return None
-        return memoryview(frame)[position:end]
+            size, start = read_uvarint(frame, position)
+            return start, start + size - 1
+        (size,) = _INT32.unpack_from(frame, position)
+        return position + _INT32.size, position + _INT32.size + size

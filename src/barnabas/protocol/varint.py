@@ -19,6 +19,12 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     >>> read_uvarint(b"\\xac\\x02", 0)
     (300, 2)
     """
+    value = buffer[position]
+    if value < 0x80:
+        return value, position + 1
+    byte = buffer[position + 1]
+    if byte < 0x80:
+        return value & 0x7F | byte << 7, position + 2
     value = 0
     for shift in range(0, 7 * UVARINT_BYTES_MAX, 7):
         byte = buffer[position]

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from barnabas.errors import BarnabasError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.records.header import LENGTH_OVERHEAD
 from barnabas.storage.append import AppendInfo, Placed, stamped
-from barnabas.storage.producer_state import PendingProducers, ProducerStates
+from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
 from barnabas.storage.segment import ActiveSegment, NewBatch
 
 Outcome = AppendInfo | BarnabasError
@@ -29,6 +30,7 @@ class AppendGroup:
     __slots__ = (
         "_final_count",
         "_leader_epoch",
+        "_log_start_offset",
         "_now_ms",
         "append_time_ms",
         "base_offset",
@@ -43,10 +45,11 @@ class AppendGroup:
     )
 
     def __init__(
-        self, active: ActiveSegment, producers: ProducerStates, leader_epoch: int, now_ms: int, append_time_ms: int
+        self, producers: ProducerStates, leader_epoch: int, now_ms: int, append_time_ms: int, log_start_offset: int
     ) -> None:
         self._leader_epoch = leader_epoch
         self._now_ms = now_ms
+        self._log_start_offset = log_start_offset
         self.append_time_ms = append_time_ms
         self.producers = PendingProducers(producers)
         self.outcomes: list[Outcome] = []
@@ -55,10 +58,9 @@ class AppendGroup:
         """What is to be written."""
         self.batches: list[NewBatch] = []
         """What `chunks` hold."""
-        self.begin(active)
 
     def begin(self, active: ActiveSegment) -> None:
-        """Go on at the end of a segment, with nothing on its way."""
+        """Go on at the end of a segment, with nothing on its way; to be called before anything is added."""
         self.chunks.clear()
         self.batches.clear()
         self._final_count = len(self.outcomes)
@@ -68,23 +70,27 @@ class AppendGroup:
         self.index_bytes = active.index_bytes
         self.first_timestamp_ms = active.first_timestamp_ms
 
-    def add(self, view: memoryview, batches: Sequence[Placed]) -> int:
-        """Stamp a request's batches and let them come next; return their base offset."""
+    def known(self, batch: ProducerBatch) -> AppendInfo:
+        """Return the outcome of a request that brought a batch which is in the log already, or on its way."""
+        return AppendInfo(batch.base_offset, batch.last_offset, self.append_time_ms, self._log_start_offset, True)
+
+    def add(self, view: memoryview, batches: Sequence[Placed]) -> AppendInfo:
+        """Stamp a request's batches and let them come next."""
         base_offset = offset = self.next_offset
-        self.chunks.append(stamped(view, batches, base_offset, self._leader_epoch, self.append_time_ms))
-        by_broker = self.append_time_ms != NO_TIMESTAMP
+        append_time_ms, noted = self.append_time_ms, self.batches
+        self.chunks.append(stamped(view, batches, base_offset, self._leader_epoch, append_time_ms))
         for _, header in batches:
-            end_offset = offset + header.last_offset_delta + 1
-            timestamp_ms = self.append_time_ms if by_broker else header.max_timestamp_ms
-            self.batches.append((header.size, end_offset - 1, timestamp_ms))
+            last_offset = offset + header.last_offset_delta
+            timestamp_ms = header.max_timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
+            noted.append((header.batch_length + LENGTH_OVERHEAD, last_offset, timestamp_ms))
             if header.producer_id != NO_PRODUCER_ID:
                 self.producers.update(header, offset, self._now_ms)
-            offset = end_offset
+            offset = last_offset + 1
         if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = self.batches[0][2]
+            self.first_timestamp_ms = noted[0][2]
         self.size += len(view)
         self.next_offset = offset
-        return base_offset
+        return AppendInfo(base_offset, offset - 1, append_time_ms, self._log_start_offset, False)
 
     def fail(self, error: BarnabasError) -> None:
         """The disk refused what was on its way: nothing of it may be acknowledged."""

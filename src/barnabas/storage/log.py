@@ -199,10 +199,16 @@ class Log:
 
         Each request is judged alone, as by `append`, after those before it; what `append` raises is its outcome.
         """
+        try:
+            self._health.check()
+            self._check_epoch(leader_epoch)
+        except BarnabasError as error:
+            return [error] * len(requests)
         now_ms = self._clock.time_ms()
         by_broker = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        append_time_ms = now_ms if by_broker else NO_TIMESTAMP
-        group = AppendGroup(self._segments.active, self._producers, leader_epoch, now_ms, append_time_ms)
+        new_ms = now_ms if by_broker else NO_TIMESTAMP
+        group = AppendGroup(self._producers, leader_epoch, now_ms, new_ms, self._log_start_offset)
+        group.begin(self._segments.active)
         for records in requests:
             try:
                 outcome: Outcome = self._gather(group, records, leader_epoch, now_ms)
@@ -238,10 +244,10 @@ class Log:
         """
         self._health.check()
         if not self.log_start_offset <= offset <= self._log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.partition}: offset {offset}, the log has {self.log_start_offset} to {self._log_end_offset}",
+            message = (
+                f"{self.partition}: offset {offset}, the log has {self.log_start_offset} to {self._log_end_offset}"
             )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if offset >= min(max_offset, self._log_end_offset):
             if offset == self._log_end_offset:
                 self._segments.active.hint(offset, self._segments.active.size)
@@ -288,10 +294,8 @@ class Log:
         """
         self._health.check()
         if not 0 <= offset <= self._high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.partition}: delete before offset {offset}, the high watermark is {self._high_watermark}",
-            )
+            message = f"{self.partition}: delete before offset {offset}, the high watermark is {self._high_watermark}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if offset > self._log_start_offset:
             if offset == self._log_end_offset:
                 self.roll()
@@ -312,7 +316,7 @@ class Log:
             if now_ms - self._active_since_ms > self.config.segment_ms:
                 self.roll()
             segments = self._segments.all
-            count = count_deletable(segments, self.config, now_ms, self._high_watermark, self._newest_ms)
+            count = count_deletable(segments, self.config, now_ms, self._high_watermark, Segment.newest_ms)
             if count:
                 if count == len(segments):
                     self.roll()
@@ -347,11 +351,6 @@ class Log:
             self._log_start_offset = offset
             self._removed += self._segments.remove_before(offset)
         self.leader_epochs.truncate_before(self._segments.first.base_offset)
-
-    def _newest_ms(self, segment: Segment) -> int:
-        """Return the time of a segment's newest record; if records have none, that of the last write."""
-        newest_ms = segment.max_timestamp_ms
-        return self._filesystem.modified_ms(segment.paths.log) if newest_ms == NO_TIMESTAMP else newest_ms
 
     # --- durability ---
 
@@ -419,31 +418,24 @@ class Log:
 
     def _gather(self, group: AppendGroup, records: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
         """Check a request and put it into the group."""
-        self._health.check()
         view = memoryview(records)
         batches = checked_batches(view, self.config)
-        latest_epoch = self.leader_epochs.latest
-        if leader_epoch < latest_epoch:
-            raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.partition}: leader epoch {leader_epoch}, {latest_epoch} is known",
-            )
         duplicate = find_duplicate(batches, group.producers)
         if duplicate is not None:
-            first, last = duplicate.base_offset, duplicate.last_offset
-            return AppendInfo(first, last, group.append_time_ms, self._log_start_offset, True)
-        if leader_epoch != latest_epoch:
+            return group.known(duplicate)
+        if leader_epoch != self.leader_epochs.latest:
+            self._health.check()
             self._as_closed = False
             with self._health.offline_on_error("append", even_if_short=False):
                 self._begin_epoch(leader_epoch, group.next_offset)
         if must_roll(group, self.config, len(view), batches, now_ms, self._active_since_ms):
-            self._as_closed = False
+            self._health.check()
             self._write(group)
+            self._as_closed = False
             with self._health.offline_on_error("append", even_if_short=False):
                 self._roll(now_ms)
             group.begin(self._segments.active)
-        base_offset = group.add(view, batches)
-        return AppendInfo(base_offset, group.next_offset - 1, group.append_time_ms, self._log_start_offset, False)
+        return group.add(view, batches)
 
     def _write(self, group: AppendGroup) -> None:
         """Write what the group gathered, and account for it.
@@ -455,6 +447,7 @@ class Log:
         self._as_closed = False
         active = self._segments.active
         try:
+            self._health.check()
             with self._health.offline_on_error("append"):
                 active.write(group.chunks)
             with self._state_lock:
@@ -493,6 +486,12 @@ class Log:
             self._bytes_since_checkpoint = 0
         self._active_since_ms = now_ms
         self.on_rolled()
+
+    def _check_epoch(self, leader_epoch: int) -> None:
+        latest = self.leader_epochs.latest
+        if leader_epoch < latest:
+            message = f"{self.partition}: leader epoch {leader_epoch}, {latest} is known"
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
 
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
         self.leader_epochs.assign(leader_epoch, start_offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from barnabas.model import NO_TIMESTAMP, TimestampType
+from barnabas.model import NO_TIMESTAMP
 from barnabas.storage.append import Placed
 from barnabas.storage.config import LogConfig
 from barnabas.storage.segment import RELATIVE_OFFSET_MAX
@@ -23,6 +23,8 @@ class SegmentEnd(Protocol):
     size: int
     index_bytes: int
     first_timestamp_ms: int | None
+    append_time_ms: int
+    """The time that the broker gives the batches, or -1 if the producer's timestamps count."""
 
 
 def must_roll(
@@ -36,13 +38,14 @@ def must_roll(
     next_offset, latest_ms = end.next_offset, NO_TIMESTAMP
     for _, header in batches:
         next_offset += header.last_offset_delta + 1
-        latest_ms = max(latest_ms, header.max_timestamp_ms)
+        if header.max_timestamp_ms > latest_ms:  # noqa: PLR1730 - max() takes longer
+            latest_ms = header.max_timestamp_ms
     if next_offset - end.base_offset > RELATIVE_OFFSET_MAX:
         return True
     first_ms = end.first_timestamp_ms
     if first_ms is None or first_ms == NO_TIMESTAMP:
         # Records without time: what counts is how long the segment has existed.
         first_ms, latest_ms = active_since_ms, now_ms
-    elif config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-        latest_ms = now_ms
+    elif end.append_time_ms != NO_TIMESTAMP:
+        latest_ms = end.append_time_ms
     return latest_ms - first_ms > config.segment_ms

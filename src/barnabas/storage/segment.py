@@ -80,6 +80,11 @@ class Segment(ABC):
     def max_timestamp_ms(self) -> int:
         """The greatest timestamp in the segment, or -1."""
 
+    def newest_ms(self) -> int:
+        """Return the time of the newest record; if records have none, that of the last write."""
+        newest_ms = self.max_timestamp_ms
+        return self.filesystem.modified_ms(self.paths.log) if newest_ms == NO_TIMESTAMP else newest_ms
+
     def read(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> FileRegion | None:
         """Return whole batches, beginning with the one that holds `offset`; it must be in this segment.
 
