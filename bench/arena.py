@@ -1,0 +1,81 @@
+"""The servers that a workload runs against: started when first asked for, in temporary folders, stopped at the end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.downloads import NotStartedError, UnavailableError
+from bench.peers import SERVERS
+from bench.peers.server import Server
+from bench.progress import Progress
+
+
+class Arena:
+    """Servers by name. What cannot be had is told once, and left out from then on.
+
+    :param parent: the folder for their folders, on the disk to be measured; None: the system's temporary folder.
+    :param progress: is told of starts, and of what cannot be had.
+    :param known: why servers cannot be had, from workloads before; grows.
+    """
+
+    def __init__(self, parent: Path | None, progress: Progress, known: dict[str, str]) -> None:
+        self._parent = parent
+        self._progress = progress
+        self._unavailable = known
+        self._running: dict[str, Server] = {}
+        self._folders: list[Path] = []
+        self.versions: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._running.values():
+            server.stop()
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def server(self, name: str) -> Server:
+        """Return a server that runs.
+
+        :raises UnavailableError: it cannot be had, or has ended.
+        """
+        if name in self._unavailable:
+            raise UnavailableError(self._unavailable[name])
+        if name not in self._running:
+            self._start(name)
+        server = self._running[name]
+        if not server.process.is_running:
+            raise UnavailableError(f"{server.title} has ended: {server.process.last_lines()}")
+        return server
+
+    def _start(self, name: str) -> None:
+        try:
+            try:
+                self._running[name] = self._started(SERVERS[name])
+            except NotStartedError as error:
+                self._progress.say(f"{error}; trying once more")
+                self._running[name] = self._started(SERVERS[name])
+        except UnavailableError as error:
+            self._unavailable[name] = str(error)
+            self._progress.say(f"{SERVERS[name].title} is left out: {error}")
+            raise
+
+    def _started(self, kind: type[Server]) -> Server:
+        self._progress.say(f"starting {kind.title}")
+        folder = Path(tempfile.mkdtemp(prefix=f"barnabas-bench-{kind.name}-", dir=self._parent))
+        self._folders.append(folder)
+        server = kind(folder)
+        try:
+            server.start()
+            self.versions[kind.title] = server.version()
+        except BaseException:
+            server.stop()
+            raise
+        return server

@@ -1,0 +1,181 @@
+"""Runs contenders against each other: a warm-up of each, then rounds in which each runs once (A B A B ...).
+
+A contender that fails is told and left out of the rounds that are left; what it has done until then stays. Written
+data is on the disk before the next run begins, so that nobody's run pays for what another one left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from confluent_kafka import KafkaException
+
+from bench.arena import Arena
+from bench.downloads import UnavailableError
+from bench.drivers import DRIVERS, Driver
+from bench.drivers.job import Job, Outcome
+from bench.peers import SERVERS
+from bench.peers.server import Server
+from bench.processes import ClientError
+from bench.progress import Progress
+from bench.results import Case, Row, Run
+from bench.scale import Scale
+
+WARM_UP_SHARE = 0.25
+RECORDS_MIN = 1000
+FILLERS = {"kafka": "confluent", "amqp": "perftest", "jms": "activemq-java"}
+"""Who fills topics and queues for consumers: the same client for all brokers of a protocol, so the same batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A client against a server.
+
+    :param share: of the records of the job; less than 1 for those that would take minutes.
+    """
+
+    server: str
+    client: str
+    share: float = 1.0
+
+    @property
+    def driver(self) -> Driver:
+        """The client."""
+        return DRIVERS[self.client]
+
+    @property
+    def title(self) -> str:
+        """How it is told."""
+        return f"{SERVERS[self.server].title} < {self.driver.name}"
+
+    def records(self, job: Job) -> int:
+        """Return how many records it gets."""
+        return max(RECORDS_MIN, round(job.records * self.share))
+
+
+class Contest:
+    """All contests of a workload.
+
+    :param name: of the workload, for what is told.
+    """
+
+    def __init__(self, name: str, arena: Arena, scale: Scale, progress: Progress) -> None:
+        self.name = name
+        self.arena = arena
+        self.scale = scale
+        self.progress = progress
+        self._topics = 0
+        self._filled: dict[tuple[str, int], tuple[str, int]] = {}
+        self._fill_records = 0
+
+    def run(self, case: str, job: Job, contenders: Sequence[Contender], rounds: int | None = None) -> Case:
+        """Run all contenders with a job; return what each has measured."""
+        self._fill_records = job.records
+        rows = {contender: self._row(contender) for contender in contenders}
+        rounds = self.scale.rounds if rounds is None else rounds
+        for number in range(rounds + 1):
+            for contender, row in rows.items():
+                if not row.problem:
+                    self._turn(case, job, contender, row, number, rounds)
+        return Case(case, job.size, list(rows.values()))
+
+    def _row(self, contender: Contender) -> Row:
+        row = Row(SERVERS[contender.server].title, contender.driver.name)
+        try:
+            contender.driver.check()
+            self.arena.server(contender.server)
+        except UnavailableError as error:
+            row.problem = str(error)
+            self.progress.say(f"{self.name}: {contender.title} is left out: {error}")
+        return row
+
+    def _turn(self, case: str, job: Job, contender: Contender, row: Row, number: int, rounds: int) -> None:
+        """Run a contender once; the turn with the number 0 warms up and is not kept."""
+        records = contender.records(job)
+        if number == 0:
+            records = max(RECORDS_MIN, round(records * WARM_UP_SHARE))
+        what = f"{self.name} {case}: {contender.title}, " + (f"run {number}/{rounds}" if number else "warming up")
+        try:
+            run = self.one(contender, replace(job, records=records))
+        except (ClientError, UnavailableError, KafkaException, OSError) as error:
+            row.problem = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
+            self.progress.say(f"{what}: failed: {row.problem}")
+            return
+        if number:
+            row.runs.append(run)
+        figure = f"{run.latency['p50_ms']:.2f} ms" if job.action == "latency" else f"{run.records_per_s:,.0f} records/s"
+        self.progress.say(f"{what}: {figure}")
+
+    def one(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
+        """Run a contender once, with a topic of its own (to be consumed: filled before).
+
+        :param look: makes the run of what is there before the topic is deleted.
+        :raises ClientError: it failed.
+        """
+        server = self.arena.server(contender.server)
+        if job.action == "consume":
+            return self.measure(contender, replace(job, topic=self._filled_topic(server, job)))
+        self._topics += 1
+        job = replace(job, topic=f"{self.name.lower()}-{self._topics}")
+        server.create_topic(job.topic, job.partitions)
+        os.sync()
+        try:
+            return self.measure(contender, job, look)
+        finally:
+            if server.process.is_running:
+                server.delete_topic(job.topic)
+
+    def measure(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
+        """Run a contender once with the topic that the job names."""
+        server = self.arena.server(contender.server)
+        server.reset_memory_peak()
+        cpu_before_s = server.cpu_s()
+        outcome = contender.driver.run(server, job, self.scale.limit_s)
+        cpu_server_s = server.cpu_s() - cpu_before_s
+        run = look(server, job, outcome) if look else run_of(outcome, job)
+        return replace(run, cpu_server_s=cpu_server_s, memory_server_mib=server.memory_mib_max())
+
+    def _filled_topic(self, server: Server, job: Job) -> str:
+        """Return a topic with enough records: a log is filled once, a queue for each run anew."""
+        key = (server.name, job.size)
+        topic, filled = self._filled.get(key, ("", 0))
+        if server.protocol == "kafka" and filled >= job.records:
+            return topic
+        self._topics += 1
+        topic = f"{self.name.lower()}-{self._topics}"
+        server.create_topic(topic, job.partitions)
+        # The warm-up, with fewer records, comes first: a log is filled for the whole runs at once.
+        records = max(job.records, self._fill_records) if server.protocol == "kafka" else job.records
+        self.progress.say(f"{self.name}: filling a topic of {server.title} with {records:,} records")
+        filling = Job("produce", records, job.size, job.partitions, topic=topic)
+        DRIVERS[FILLERS[server.protocol]].run(server, filling, self.scale.limit_s)
+        self._filled[key] = (topic, records)
+        os.sync()
+        return topic
+
+
+def run_of(outcome: Outcome, job: Job) -> Run:
+    return Run(
+        records=outcome.records,
+        seconds=outcome.seconds,
+        cpu_client_s=outcome.cpu_client_s,
+        latency=dict(outcome.latency),
+        histogram=[list(bucket) for bucket in outcome.histogram],
+        series=series_of(outcome.samples, job.size),
+    )
+
+
+def series_of(samples: Sequence[tuple[float, int]], size: int) -> list[list[float]]:
+    """Return (MB done, records/s since the sample before) of samples (seconds, records done).
+
+    >>> series_of([(1.0, 1000), (2.0, 3000)], 100)
+    [[0.1, 1000.0], [0.3, 2000.0]]
+    """
+    series, before_s, before = [], 0.0, 0
+    for at_s, done in samples:
+        if at_s > before_s:
+            series.append([done * size / 1e6, (done - before) / (at_s - before_s)])
+            before_s, before = at_s, done
+    return series

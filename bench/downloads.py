@@ -1,0 +1,188 @@
+"""What the peers need, brought into a cache folder once: jars through Maven, Debian packages unpacked.
+
+Nothing is installed into the system and no service of it is started: packages are downloaded with `apt-get download`
+(no root needed) and unpacked with `dpkg -x`. The folder is $BENCH_CACHE, else ~/.cache/barnabas-bench; delete it to
+get newer releases.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+DOWNLOAD_LIMIT_S = 900
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>barnabas.bench</groupId><artifactId>jars</artifactId><version>1</version>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+_DEPENDENCY = "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+NEWEST = "RELEASE"
+"""Maven's word for the newest release."""
+
+
+class UnavailableError(Exception):
+    """A peer cannot be had on this machine; the text says why."""
+
+
+class NotStartedError(UnavailableError):
+    """A server ended at its start, or did not listen in time; another try may go better."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloads, made if missing."""
+    folder = Path(os.environ.get("BENCH_CACHE") or Path.home() / ".cache/barnabas-bench")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def java(newest: bool = True) -> str:
+    """Return a `java` of version 17 or later: the newest on this machine, or the oldest.
+
+    :raises UnavailableError: there is none.
+    """
+    found: dict[int, str] = {}
+    homes = [os.environ.get("JAVA_HOME", ""), *map(str, sorted(Path("/usr/lib/jvm").glob("*")))]
+    for program in [*(f"{home}/bin/java" for home in homes if home), shutil.which("java") or ""]:
+        if version := java_version(program):
+            found.setdefault(version, program)
+    usable = [version for version in found if version >= 17]
+    if not usable:
+        raise UnavailableError("no Java of version 17 or later")
+    return found[max(usable) if newest else min(usable)]
+
+
+def java_version(program: str) -> int:
+    """Return the major version of a `java` program, 0 where it does not run."""
+    try:
+        result = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except OSError:
+        return 0
+    match = re.search(r'version "(\d+)', result.stderr)
+    return int(match[1]) if match else 0
+
+
+def maven_jars(name: str, coordinates: Sequence[str]) -> Path:
+    """Return a folder with the jars of `group:artifact:version` and of all that they need.
+
+    :param name: of the folder in the cache.
+    :param coordinates: the first names the version that is wanted; a later one may leave it out and gets the same.
+    :raises UnavailableError: there is no Maven, or it does not find them.
+    """
+    folder = cache_folder() / name
+    if not folder.exists():
+        version = coordinates[0].split(":")[2]
+        if version == NEWEST and len(coordinates) > 1:
+            version = newest_version(coordinates[0])
+        _copy_jars([_with_version(each, version) for each in coordinates], folder, transitive=True)
+    return folder
+
+
+def newest_version(coordinate: str) -> str:
+    """Ask Maven for the newest release of an artifact.
+
+    All jars of a project should be of one release, and the newest of them may not be on Maven whole yet.
+    """
+    artifact = coordinate.split(":")[1]
+    with tempfile.TemporaryDirectory() as scratch:
+        _copy_jars([coordinate], Path(scratch) / "jars", transitive=False)
+        return jar_version(Path(scratch) / "jars", artifact)
+
+
+def jar_version(folder: Path, artifact: str) -> str:
+    """Return the version in the name of an artifact's jar.
+
+    :raises UnavailableError: the folder holds no such jar.
+    """
+    for jar in folder.glob(f"{artifact}-*.jar"):
+        if match := re.fullmatch(re.escape(artifact) + r"-(\d[\w.]*)\.jar", jar.name):
+            return match[1]
+    raise UnavailableError(f"{folder} holds no jar of {artifact}")
+
+
+def _with_version(coordinate: str, version: str) -> str:
+    group, artifact, *_ = coordinate.split(":")
+    return f"{group}:{artifact}:{version}"
+
+
+def _copy_jars(coordinates: Sequence[str], folder: Path, *, transitive: bool) -> None:
+    maven = shutil.which("mvn")
+    if not maven:
+        raise UnavailableError("Maven (mvn) is not installed")
+    with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+        pom = Path(scratch) / "pom.xml"
+        lines = [_DEPENDENCY.format(*each.split(":")) for each in coordinates]
+        pom.write_text(_POM.format(dependencies="\n".join(lines)))
+        jars = Path(scratch) / "jars"
+        goal = [
+            f"-DoutputDirectory={jars}",
+            "-DincludeScope=runtime",
+            f"-DexcludeTransitive={str(not transitive).lower()}",
+        ]
+        _run([maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", *goal], "Maven")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        jars.rename(folder) if folder.parent == cache_folder() else shutil.copytree(jars, folder)
+
+
+def debian_package(package: str, proof: str) -> Path:
+    """Return the root of a file tree that holds an installed or unpacked Debian package.
+
+    :param proof: a pattern of a file that the package holds; says whether it is installed already.
+    :raises UnavailableError: it cannot be had.
+    """
+    if any(Path("/").glob(proof)):
+        return Path("/")
+    folder = cache_folder() / f"debian-{package}"
+    if not folder.exists():
+        if not shutil.which("apt-get") or not shutil.which("dpkg"):
+            raise UnavailableError("no apt-get on this machine")
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+            _unpack(_missing_packages(package), Path(scratch))
+            (Path(scratch) / "root").rename(folder)
+    if not any(folder.glob(proof)):
+        raise UnavailableError(f"Debian's package {package} is not as expected: no {proof} in it")
+    return folder
+
+
+def _missing_packages(package: str) -> list[str]:
+    simulation = ["apt-get", "install", "--simulate", "--no-install-recommends", package]
+    try:
+        plan = _run(simulation, "apt-get")
+    except UnavailableError:
+        if os.geteuid() != 0:
+            raise
+        _run(["apt-get", "update", "-qq"], "apt-get update")
+        plan = _run(simulation, "apt-get")
+    return re.findall(r"^Inst (\S+)", plan, re.MULTILINE)
+
+
+def _unpack(packages: Sequence[str], scratch: Path) -> None:
+    archives = scratch / "archives"
+    archives.mkdir()
+    _run(["apt-get", "download", "-qq", *packages], "apt-get", archives)
+    for archive in archives.glob("*.deb"):
+        _run(["dpkg", "-x", str(archive), str(scratch / "root")], "dpkg")
+
+
+def _run(command: Sequence[str], what: str, folder: Path | None = None) -> str:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        result = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DOWNLOAD_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"{what} took longer than {DOWNLOAD_LIMIT_S} s") from None
+    if result.returncode:
+        lines = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
+        errors = [line for line in lines if "ERROR" in line or line.startswith("E:")] or lines or ["no output"]
+        raise UnavailableError(f"{what} failed: {errors[0][:300]}")
+    return result.stdout

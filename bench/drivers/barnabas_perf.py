@@ -1,0 +1,47 @@
+"""Our clients: `barnabas perf`, against any broker of Kafka's protocol, with the defaults that a user gets."""
+
+from __future__ import annotations
+
+from bench.drivers.driver import Driver, flag_list
+from bench.drivers.job import Job, Outcome, parse_report
+from bench.peers.barnabas import COMMAND
+from bench.peers.server import Server
+from bench.processes import run_client
+
+
+class BarnabasPerf(Driver):
+    """`barnabas perf` in one of its modes.
+
+    :param mode: send, many or arrow to produce; records, poll or arrow to consume; or the command's own choice.
+    """
+
+    def __init__(self, name: str, mode: str = "") -> None:
+        super().__init__(name, "kafka", "the defaults of `barnabas perf` and of the clients")
+        self._mode = mode
+
+    def command(self, server: Server, job: Job) -> list[str]:
+        """Return the command. The topic is there already, and stays."""
+        flags = {"produce": self._produce, "consume": self._consume, "both": self._both, "latency": self._latency}
+        chosen = {"--bootstrap": server.address, "--topic": job.topic, **flags[job.action](job)}
+        if self._mode:
+            chosen["--mode"] = self._mode
+        return [*COMMAND, "perf", job.action, *flag_list(chosen), "--json"]
+
+    def _produce(self, job: Job) -> dict[str, object]:
+        return {**self._both(job), "--batch-records": job.batch_records}
+
+    def _consume(self, job: Job) -> dict[str, object]:
+        if job.consumers > 1:
+            return {"--consumers": job.consumers}
+        return {"--records": job.records, "--fetch-bytes": job.fetch_bytes}
+
+    def _both(self, job: Job) -> dict[str, object]:
+        return {"--records": job.records, "--size": job.size, "--acks": job.acks}
+
+    def _latency(self, job: Job) -> dict[str, object]:
+        assert job.rate
+        seconds = f"{job.records / job.rate:g}"
+        return {"--rate": job.rate, "--seconds": seconds, "--size": job.size, "--acks": job.acks}
+
+    def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
+        return parse_report(run_client(self.command(server, job), limit_s).output)

@@ -1,0 +1,129 @@
+"""A client as the bench drives it: how its command looks, and how its output is read."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from bench.drivers.job import Job, Outcome, parse_report
+from bench.peers.server import Server
+from bench.processes import RunningClient, run_client
+
+CONNECT_S = 1.5
+"""How long a consumer gets to start and connect before the producer beside it begins."""
+
+
+class Driver(ABC):
+    """A client.
+
+    :param name: what the tables call it.
+    :param protocol: of the servers that it can talk to.
+    :param settings: a sentence for the page.
+    """
+
+    def __init__(self, name: str, protocol: Literal["kafka", "amqp", "jms"], settings: str = "") -> None:
+        self.name = name
+        self.protocol = protocol
+        self.settings = settings
+
+    @abstractmethod
+    def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
+        """Do the job.
+
+        :raises ClientError: the program failed, or took longer than `limit_s`.
+        :raises UnavailableError: it cannot be had here.
+        """
+
+    def check(self) -> None:  # noqa: B027  # most need nothing
+        """Look whether it can be had, before anything is measured.
+
+        :raises UnavailableError: it cannot.
+        """
+
+
+def flag_list(chosen: Mapping[str, object]) -> list[str]:
+    """Return flags with their values, without those that are None.
+
+    >>> flag_list({"--records": 5, "--rate": None})
+    ['--records', '5']
+    """
+    return [text for flag, value in chosen.items() if value is not None for text in (flag, str(value))]
+
+
+class ProgramDriver(Driver):
+    """A program of `bench.clients`. Both directions at once are two processes of it.
+
+    :param program: the command without its flags.
+    :param mode: what `--mode` says, if anything.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        protocol: Literal["kafka", "amqp", "jms"],
+        program: Sequence[str],
+        mode: str = "",
+        settings: str = "",
+    ) -> None:
+        super().__init__(name, protocol, settings)
+        self._program = list(program)
+        self._mode = mode
+
+    def program(self) -> list[str]:
+        """Return the command without its flags."""
+        return self._program
+
+    def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
+        if job.action == "both":
+            return self._run_both(server, job, limit_s)
+        if job.consumers > 1:
+            return self._run_consumers(server, job, limit_s)
+        return parse_report(run_client(self.command(server, job), limit_s).output)
+
+    def command(self, server: Server, job: Job, only: Sequence[int] | None = None) -> list[str]:
+        """Return the whole command.
+
+        :param only: the partitions to read, to their ends; None: all, until the records of the job are there.
+        """
+        chosen = {
+            "--bootstrap": server.address,
+            "--topic": job.topic,
+            "--records": job.records,
+            "--size": job.size,
+            "--partitions": job.partitions,
+            "--acks": job.acks,
+            "--mode": self._mode if job.action == "produce" and self._mode else None,
+            "--batch-records": job.batch_records,
+            "--fetch-bytes": job.fetch_bytes,
+            "--rate": job.rate,
+            "--only": ",".join(map(str, only)) if only else None,
+        }
+        return [*self.program(), job.action, *flag_list(chosen)]
+
+    def _run_both(self, server: Server, job: Job, limit_s: float) -> Outcome:
+        consumer = RunningClient(self.command(server, replace(job, action="consume")))
+        try:
+            time.sleep(CONNECT_S)
+            produced = parse_report(run_client(self.command(server, replace(job, action="produce")), limit_s).output)
+            consumed = parse_report(consumer.finish(limit_s).output)
+        finally:
+            consumer.kill()
+        return replace(consumed, cpu_client_s=produced.cpu_client_s + consumed.cpu_client_s)
+
+    def _run_consumers(self, server: Server, job: Job, limit_s: float) -> Outcome:
+        """Run consumers that share the partitions, a process each."""
+        shares = [range(number, job.partitions, job.consumers) for number in range(job.consumers)]
+        running = [RunningClient(self.command(server, job, share)) for share in shares]
+        try:
+            outcomes = [parse_report(client.finish(limit_s).output) for client in running]
+        finally:
+            for client in running:
+                client.kill()
+        return Outcome(
+            records=sum(outcome.records for outcome in outcomes),
+            seconds=max(outcome.seconds for outcome in outcomes),
+            cpu_client_s=sum(outcome.cpu_client_s for outcome in outcomes),
+        )

@@ -1,0 +1,120 @@
+"""Apache Kafka's own perf tools, the classes behind kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh.
+
+The producer gets what is recommended for throughput: larger batches (`batch.size` of 128 KB instead of 16 KB), a
+`linger.ms` of 10 and twice the buffer memory. Their CPU time is that of the whole process, the start of the JVM (about
+a second) included. The consumer's rate is that of fetching, without the
+three seconds in which its group forms.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from bench.downloads import java
+from bench.drivers.driver import Driver
+from bench.drivers.job import Job, Outcome, thinned
+from bench.peers.kafka import class_path
+from bench.peers.server import Server
+from bench.processes import ClientError, run_client
+
+HEAP = "-Xmx512M"  # as in Kafka's scripts for these tools
+IDLE_LIMIT_MS = 30_000
+RECORD_OVERHEAD_BYTES = 8
+BATCH_OVERHEAD_BYTES = 61
+PRODUCED = re.compile(
+    r"^(\d+) records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, [\d.]+ ms max latency, "
+    r"([\d.]+) ms 50th, ([\d.]+) ms 95th, ([\d.]+) ms 99th, ([\d.]+) ms 99.9th",
+    re.MULTILINE,
+)
+PROGRESS = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, \S+ ms max")
+INTERVAL_MS = 500
+
+
+class KafkaTools(Driver):
+    """ProducerPerformance and ConsumerPerformance."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Kafka's perf tools",
+            "kafka",
+            "Java, `batch.size=131072 linger.ms=10 buffer.memory=67108864`; CPU with the start of the JVM",
+        )
+
+    def check(self) -> None:
+        class_path()
+
+    def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
+        if job.action == "produce":
+            finished = run_client(produce_command(server, job), limit_s)
+            return replace(parse_produced(finished.output), cpu_client_s=finished.cpu_s)
+        if job.action == "consume":
+            finished = run_client(consume_command(server, job), limit_s)
+            return replace(parse_consumed(finished.output), cpu_client_s=finished.cpu_s)
+        raise ClientError(f"Kafka's perf tools cannot do {job.action}")
+
+
+def produce_command(server: Server, job: Job) -> list[str]:
+    """Return the command of the producer."""
+    batch_bytes, linger_ms = 131_072, 10
+    if job.batch_records == 1:
+        batch_bytes, linger_ms = 0, 0  # 0 turns batching off
+    elif job.batch_records:
+        batch_bytes = job.batch_records * (job.size + RECORD_OVERHEAD_BYTES) + BATCH_OVERHEAD_BYTES
+    properties = [f"acks={job.acks}", f"batch.size={batch_bytes}", f"linger.ms={linger_ms}", "buffer.memory=67108864"]
+    options = ["--topic", job.topic, "--num-records", str(job.records), "--record-size", str(job.size)]
+    options += ["--throughput", "-1", "--reporting-interval", str(INTERVAL_MS)]
+    options += ["--bootstrap-server", server.address, "--command-property", *properties]
+    return [java(), HEAP, "-cp", class_path(), "org.apache.kafka.tools.ProducerPerformance", *options]
+
+
+def consume_command(server: Server, job: Job) -> list[str]:
+    """Return the command of the consumer."""
+    options = ["--topic", job.topic, "--num-records", str(job.records), "--timeout", str(IDLE_LIMIT_MS)]
+    options += ["--bootstrap-server", server.address]
+    if job.fetch_bytes:
+        options += ["--fetch-size", str(job.fetch_bytes)]
+    return [java(), HEAP, "-cp", class_path(), "org.apache.kafka.tools.ConsumerPerformance", *options]
+
+
+def parse_produced(output: str) -> Outcome:
+    """Read what ProducerPerformance prints at its end, and what it printed meanwhile.
+
+    :raises ClientError: the summary is missing.
+    """
+    summary = PRODUCED.search(output)
+    if not summary:
+        raise ClientError("ProducerPerformance printed no summary")
+    records, rate = int(summary[1]), float(summary[2])
+    percentiles = dict(zip(("p50_ms", "p95_ms", "p99_ms", "p999_ms"), map(float, summary.groups()[2:]), strict=True))
+    return Outcome(records, records / rate, 0.0, percentiles, samples=_progress(output))
+
+
+def _progress(output: str) -> tuple[tuple[float, int], ...]:
+    samples, at_s, done = [], 0.0, 0
+    for line in output.splitlines():
+        found = PROGRESS.match(line)
+        if found and "50th" not in line and float(found[2]) > 0:
+            done += int(found[1])
+            at_s += int(found[1]) / float(found[2])
+            samples.append((at_s, done))
+    return thinned(tuple(samples))
+
+
+def parse_consumed(output: str) -> Outcome:
+    """Read the line that ConsumerPerformance prints below its header.
+
+    :raises ClientError: it is missing.
+    """
+    lines = output.strip().splitlines()
+    header = next((number for number, line in enumerate(lines) if line.startswith("start.time")), None)
+    if header is None or header + 1 >= len(lines):
+        raise ClientError("ConsumerPerformance printed no summary")
+    names = [name.strip() for name in lines[header].split(",")]
+    values = [value.strip() for value in lines[header + 1].split(",")]
+    summary = dict(zip(names, values, strict=False))
+    try:
+        records, rate = int(summary["data.consumed.in.nMsg"]), float(summary["fetch.nMsg.sec"])
+    except (KeyError, ValueError) as error:
+        raise ClientError(f"ConsumerPerformance's summary is not as expected: {error!r}") from error
+    return Outcome(records, records / rate if rate else 0.0, 0.0)

@@ -1,0 +1,140 @@
+"""The figures to reach, and where each stands in the results: the table at the head of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.results import Case, Result, Row
+
+BARNABAS, KAFKA = "Barnabas", "Apache Kafka"
+CONFLUENT = "confluent-kafka"
+KAFKA_CLIENTS = ("Kafka's perf tools", "Kafka's Java client")
+SMALL_GB = 1.0
+LAST_SHARE = 0.75
+
+Results = dict[str, Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure to reach.
+
+    :param told: the figure of the paper or the article.
+    :param reach: as the table says it; `hope` likewise.
+    :param client: the row that is measured, of a case of a workload.
+    :param measured: returns what was measured, as text; None where nothing was.
+    """
+
+    what: str
+    workload: str
+    case: str
+    client: str
+    told: str
+    reach: str
+    hope: str
+    measured: Callable[[Case, Row], str | None]
+
+
+def rate(case: Case, row: Row) -> str | None:
+    """Tell the throughput."""
+    del case
+    return f"{row.records_per_s:,.0f}/s" if row.records_per_s else None
+
+
+def overhead(case: Case, row: Row) -> str | None:
+    """Tell the bytes beyond the payload."""
+    del case
+    stored = row.median(lambda run: run.stored)
+    return None if stored is None else f"{stored:.2f} B"
+
+
+def latency(case: Case, row: Row) -> str | None:
+    """Tell the percentiles, medians over the runs."""
+    del case
+    found = [row.median(lambda run, name=name: run.latency.get(name)) for name in ("p50_ms", "p99_ms", "p999_ms")]  # type: ignore[misc]
+    return " / ".join(f"{value:.2f}" for value in found if value is not None) + " ms" if any(found) else None
+
+
+def flatness(case: Case, row: Row) -> str | None:
+    """Tell the throughput of the last quarter of the stored data, against that of the first gigabyte."""
+    del case
+    last_gb = max((run.stored_gb or 0 for run in row.runs), default=0)
+    first = [run.records_per_s for run in row.runs if (run.stored_gb or 0) < SMALL_GB]
+    last = [run.records_per_s for run in row.runs if (run.stored_gb or 0) >= last_gb * LAST_SHARE]
+    if not first or not last or last_gb < SMALL_GB:
+        return None
+    return f"{(sum(last) / len(last)) / (sum(first) / len(first)):.2f} at {last_gb:.0f} GB"
+
+
+def memory(case: Case, row: Row) -> str | None:
+    """Tell the most memory that our broker held under any client of the case."""
+    del row
+    peaks = [run.memory_server_mib for each in case.rows if each.server == BARNABAS for run in each.runs]
+    return f"{max(peaks):.0f} MiB" if peaks else None
+
+
+def broker_cpu(case: Case, row: Row) -> str | None:
+    """Tell the broker's CPU time per million records as a share of Apache Kafka's, under the same client."""
+    kafka = case.row(KAFKA, row.client)
+    own, theirs = server_cpu_per_million(row), server_cpu_per_million(kafka) if kafka else None
+    return f"{own:.2f} s, {own / theirs:.2f} of Kafka's" if own is not None and theirs else None
+
+
+def server_cpu_per_million(row: Row) -> float | None:
+    """Return the CPU seconds of the server per million records, None where nothing was measured."""
+    return row.median(lambda run: run.cpu_server_s / run.records * 1e6 if run.records else None)
+
+
+def client_cpu_per_million(row: Row) -> float | None:
+    """Return the CPU seconds of the client per million records, None where nothing was measured."""
+    return row.median(lambda run: run.cpu_client_s / run.records * 1e6 if run.records else None)
+
+
+def against_confluent(case: Case, row: Row) -> float | None:
+    """Return the throughput against that of confluent-kafka with the same broker, or with ours."""
+    reference = case.row(row.server, CONFLUENT) or case.row(BARNABAS, CONFLUENT)
+    return _ratio(row, reference)
+
+
+def against_kafka(case: Case, row: Row) -> float | None:
+    """Return the throughput against that of Apache Kafka with its own client, the faster of its two."""
+    rows = [found for client in KAFKA_CLIENTS if (found := case.row(KAFKA, client))]
+    return _ratio(row, max(rows, key=lambda each: each.records_per_s or 0.0, default=None))
+
+
+def _ratio(row: Row, reference: Row | None) -> float | None:
+    if not row.records_per_s or not reference or not reference.records_per_s:
+        return None
+    return row.records_per_s / reference.records_per_s
+
+
+GOALS = (
+    Goal("W4 one producer, `send` per record", "W4", "one producer", "Barnabas `send`", "821,557/s",
+         "3 M/s, 2 x confluent-kafka", "5 M/s", rate),
+    Goal("the same, `send_many`", "W4", "one producer", "Barnabas `send_many`", "821,557/s", "5 M/s", "10 M/s", rate),
+    Goal("the same, `send_arrow`", "W4", "one producer", "Barnabas `send_arrow`", "821,557/s", "5 M/s", "10 M/s", rate),
+    Goal("W8 one consumer, iterating records", "W8", "one consumer", "Barnabas, records", "940,521/s",
+         "3 M/s, 2 x confluent-kafka", "5 M/s", rate),
+    Goal("the same, Arrow", "W8", "one consumer", "Barnabas, Arrow", "940,521/s", "10 M/s", "20 M/s", rate),
+    Goal("W1 batch of 1, pipelined, acks=0", "W1", "batch of 1", "Barnabas, pipelined requests", "50,000/s",
+         "100,000/s", "250,000/s", rate),
+    Goal("W1 batch of 50", "W1", "batch of 50", "Barnabas, pipelined requests", "400,000/s", "2 M/s", "4 M/s", rate),
+    Goal("W2 one consumer, fetches of 200 KB", "W2", "one consumer", "Barnabas, records", "22,000/s",
+         "1 M/s", "3 M/s", rate),
+    Goal("W3 bytes a message beyond the payload", "W3", "bytes beyond the payload", "Barnabas, pipelined requests",
+         "9 B", "≤ 10.5", "", overhead),
+    Goal("W9 producer and consumer together", "W9", "producer and consumer", "Barnabas", "795,064/s",
+         "1.5 M/s", "2.5 M/s", rate),
+    Goal("W11 throughput with much stored against little", "W11", "stored data", "Barnabas `send_many`", "flat",
+         "≥ 0.95 at 20 GB", "", flatness),
+    Goal("W12 latency at 10,000/s, p50 / p99 / p99.9", "W12", "10,000 records/s", "Barnabas", "2 / 3 / 14 ms",
+         "1 / 3 / 14 ms", "0.3 / 1 / 5 ms", latency),
+    Goal("broker's CPU a million records, W4 with confluent-kafka", "W4", "one producer", CONFLUENT, "",
+         "less than Kafka's", "half", broker_cpu),
+    Goal("broker's memory under W4, at most", "W4", "one producer", "Barnabas `send`", "", "≤ 100 MB", "60 MB", memory),
+    Goal("broker's memory under W9, at most", "W9", "producer and consumer", "Barnabas", "", "≤ 100 MB", "60 MB",
+         memory),
+    Goal("W13 Spark reads the topic, two cores", "W13", "count and sum of lengths", "Spark, `barnabas`", "",
+         "2.5 M/s", "4 M/s", rate),
+)  # fmt: skip

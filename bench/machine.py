@@ -1,0 +1,46 @@
+"""What the measurements ran on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+
+CLIENT_PACKAGES = ("confluent-kafka", "kafka-python", "aiokafka", "pika", "stomp.py", "pyspark", "pyarrow")
+
+
+def describe() -> str:
+    """Return cores, processor, memory, kernel and Python in a line.
+
+    >>> "Python" in describe()
+    True
+    """
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    parts = [
+        f"{os.cpu_count()} cores ({_processor()})",
+        f"{memory_gib:.0f} GB of memory",
+        f"{platform.system()} {platform.release().split('-')[0]}",
+        f"Python {platform.python_version()}",
+    ]
+    return ", ".join(parts)
+
+
+def client_versions() -> dict[str, str]:
+    """Return the releases of the client packages that are installed."""
+    found = {}
+    for package in CLIENT_PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def _processor() -> str:
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()

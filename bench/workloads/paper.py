@@ -1,0 +1,156 @@
+"""The measurements of the paper's section 5: one producer (W1), one consumer (W2), storage overhead (W3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bench.contest import Contender, Contest, run_of
+from bench.downloads import UnavailableError
+from bench.drivers.job import Job, Outcome
+from bench.peers import SERVERS
+from bench.peers.server import Server
+from bench.processes import ClientError
+from bench.results import Case, Row, Run
+from bench.workloads.workload import Workload
+
+SIZE = 200
+BATCH = 50
+FETCH_BYTES = 200_000
+SETTLED_S = 1.0
+SETTLE_LIMIT_S = 30.0
+BATCH_OF_1, BATCH_OF_50 = "batch of 1", "batch of 50"
+ONE_CONSUMER = "one consumer"
+OVERHEAD = "bytes beyond the payload"
+
+QUEUES = (
+    Contender("rabbitmq", "perftest", share=0.2),
+    Contender("rabbitmq", "pika", share=0.1),
+    Contender("activemq", "activemq-java", share=0.2),
+    Contender("activemq", "stomp", share=0.05),
+)
+
+
+def measure_producer(contest: Contest) -> Sequence[Case]:
+    """Measure W1."""
+    single = contest.scale.records(200_000, 400_000, 10_000_000)
+    batched = contest.scale.records(1_500_000, 4_000_000, 10_000_000)
+    job = Job("produce", single, SIZE, acks="0", batch_records=1)
+    pairs = [("barnabas", "requests"), ("barnabas", "confluent"), ("barnabas", "kafka-tools"), ("kafka", "requests")]
+    pairs += [("kafka", "confluent"), ("kafka", "kafka-tools"), ("tansu", "confluent")]
+    logs = [Contender(*pair) for pair in pairs]
+    alone = [replace(each, share=0.1) if each.client == "kafka-tools" else each for each in logs]
+    return [
+        contest.run(BATCH_OF_1, job, [*alone, *QUEUES]),
+        contest.run(BATCH_OF_50, replace(job, records=batched, batch_records=BATCH), logs),
+    ]
+
+
+def measure_consumer(contest: Contest) -> Sequence[Case]:
+    """Measure W2."""
+    job = Job("consume", contest.scale.records(1_000_000, 3_000_000, 10_000_000), SIZE, fetch_bytes=FETCH_BYTES)
+    queue_share = contest.scale.records(50_000, 80_000, 400_000) / job.records
+    return [
+        contest.run(
+            ONE_CONSUMER,
+            job,
+            [
+                Contender("barnabas", "records"),
+                Contender("barnabas", "arrow"),
+                Contender("barnabas", "confluent"),
+                Contender("barnabas", "kafka-java"),
+                Contender("kafka", "records"),
+                Contender("kafka", "confluent"),
+                Contender("kafka", "kafka-java"),
+                Contender("kafka", "kafka-tools"),
+                Contender("tansu", "confluent", share=0.1),
+                Contender("rabbitmq", "perftest", queue_share),
+                Contender("rabbitmq", "pika", queue_share),
+                Contender("activemq", "activemq-java", queue_share),
+                Contender("activemq", "stomp", queue_share / 4),
+            ],
+        )
+    ]
+
+
+def measure_overhead(contest: Contest) -> Sequence[Case]:
+    """Measure W3: one run each, because the bytes do not change from run to run."""
+    records = contest.scale.records(200_000, 200_000, 1_000_000)
+    job = Job("produce", records, SIZE, acks="1", batch_records=BATCH)
+    case = Case(OVERHEAD, SIZE)
+    for server, client, asked in (
+        ("barnabas", "requests", job),
+        ("barnabas", "confluent", job),
+        ("kafka", "confluent", job),
+        ("kafka", "kafka-tools", job),
+        ("rabbitmq", "perftest", replace(job, records=records // 2)),
+        ("activemq", "activemq-java", replace(job, records=records // 2)),
+    ):
+        case.rows.append(_overhead_row(contest, Contender(server, client), asked))
+    return [case]
+
+
+def _overhead_row(contest: Contest, contender: Contender, job: Job) -> Row:
+    row = Row(SERVERS[contender.server].title, contender.driver.name)
+    try:
+        contender.driver.check()
+        server = contest.arena.server(contender.server)
+        empty_bytes = server.stored_bytes("")
+        row.runs.append(contest.one(contender, job, lambda *found: _with_overhead(empty_bytes, *found)))
+        contest.progress.say(f"{contest.name}: {contender.title}: {row.runs[0].stored:.2f} bytes a message")
+    except (ClientError, UnavailableError) as error:
+        row.problem = str(error)
+        contest.progress.say(f"{contest.name}: {contender.title} failed: {error}")
+    return row
+
+
+def _with_overhead(empty_bytes: int, server: Server, job: Job, outcome: Outcome) -> Run:
+    stored_bytes = _settled_bytes(server, job.topic)
+    empty_bytes = 0 if server.protocol == "kafka" else empty_bytes  # a topic's folders are its own
+    records = server.record_count(job.topic) or job.records
+    return replace(run_of(outcome, job), stored=(stored_bytes - empty_bytes) / records - job.size)
+
+
+def _settled_bytes(server: Server, topic: str) -> int:
+    """Return what is stored once it no longer grows."""
+    limit_s = time.monotonic() + SETTLE_LIMIT_S
+    before, changed_s = -1, time.monotonic()
+    while time.monotonic() < limit_s:
+        now = server.stored_bytes(topic)
+        if now != before:
+            before, changed_s = now, time.monotonic()
+        if time.monotonic() - changed_s > SETTLED_S:
+            break
+        time.sleep(0.1)
+    return before
+
+
+WORKLOADS = (
+    Workload(
+        "W1",
+        "One producer, batches of 1 and of 50",
+        "paper, figure 4: 50,000/s and 400,000/s",
+        "Messages of 200 B without acknowledgement, asynchronous flush. Barnabas sends exactly 1 or 50 records a "
+        "request, pipelined (`barnabas perf produce --batch-records`); librdkafka gets `batch.num.messages`, Kafka's "
+        "Java client a `batch.size` that holds about as many. AMQP and JMS clients have no batches: they send one "
+        "message a call.",
+        measure_producer,
+    ),
+    Workload(
+        "W2",
+        "One consumer, fetches of 200 KB",
+        "paper, figure 5: 22,000/s",
+        "Messages of 200 B that are in the page cache; at most 200 KB a partition in an answer. RabbitMQ and ActiveMQ "
+        "acknowledge automatically, as in the paper.",
+        measure_consumer,
+    ),
+    Workload(
+        "W3",
+        "Bytes on disk beyond the payload",
+        "paper, section 5: 9 B (ActiveMQ: 144 B)",
+        "Messages of 200 B, batches of 50; all files of the topic (log and indexes), for RabbitMQ and ActiveMQ those "
+        "of the message store, divided by the messages. Space that is only set aside does not count.",
+        measure_overhead,
+    ),
+)
