@@ -55,8 +55,7 @@ def outcome(function: Any, *arguments: Any) -> Any:
 def columns_of(codec: Any, body: bytes, header: BatchHeader, *limits: int) -> Any:
     decoder = codec.ColumnDecoder()
     decoder.decode(body, header, *limits)
-    size_bytes = decoder.size_bytes
-    return size_bytes, plain(decoder.finish())
+    return plain(decoder.finish())
 
 
 def plain(columns: Any) -> Any:

@@ -24,7 +24,7 @@ class ColumnDecoder:
         self._timestamp_types: list[int] = []
         self._lists = Lists()
         self.size_bytes = 0
-        """The bytes of keys, values and headers gathered so far."""
+        """The bytes of keys, values and headers gathered so far; names that are not UTF-8 may count differently."""
 
     def __len__(self) -> int:
         return len(self._lists.offsets)
