@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.client import (
         Admin,
         AsyncConsumer,
+        AsyncProducer,
         ClusterDescription,
         ConfigSetting,
         ConfigSource,
@@ -64,6 +65,7 @@ _HOMES = {
     "barnabas.client": (
         "Admin",
         "AsyncConsumer",
+        "AsyncProducer",
         "ClusterDescription",
         "ConfigSetting",
         "ConfigSource",
@@ -107,6 +109,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Admin",
     "AsyncConsumer",
+    "AsyncProducer",
     "BarnabasError",
     "BufferFullError",
     "ClosedError",

@@ -8,6 +8,7 @@ from barnabas.client.config_administration import ConfigSetting, ConfigSource
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.group_administration import GroupDescription, GroupListing, MemberDescription
+from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.producer import Producer
 from barnabas.client.range_reader import RangeReader
@@ -17,6 +18,7 @@ __all__ = [
     "Admin",
     "AdminConfig",
     "AsyncConsumer",
+    "AsyncProducer",
     "ClusterDescription",
     "ConfigSetting",
     "ConfigSource",

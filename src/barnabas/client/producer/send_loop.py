@@ -62,10 +62,12 @@ class SendLoop:
         """Requests for brokers to which a connection is being made, in order."""
         self._backlog: list[tuple[Channel, Send]] = []
         """Requests without acknowledgement that a broker is too slow to take."""
+        self.on_settled: Callable[[], None] | None = None
+        """Called on the loop whenever a batch was settled, which also freed its memory."""
         self.sender = Sender(
             accumulator,
             leader_of=self._leader_of,
-            run=run_callbacks,
+            run=self._settled,
             acks=config.acks,
             idempotent=config.enable_idempotence,
             batch_size=config.batch_size,
@@ -273,7 +275,12 @@ class SendLoop:
 
     def settle(self, batch: ProducerBatch, error: BarnabasError) -> None:
         """Give up a batch wherever it is; an answer that still comes for it is ignored."""
-        run_callbacks(self._accumulator.complete(batch, error=error))
+        self._settled(self._accumulator.complete(batch, error=error))
+
+    def _settled(self, callbacks: list[Callable[[], object]]) -> None:
+        run_callbacks(callbacks)
+        if self.on_settled is not None:
+            self.on_settled()
 
     def settle_all(self, error: BarnabasError) -> None:
         """Give up all that is not settled, also what is in flight."""

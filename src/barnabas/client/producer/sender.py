@@ -98,7 +98,7 @@ class Sender:
     """The producer's state machine for sending.
 
     :param leader_of: returns the id of the broker that leads a partition, or None if that is not known.
-    :param run: runs callbacks of deliveries, outside all locks.
+    :param run: called for each batch that is settled, outside all locks, to run the callbacks of its deliveries.
     :param batch_size: the bytes at which a batch counts as full.
     :param linger_s: the longest that a batch waits for more records.
     """
@@ -416,9 +416,7 @@ class Sender:
     ) -> None:
         if error is not None and not batch.watched:
             log.warning("lost: %s: %s", batch, error)
-        callbacks = self._accumulator.complete(batch, base_offset, log_append_time_ms, error)
-        if callbacks:
-            self._run(callbacks)
+        self._run(self._accumulator.complete(batch, base_offset, log_append_time_ms, error))
 
     def fail_topic(self, topic: str, error: BarnabasError) -> None:
         """Give up everything that waits for a topic that cannot be had."""
