@@ -1,0 +1,80 @@
+"""How long our producer waits before it sends, against a real broker: not at all for one, until it pays for many.
+
+The times are bounds for a busy machine, many times what is usual; the figures are measured elsewhere.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+
+import barnabas
+from barnabas.client import RangeReader
+from barnabas.records import iter_headers
+
+LINGER_MS = 2_000
+"""So long that only a producer that does not wait is done in time."""
+
+
+def batch_counts(bootstrap, topic, partition, end):
+    """Return how many records each batch of a partition holds, as it was sent."""
+    with RangeReader(bootstrap, topic, partition, 0, end) as reader:
+        return [header.record_count for data in reader for _, header in iter_headers(data)]
+
+
+def test_a_lone_message_is_not_kept_waiting_for_others(broker):
+    with barnabas.Producer(broker.bootstrap, acks=1, linger_ms=LINGER_MS) as producer:
+        producer.send("clicks", b"first").result(10)
+        latencies_s = []
+        for _ in range(20):
+            answered = threading.Event()
+            started_s = time.monotonic()
+            producer.send("clicks", b"lone").add_done_callback(lambda _, answered=answered: answered.set())
+            assert answered.wait(10)
+            latencies_s.append(time.monotonic() - started_s)
+    assert statistics.median(latencies_s) < LINGER_MS / 1000 / 10
+
+
+def test_without_acks_a_lone_message_is_not_kept_waiting_either(broker):
+    with barnabas.Producer(broker.bootstrap, acks=0, linger_ms=LINGER_MS) as producer:
+        producer.partitions_for("clicks")
+        started_s = time.monotonic()
+        for number in range(5):
+            producer.send("clicks", b"lone")
+            wait_for_end(broker.bootstrap, "clicks", number + 1)
+        assert time.monotonic() - started_s < LINGER_MS / 1000
+
+
+def wait_for_end(bootstrap, topic, offset, timeout_s=20.0):
+    deadline_s = time.monotonic() + timeout_s
+    with barnabas.Admin(bootstrap) as admin:
+        while admin.end_offsets([(topic, 0)])[topic, 0] < offset:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+
+
+def test_a_flood_makes_full_batches(broker):
+    with barnabas.Producer(broker.bootstrap, acks=1, batch_size=16_384, linger_ms=LINGER_MS) as producer:
+        producer.send("clicks", b"").result(10)
+        for _ in range(100_000):
+            producer.send("clicks", bytes(100))
+        producer.flush(30)
+    counts = batch_counts(broker.bootstrap, "clicks", 0, 100_001)
+    assert sum(counts) == 100_001
+    # All but those from before the flood was noticed, and the last one.
+    assert len(counts) < 1.1 * 100_000 / (16_384 // 110)
+
+
+def test_what_gathers_during_a_request_travels_together(broker):
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic("clicks", partitions=1)
+    with barnabas.Producer(broker.bootstrap, acks=1) as producer:
+        producer.partitions_for("clicks")
+        for _ in range(20):
+            for _ in range(50):
+                producer.send("clicks", b"v", partition=0)
+            producer.flush(10)
+    counts = batch_counts(broker.bootstrap, "clicks", 0, 1000)
+    assert sum(counts) == 1000
+    assert len(counts) < 200
