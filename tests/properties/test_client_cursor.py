@@ -1,7 +1,8 @@
 """Fetcher and cursor against a model: whatever the application does, it sees each partition's records in order.
 
-Operations in any order: fetch something, poll a list, iterate a little, break off, seek, pause, resume. After
-each, what was handed out must be exactly what follows the position that the model expects.
+Operations in any order: fetch something, poll a list, poll columns, iterate a little, break off, seek, pause, resume.
+An iterator that was broken off may be taken up again later. After each, what was handed out must be exactly what
+follows the position that the model expects.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.decoding import decode_chunk
+from barnabas.client.consumer.decoding import decode_chunk, decode_columns
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.subscription import Subscription
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from barnabas.records import BatchBuilder, iter_headers, stamp
+from barnabas.records import BatchBuilder, iter_headers, read_records, stamp
 
 PARTITIONS = 2
 BATCHES = 6
@@ -53,6 +54,15 @@ def read_log(partition, offset, batches):
     last = places[min(batches, len(places)) - 1]
     end = next(position + header.size for position, header in iter_headers(log) if position == last)
     return log[places[0] : end]
+
+
+class Rows(list):
+    """As `ArrowReader` does, without Arrow."""
+
+    def read(self, buffer, topic, partition, *, min_offset, max_records, check_crc):
+        records = read_records(buffer, topic, partition, min_offset=min_offset, check_crc=check_crc)
+        self += [(record.partition, record.offset, record.value) for record in records[:max_records]]
+        return self[-1][1] + 1
 
 
 class Model:
@@ -100,7 +110,7 @@ class Model:
 
     def load(self):
         while not self.cursor.has_records:
-            chunk = self.fetcher.take(self.cursor.accepts)
+            chunk = self.cursor.take_rest() or self.fetcher.take(self.cursor.accepts)
             if chunk is None:
                 return
             records, whole, damage = decode_chunk(chunk, chunk.state.position, check_crc=True)
@@ -108,18 +118,31 @@ class Model:
             assert whole is chunk
             self.cursor.load(chunk, records)
 
-    def see(self, record):
-        assert record.value == b"%d/%d" % (record.partition, record.offset)
-        assert record.offset == self.expected[record.partition]
-        assert not self.states[record.partition].paused
-        self.expected[record.partition] += 1
+    def see(self, partition, offset, value):
+        assert value == b"%d/%d" % (partition, offset)
+        assert offset == self.expected[partition]
+        assert not self.states[partition].paused
+        self.expected[partition] += 1
 
     def poll(self, count):
-        self.iterator = iter(())
         self.cursor.finish()
         self.load()
         for record in self.cursor.take_list(count):
-            self.see(record)
+            self.see(record.partition, record.offset, record.value)
+
+    def poll_columns(self, count):
+        self.cursor.finish()
+        rows = Rows()
+        while len(rows) < count:
+            chunk = self.cursor.take_rest() or self.fetcher.take(self.cursor.accepts)
+            if chunk is None:
+                break
+            position = chunk.state.position
+            next_offset, rest, damage = decode_columns(chunk, rows, position, count - len(rows), check_crc=True)
+            assert damage is None
+            self.cursor.handed_out(chunk, next_offset, rest)
+        for row in rows:
+            self.see(*row)
 
     def iterate(self, count):
         for _ in range(count):
@@ -131,7 +154,7 @@ class Model:
                 record = next(self.iterator, None)
             if record is None:
                 return
-            self.see(record)
+            self.see(record.partition, record.offset, record.value)
 
     def seek(self, partition, offset):
         state = self.states[partition]
@@ -142,7 +165,6 @@ class Model:
 
     def pause(self, partition):
         # As a user does it: between polls, not while records of the partition are being iterated over.
-        self.iterator = iter(())
         self.cursor.finish()
         self.states[partition].paused = True
 
@@ -162,6 +184,7 @@ operations = st.lists(
     st.one_of(
         st.tuples(st.just("fetch"), st.integers(1, 3), st.booleans()),
         st.tuples(st.just("poll"), st.integers(1, 10)),
+        st.tuples(st.just("poll_columns"), st.integers(1, 10)),
         st.tuples(st.just("iterate"), st.integers(1, 7)),
         st.tuples(st.just("seek"), partitions, st.integers(0, END)),
         st.tuples(st.just("pause"), partitions),

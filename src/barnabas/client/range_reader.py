@@ -15,13 +15,13 @@ from typing import Any, Self
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, STALE_METADATA, UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.config import ClientConfig, make_config
+from barnabas.client.consumer.fetcher import end_of_batches
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from barnabas.records import iter_headers
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 MAX_WAIT_MS = 500
@@ -86,13 +86,10 @@ class RangeReader:
 
     def _end_of(self, data: memoryview) -> int:
         """Return the offset after the last whole batch in `data`."""
-        next_offset = self._next_offset
-        for _, header in iter_headers(data, partial_ok=True):
-            next_offset = max(next_offset, header.next_offset)
-        if next_offset == self._next_offset:
-            raise CorruptBatchError(
-                f"{self._tp} at offset {next_offset}: the broker sent {len(data)} bytes without a whole batch of it"
-            )
+        next_offset = end_of_batches(data)
+        if next_offset is None or next_offset <= self._next_offset:
+            where = f"{self._tp} at offset {self._next_offset}"
+            raise CorruptBatchError(f"{where}: the broker sent {len(data)} bytes without a whole batch of it")
         return next_offset
 
     async def _fetch(self, offset: int) -> memoryview:

@@ -13,6 +13,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.records import BatchBuilder, stamp
 
 HERE = TopicPartition("t", 0)
 
@@ -26,6 +27,9 @@ class RefusingCluster:
         self.clock = ManualClock()
         self.error = error
         self.fetches = 0
+
+    def close(self):
+        pass
 
     def want_refresh(self):
         pass
@@ -57,5 +61,53 @@ def test_an_error_is_fetched_once_until_the_application_has_taken_it():
         assert cluster.fetches == 2
         for task in engine._tasks:
             task.cancel()
+
+    asyncio.run(main())
+
+
+class WaitingCluster(RefusingCluster):
+    """A broker that has something for the second partition, and lets fetches of the first one wait."""
+
+    def __init__(self):
+        super().__init__(ErrorCode.NONE)
+        partitions = (PartitionView(0, 1), PartitionView(1, 1))
+        self.view = ClusterView({1: Node(1, "a", 1)}, {"t": TopicView("t", partitions=partitions)})
+        self.asked = []
+        self.waits = 0
+
+    async def send(self, node_id, request, *, purpose, **_options):
+        asked = sorted(part.partition for topic in request.topics for part in topic.partitions)
+        self.asked.append((purpose, asked))
+        if 1 not in asked:
+            self.waits += 1
+            await asyncio.Event().wait()
+        builder = BatchBuilder()
+        builder.append_many(1, [bytes(300)])
+        batch = builder.build()
+        stamp(batch, 0, request.topics[0].partitions[-1].fetch_offset, 0)
+        part = PartitionData(partition_index=1, error_code=0, high_watermark=9, records=bytes(batch))
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
+
+
+def test_a_fetch_that_waits_does_not_hold_up_what_another_would_bring():
+    async def main():
+        cluster = WaitingCluster()
+        config = ConsumerConfig(max_partition_fetch_bytes=200)
+        engine = ConsumerEngine(config, cluster, threading.Condition(), alive=lambda: True, done_offsets=dict)
+        other = TopicPartition("t", 1)
+        engine.subscription.assign_by_hand([HERE, other])
+        for tp in (HERE, other):
+            engine.subscription.state(tp).move_to(0)
+        engine.kick()
+        await give_way()
+        # The second partition has more at hand than it should, so only the first one was asked for again.
+        assert cluster.asked == [("fetch-0", [0, 1]), ("fetch-0", [0])]
+        assert engine.fetcher.take(lambda tp: tp == other)
+        assert engine.fetcher.hungry
+        engine.kick()
+        await give_way()
+        assert cluster.asked[2:] == [("fetch-1", [1])]
+        assert cluster.waits == 1
+        await engine.close()
 
     asyncio.run(main())
