@@ -4,7 +4,7 @@ Waiting costs latency and saves requests, so it is done only where it saves some
 
 - While nothing is under way to a broker, an open batch for it leaves at once. While something is, records gather
   until the answer comes, as bytes do under Nagle's algorithm: the more there are, the more travel together.
-- Where so much flows that a batch would become full within `linger_s`, it is worth waiting for that.
+- Where a batch's worth flows within `linger_s`, it is worth waiting for a full one.
 - No batch waits longer than `linger_s`.
 
 Without acknowledgements no answer tells when the broker is free, so that a pause after each request takes its place.
@@ -12,43 +12,46 @@ Without acknowledgements no answer tells when the broker is free, so that a paus
 
 from __future__ import annotations
 
+import math
+
 POST_PAUSE_S = 0.0005
 """Between two requests without acknowledgement that are not full: at most 2,000 small ones a second."""
 
 
 class Flow:
-    """How fast the records of one topic come, measured whenever batches of it leave."""
+    """How much flows of one topic, measured whenever batches of it leave."""
 
-    __slots__ = ("_batch_size", "_elapsed_s", "_left_at_s", "_left_bytes", "_linger_s", "flooded_until_s")
+    __slots__ = ("_batch_size", "_left_at_s", "_level_bytes", "_linger_s", "flooded_until_s")
 
     def __init__(self, *, batch_size: int, linger_s: float) -> None:
         self._batch_size = batch_size
         self._linger_s = linger_s
-        self._left_at_s = float("-inf")
-        self._left_bytes = 0
-        self._elapsed_s = 0.0
+        self._left_at_s = 0.0
+        self._level_bytes = 0.0
+        """What left lately: each byte counts less with time, by e for each `linger_s`. So a steady flow has the level
+        of what flows within `linger_s`, and a short burst is none."""
         self.flooded_until_s = float("-inf")
         """Until then an open batch may wait to become full."""
 
     def left(self, size_bytes: int, now_s: float) -> None:
-        """Note that a batch of `size_bytes` leaves; all that leave at the same time count together.
+        """Note that a batch of `size_bytes` leaves.
 
         >>> flow = Flow(batch_size=1000, linger_s=0.005)
-        >>> flow.left(100, 1.0)
-        >>> flow.left(100, 1.1)  # 1 byte in 1 ms
+        >>> for millisecond in range(100):
+        ...     flow.left(100, millisecond / 1000)  # 500 bytes in 5 ms
         >>> flow.flooded_until_s
         -inf
-        >>> flow.left(300, 1.101)  # 300 bytes in 1 ms, so 1000 in less than 5 ms
+        >>> for millisecond in range(100, 200):
+        ...     flow.left(250, millisecond / 1000)  # 1250 bytes in 5 ms
         >>> round(flow.flooded_until_s, 3)
-        1.106
+        0.204
         """
-        if now_s == self._left_at_s:
-            self._left_bytes += size_bytes
-        else:
-            self._elapsed_s = now_s - self._left_at_s
+        if now_s > self._left_at_s:
+            fading = math.exp((self._left_at_s - now_s) / self._linger_s) if self._linger_s else 0.0
+            self._level_bytes *= fading
             self._left_at_s = now_s
-            self._left_bytes = size_bytes
-        if self._left_bytes * self._linger_s >= self._batch_size * self._elapsed_s:
+        self._level_bytes += size_bytes
+        if self._level_bytes >= self._batch_size:
             self.flooded_until_s = now_s + self._linger_s
 
     def leaves_at_s(self, lingered_at_s: float, idle_at_s: float) -> float:
