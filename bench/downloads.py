@@ -26,6 +26,7 @@ _POM = """\
 </project>
 """
 _DEPENDENCY = "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+ARTIFACT = re.compile(r"Could not find artifact (\S+)|(\S+) was not found in \S+ during a previous attempt")
 NEWEST = "RELEASE"
 """Maven's word for the newest release."""
 
@@ -182,7 +183,18 @@ def _run(command: Sequence[str], what: str, folder: Path | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"{what} took longer than {DOWNLOAD_LIMIT_S} s") from None
     if result.returncode:
-        lines = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
-        errors = [line for line in lines if "ERROR" in line or line.startswith("E:")] or lines or ["no output"]
-        raise UnavailableError(f"{what} failed: {errors[0][:300]}")
+        raise UnavailableError(explain_failure(what, result.stdout + result.stderr))
     return result.stdout
+
+
+def explain_failure(what: str, output: str) -> str:
+    """Return a line about a failed download.
+
+    >>> explain_failure("Maven", "[ERROR] goal failed: Could not find artifact g:a:jar:1 in central (...)")
+    'Maven does not have g:a:jar:1'
+    """
+    if missing := ARTIFACT.search(output):
+        return f"{what} does not have {missing[1] or missing[2]}"
+    lines = [line for line in output.splitlines() if line.strip()] or ["no output"]
+    errors = [line for line in lines if "ERROR" in line or line.startswith("E:")] or lines
+    return f"{what} failed: {errors[0][:300]}"

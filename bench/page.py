@@ -109,13 +109,17 @@ def _peers(found: Results) -> Iterator[str]:
     rows = [[server.title, versions.get(server.title, "not measured"), server.settings] for server in SERVERS.values()]
     yield from table(["broker", "release", "set up"], rows, left=3)
     yield ""
-    settings = {driver.name: driver.settings for driver in DRIVERS.values() if driver.settings}
+    settings = {_family(driver.name): driver.settings for driver in DRIVERS.values() if driver.settings}
     yield from table(["client", "settings"], [[name, text] for name, text in settings.items()], left=2)
     yield ""
     packages = [
         f"{name} {release}" for name, release in versions.items() if name not in {s.title for s in SERVERS.values()}
     ]
     yield f"Python packages: {', '.join(sorted(packages))}."
+
+
+def _family(name: str) -> str:
+    return f"{BARNABAS}, all modes" if name.startswith(BARNABAS) else name
 
 
 def _workload(result: Result, pictures: Sequence[Path]) -> Iterator[str]:

@@ -123,7 +123,7 @@ def _progress_figure(result: Result, label: str) -> Figure:
     figure, panels = _panels(len(result.cases))
     for axes, case in zip(panels, result.cases, strict=True):
         for row in case.rows:
-            _line(axes, (row.server, row.client), median_series(row))
+            _line(axes, (row.server, row.client), median_series(row, case.size))
         axes.set(yscale="log", xscale="log", xlabel=label, ylabel="records/s", title=case.name)
         axes.yaxis.set_major_formatter(FuncFormatter(_short))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -131,14 +131,14 @@ def _progress_figure(result: Result, label: str) -> Figure:
     return figure
 
 
-def median_series(row: Row) -> Points:
-    """Return the series of the run with the median throughput; without samples, one point."""
+def median_series(row: Row, size: int) -> Points:
+    """Return the series of the run with the median throughput; where it has too few samples, one point."""
     if not row.runs:
         return []
     middle = sorted(row.runs, key=lambda run: run.records_per_s)[len(row.runs) // 2]
     if len(middle.series) > 1:
         return [(each[0], each[1]) for each in middle.series]
-    return [(middle.series[0][0], middle.records_per_s)] if middle.series else []
+    return [(middle.records * size / 1e6, middle.records_per_s)]
 
 
 def _contenders(cases: Iterable[Case]) -> list[tuple[str, str]]:

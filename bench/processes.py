@@ -210,4 +210,4 @@ def _children_cpu_s() -> float:
 
 
 def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1][-300:] if text.strip() else ""
+    return text.strip().splitlines()[-1][:300] if text.strip() else ""

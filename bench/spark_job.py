@@ -14,12 +14,11 @@ import sys
 import time
 from collections.abc import Callable
 
-import pyspark
 from pyspark.sql import SparkSession
 
 import barnabas.spark
 from bench import processes
-from bench.downloads import maven_jars
+from bench.spark_kafka_source import kafka_source_jars
 
 MASTER = "local[2]"
 KAFKA_SOURCE_JARS = ("spark-sql-kafka-*", "spark-token-provider-kafka-*", "kafka-clients-*", "commons-pool2-*")
@@ -27,9 +26,7 @@ KAFKA_SOURCE_JARS = ("spark-sql-kafka-*", "spark-token-provider-kafka-*", "kafka
 
 def add_kafka_source() -> None:
     """Give the session that is to come the jars of Spark's own Kafka source."""
-    version = pyspark.__version__
-    jars = maven_jars(f"spark-kafka-{version}", [f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"])
-    chosen = ",".join(str(jar) for pattern in KAFKA_SOURCE_JARS for jar in jars.glob(f"{pattern}.jar"))
+    chosen = ",".join(str(jar) for pattern in KAFKA_SOURCE_JARS for jar in kafka_source_jars().glob(f"{pattern}.jar"))
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {chosen} pyspark-shell"
 
 

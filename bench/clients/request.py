@@ -98,7 +98,12 @@ def require_progress(got: int, waited_s: float) -> None:
 
 
 def print_report(measured: Measured, latencies_s: array[float] | None = None) -> None:
-    """Print the line of JSON."""
+    """Print the line of JSON.
+
+    :raises ValueError: all came at once, before the clock had started.
+    """
+    if not measured.records:
+        raise ValueError("too few records to measure anything")
     took_s = measured.elapsed_s or 1e-9
     line: dict[str, Any] = {
         "records": measured.records,

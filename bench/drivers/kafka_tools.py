@@ -3,7 +3,8 @@
 The producer gets what is recommended for throughput: larger batches (`batch.size` of 128 KB instead of 16 KB), a
 `linger.ms` of 10 and twice the buffer memory. Their CPU time is that of the whole process, the start of the JVM (about
 a second) included. The consumer's rate is that of fetching, without the
-three seconds in which its group forms.
+three seconds in which its group forms; the producer's is its "steady state", after a quarter of the records more that
+warm the JVM up.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ HEAP = "-Xmx512M"  # as in Kafka's scripts for these tools
 IDLE_LIMIT_MS = 30_000
 RECORD_OVERHEAD_BYTES = 8
 BATCH_OVERHEAD_BYTES = 61
+WARM_UP_SHARE = 0.25
 PRODUCED = re.compile(
-    r"^(\d+) records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, [\d.]+ ms max latency, "
+    r"^(\d+) (?:steady state )?records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, "
+    r"[\d.]+ ms max latency, "
     r"([\d.]+) ms 50th, ([\d.]+) ms 95th, ([\d.]+) ms 99th, ([\d.]+) ms 99.9th",
     re.MULTILINE,
 )
 PROGRESS = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, \S+ ms max")
 INTERVAL_MS = 500
+SAMPLE_RECORDS_MIN = 100
+"""The tool's first interval ends with the first record."""
 
 
 class KafkaTools(Driver):
@@ -47,7 +52,8 @@ class KafkaTools(Driver):
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
         if job.action == "produce":
             finished = run_client(produce_command(server, job), limit_s)
-            return replace(parse_produced(finished.output), cpu_client_s=finished.cpu_s)
+            cpu_s = finished.cpu_s / (1 + WARM_UP_SHARE)
+            return replace(parse_produced(finished.output), cpu_client_s=cpu_s)
         if job.action == "consume":
             finished = run_client(consume_command(server, job), limit_s)
             return replace(parse_consumed(finished.output), cpu_client_s=finished.cpu_s)
@@ -62,7 +68,9 @@ def produce_command(server: Server, job: Job) -> list[str]:
     elif job.batch_records:
         batch_bytes = job.batch_records * (job.size + RECORD_OVERHEAD_BYTES) + BATCH_OVERHEAD_BYTES
     properties = [f"acks={job.acks}", f"batch.size={batch_bytes}", f"linger.ms={linger_ms}", "buffer.memory=67108864"]
-    options = ["--topic", job.topic, "--num-records", str(job.records), "--record-size", str(job.size)]
+    warm_up = round(job.records * WARM_UP_SHARE)
+    options = ["--topic", job.topic, "--num-records", str(job.records + warm_up), "--warmup-records", str(warm_up)]
+    options += ["--record-size", str(job.size)]
     options += ["--throughput", "-1", "--reporting-interval", str(INTERVAL_MS)]
     options += ["--bootstrap-server", server.address, "--command-property", *properties]
     return [java(), HEAP, "-cp", class_path(), "org.apache.kafka.tools.ProducerPerformance", *options]
@@ -82,9 +90,10 @@ def parse_produced(output: str) -> Outcome:
 
     :raises ClientError: the summary is missing.
     """
-    summary = PRODUCED.search(output)
-    if not summary:
+    summaries = list(PRODUCED.finditer(output))
+    if not summaries:
         raise ClientError("ProducerPerformance printed no summary")
+    summary = summaries[-1]  # of the steady state, which comes after that of all records
     records, rate = int(summary[1]), float(summary[2])
     percentiles = dict(zip(("p50_ms", "p95_ms", "p99_ms", "p999_ms"), map(float, summary.groups()[2:]), strict=True))
     return Outcome(records, records / rate, 0.0, percentiles, samples=_progress(output))
@@ -94,7 +103,7 @@ def _progress(output: str) -> tuple[tuple[float, int], ...]:
     samples, at_s, done = [], 0.0, 0
     for line in output.splitlines():
         found = PROGRESS.match(line)
-        if found and "50th" not in line and float(found[2]) > 0:
+        if found and "50th" not in line and int(found[1]) > SAMPLE_RECORDS_MIN:
             done += int(found[1])
             at_s += int(found[1]) / float(found[2])
             samples.append((at_s, done))

@@ -15,6 +15,7 @@ from bench.drivers import DRIVERS
 from bench.drivers.job import Job
 from bench.processes import ClientError, run_client
 from bench.results import Case, Row, Run
+from bench.spark_kafka_source import kafka_source_jars
 from bench.workloads.workload import Workload
 
 READ, LOAD = "count and sum of lengths", "load into the warehouse"
@@ -56,6 +57,13 @@ def _row(contest: Contest, name: str, client: str, action: str) -> Row:
     server = contest.arena.server(name)
     row = Row(server.title, client)
     told = f"{contest.name}: {server.title} < {client}"
+    try:
+        if action == "kafka":
+            kafka_source_jars()
+    except UnavailableError as error:
+        row.problem = str(error)
+        contest.progress.say(f"{told} is left out: {error}")
+        return row
     contest.progress.say(f"{told}: starting Spark")
     with TemporaryDirectory(prefix="barnabas-bench-warehouse-") as warehouse:
         command = [sys.executable, "-m", "bench.spark_job", action, "--bootstrap", server.address, "--topic", "spark"]
