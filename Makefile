@@ -1,7 +1,9 @@
 # The one entry: `make help` lists what there is. Every target sets up what it needs first (tools/setup.sh).
 
 PYTHON := .venv/bin/python
-CODE := src tests demo tools bench
+CODE := src tests demo tools bench setup.py
+CODEC_TESTS := tests/unit/records tests/unit/client tests/properties/test_records_round_trip.py \
+	$(wildcard tests/properties/test_client_*.py tests/interop/test_client_*.py)
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it.
 ifeq ($(origin LOG),command line)
@@ -9,7 +11,7 @@ DEMO_ARGUMENTS := "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz fmt clean setup-demo setup-dev
+.PHONY: help demo test check fuzz bench fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,8 +19,9 @@ help: ## list the targets
 demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a text log of yours
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
-test: setup-dev ## run all tests
-	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m pytest
+test: setup-dev ## run all tests, and those of records and clients with the codec in pure Python as well
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTHON) -m pytest
+	@BARNABAS_CODEC=pure $(PYTHON) -m pytest -q $(CODEC_TESTS)
 
 check: setup-dev ## ruff, mypy, import-linter and the tidy test
 	.venv/bin/ruff check $(CODE)
@@ -31,6 +34,9 @@ fuzz: setup-dev ## feed the broker two million damaged frames from a new seed, w
 	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && echo "FUZZ_SEED=$$seed" && \
 		FUZZ_SEED=$$seed FUZZ_FRAMES=2000000 $(PYTHON) -m pytest -q --timeout=3600 tests/fuzz
 
+bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)
+
 fmt: setup-dev ## format the code, and mend what ruff can mend
 	.venv/bin/ruff check --fix $(CODE)
 	.venv/bin/ruff format $(CODE)
@@ -38,6 +44,7 @@ fmt: setup-dev ## format the code, and mend what ruff can mend
 clean: ## remove what make made: the virtual environment, caches, and the demo's data
 	rm -rf .venv .barnabas .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf build dist spark-warehouse metastore_db src/barnabas.egg-info
+	rm -f src/barnabas/records/codec_compiled.c src/barnabas/records/codec_compiled*.so
 	find src tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup-demo:
@@ -45,3 +52,6 @@ setup-demo:
 
 setup-dev:
 	@tools/setup.sh dev
+
+setup-bench:
+	@tools/setup.sh bench
