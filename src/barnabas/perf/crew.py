@@ -7,6 +7,7 @@ dies, the pipe ends, and so does the worker.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import signal
 import threading
@@ -21,6 +22,7 @@ from barnabas.errors import BarnabasError
 from barnabas.perf.control import Control
 from barnabas.perf.errors import RunFailedError
 from barnabas.perf.meter import Meter, Sample
+from barnabas.perf.producing import leave_losses_to_the_run
 
 GO, ENDS, STOP = "go", "ends", "stop"
 """What a worker is told: to begin (with a moment that all agree on), where reading ends, to stop."""
@@ -83,9 +85,11 @@ Workload = Callable[[Any, Meter, Control], Any]
 """What a worker does: takes its job, returns its result. A function of a module, so that it can be sent."""
 
 
-def work(workload: Workload, job: Any, connection: Connection[Any, Any]) -> None:
+def work(workload: Workload, job: Any, connection: Connection[Any, Any], log_level: int) -> None:
     """Do a workload in a worker's process and tell its result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(format="barnabas: %(message)s", level=log_level)
+    leave_losses_to_the_run()
     link = Link(connection)
     meter = Meter(SYSTEM_CLOCK, listener=link.progress, interval_s=WORKER_SAMPLE_INTERVAL_S, seconds_max=job.seconds)
     try:
@@ -119,7 +123,8 @@ class Crew:
     def hire(self, name: str, workload: Workload, job: object) -> None:
         """Start a worker; the job says in `seconds` how long it may take."""
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=work, args=(workload, job, theirs), name=name, daemon=True)
+        level = logging.getLogger().getEffectiveLevel()
+        process = self._context.Process(target=work, args=(workload, job, theirs, level), name=name, daemon=True)
         with _ctrl_c_ignored():
             process.start()
         theirs.close()

@@ -6,7 +6,8 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 BUCKETS_PER_DECADE = 20
 LOWEST_MS = 0.01
@@ -15,23 +16,27 @@ LOWEST_MS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
-    """Latencies in milliseconds.
+    """Latencies in milliseconds; None where there are none.
 
     :param histogram: how many were above the bucket before and at most `upper_ms`, from the first bucket that has
         some to the last.
     """
 
     count: int
-    mean_ms: float
-    p50_ms: float
-    p90_ms: float
-    p99_ms: float
-    p999_ms: float
-    max_ms: float
+    mean_ms: float | None
+    p50_ms: float | None
+    p90_ms: float | None
+    p99_ms: float | None
+    p999_ms: float | None
+    max_ms: float | None
     histogram: tuple[tuple[float, int], ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return them under the names of the report."""
+        return asdict(self)
 
-NOTHING = LatencySummary(0, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan, ())
+
+NOTHING = LatencySummary(0, None, None, None, None, None, None, ())
 
 
 def summarise(samples_s: array[float]) -> LatencySummary:

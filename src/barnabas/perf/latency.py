@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -58,10 +58,6 @@ class LatencyMeasured:
 
     measured: Measured
     latency: LatencySummary
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the latencies under the names of the report."""
-        return asdict(self.latency)
 
 
 def send_paced(job: LatencyJob, meter: Meter, control: Control) -> Measured:

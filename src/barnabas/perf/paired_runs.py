@@ -144,7 +144,7 @@ def run_latency(stage: Stage, order: LatencyOrder, new_name: Callable[[], str]) 
             received.measured.samples,
         )
         extra = {
-            **received.as_json(),
+            **received.latency.as_json(),
             "cpu_producer_s": round(sent.cpu_s, 4),
             "cpu_consumer_s": round(received.measured.cpu_s, 4),
         }

@@ -211,7 +211,7 @@ class _Lane:
 
     def _burst(self, work: _Work, requests_max: int | None, now_ms: int) -> tuple[bytes, int, int]:
         """Encode some requests; return their frames, their records and the bytes of their values."""
-        parts: list[bytes | bytearray] = []
+        parts: list[bytes | bytearray | memoryview] = []
         records = value_bytes = frame_bytes = 0
         sent, heads, compression = self._sent, self._heads, self._compression
         last = sent + (1 << 30 if requests_max is None else requests_max)

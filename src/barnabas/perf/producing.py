@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ from barnabas.perf.payloads import PayloadSpec, list_length, lists_of
 
 CALL_RECORDS_MAX = 10_000
 """How many records `send_many` and `send_arrow` are given at once."""
+
+
+def leave_losses_to_the_run() -> None:
+    """Do not log each batch that is lost in this process: a run looks at the outcomes itself, and then fails."""
+    logging.getLogger("barnabas.client.producer").setLevel(logging.ERROR)
 
 
 class SendMode(enum.StrEnum):

@@ -44,7 +44,7 @@ class Report:
             "records_per_s": round(rate, 1),
             "mb_per_s": round(rate * mean_bytes / 1e6, 3),
             "cpu_client_s": round(measured.cpu_s, 4),
-            "elapsed_s": round(measured.elapsed_s, 4),
+            "elapsed_s": round(measured.elapsed_s, 6),
             "bytes": measured.bytes,
             **self.extra,
             **self.about,

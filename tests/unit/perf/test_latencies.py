@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from array import array
 
@@ -52,4 +53,4 @@ def test_histogram_has_no_holes_between_its_buckets() -> None:
     bounds = [upper_ms for upper_ms, _ in histogram_ms([0.0001, 0.1])]
     assert (bounds[0], bounds[-1]) == (0.1, 100.0)
     assert len(bounds) == 61
-    assert all(1.1 < after / before < 1.15 for before, after in zip(bounds, bounds[1:], strict=False))
+    assert all(1.1 < after / before < 1.15 for before, after in itertools.pairwise(bounds))

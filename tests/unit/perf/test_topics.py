@@ -13,7 +13,7 @@ from barnabas.perf.topics import STORED_PATIENCE_S, Leader, TopicPlan, await_sto
 
 class FakeAdmin:
     def __init__(self, *topics: str) -> None:
-        self.topics = {name: 3 for name in topics}
+        self.topics = dict.fromkeys(topics, 3)
         self.deletion_error: Exception | None = None
         self.leaders = [0, 1, 0]
 
@@ -44,9 +44,14 @@ class FakeAdmin:
 
 def test_new_topic_is_deleted_also_after_an_error() -> None:
     admin = FakeAdmin()
-    with pytest.raises(KeyboardInterrupt), run_topic(admin, TopicPlan(partitions=4), lambda: "new") as topic:
-        assert (topic.name, topic.partitions, list(admin.topics)) == ("new", 4, ["new"])
-        raise KeyboardInterrupt
+
+    def interrupted_run() -> None:
+        with run_topic(admin, TopicPlan(partitions=4), lambda: "new") as topic:
+            assert (topic.name, topic.partitions, list(admin.topics)) == ("new", 4, ["new"])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run()
     assert not admin.topics
 
 
