@@ -67,6 +67,11 @@ def _integer(minimum: int, maximum: int = NO_LIMIT) -> Check:
     return check
 
 
+def _optional_integer(minimum: int) -> Check:
+    check = _integer(minimum)
+    return lambda name, value: None if value is None else check(name, value)
+
+
 def _whole_number(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -232,9 +237,12 @@ class ConsumerConfig(ClientConfig):
     fetch_min_bytes: int = setting(1, _integer(0))
     fetch_max_wait_ms: int = setting(500, _integer(0), "fetch_wait_max_ms")
     fetch_max_bytes: int = setting(52_428_800, _integer(1))
-    max_partition_fetch_bytes: int = setting(1_048_576, _integer(1))
-    fetch_buffer_bytes: int = setting(64 * 1024 * 1024, _integer(1, 2**62))
-    """Bytes of fetched batches that may wait for the application: the bound of the prefetch."""
+    max_partition_fetch_bytes: int | None = setting(None, _optional_integer(1))
+    """Bytes that a fetch may bring of one partition, but for a single batch that is larger. None: a share of 6 MiB,
+    at least 256 KiB; larger fetches cost no less per record, smaller ones do."""
+    fetch_buffer_bytes: int = setting(32 * 1024 * 1024, _integer(1, 2**62))
+    """Bytes of fetched batches that may wait for the application: the bound of the prefetch. Two fetches' worth of
+    each partition is kept at hand, if there is room for that."""
     check_crcs: bool = setting(True, _boolean)
     allow_auto_create_topics: bool = setting(True, _boolean)
 

@@ -34,6 +34,12 @@ from barnabas.records import BATCH_HEADER_SIZE, read_header
 
 Buffer = bytes | bytearray | memoryview
 
+FETCH_BYTES = 6 * 1024 * 1024
+"""What is asked of all partitions together: larger fetches cost no less per byte, but more memory and cache."""
+
+SHARE_BYTES_MIN = 256 * 1024
+"""What is asked of a partition at least: smaller chunks cost more per record."""
+
 _BATCH_LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _LENGTH_END = 12
@@ -77,6 +83,7 @@ class Fetcher:
     """Plans fetches and keeps what they bring. Not thread-safe: the consumer guards it.
 
     :param reset_policy: `earliest`, `latest`, or `none`, which makes an offset out of range an error.
+    :param partition_max_bytes: how much to ask of a partition at a time; None: less of each where there are many.
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class Fetcher:
         min_bytes: int,
         max_wait_ms: int,
         max_bytes: int,
-        partition_max_bytes: int,
+        partition_max_bytes: int | None,
         buffer_bytes_max: int,
     ) -> None:
         self._subscription = subscription
@@ -122,14 +129,15 @@ class Fetcher:
     def next_fetch(self, node_id: int, view: ClusterView) -> Fetch | None:
         """Return what to ask broker `node_id` for now, or None if there is nothing, no need or no room."""
         room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes
-        if room < min(self._partition_max_bytes, self._buffer_bytes_max):
+        share = self._share()
+        if room < share:
             return None
-        states = [state for state in self._subscription.partitions.values() if self._wants(state, node_id, view)]
+        states = [state for state in self._subscription.partitions.values() if self._wants(state, node_id, view, share)]
         if not states or not (self._half_is_used_up() or any(not state.buffered_bytes for state in states)):
             return None
         # The emptiest first: brokers fill a response in the order of the request.
         states.sort(key=lambda state: state.buffered_bytes)
-        max_bytes = min(self._max_bytes, room, self._partition_max_bytes * len(states))
+        max_bytes = min(self._max_bytes, room, share * len(states), max(share, self._buffer_bytes_max // 2))
         topics: dict[str, list[FetchPartition]] = {}
         asked = {}
         for state in states:
@@ -139,7 +147,7 @@ class Fetcher:
             part = FetchPartition(
                 partition=state.tp.partition,
                 fetch_offset=state.fetch_offset,
-                partition_max_bytes=self._partition_max_bytes,
+                partition_max_bytes=share,
             )
             topics.setdefault(state.tp.topic, []).append(part)
         self._reserved_bytes += max_bytes
@@ -151,11 +159,11 @@ class Fetcher:
         )
         return Fetch(request, asked, max_bytes)
 
-    def _wants(self, state: PartitionState, node_id: int, view: ClusterView) -> bool:
+    def _wants(self, state: PartitionState, node_id: int, view: ClusterView, share: int) -> bool:
         return (
             state.fetch_offset is not None
             and not state.paused
-            and state.buffered_bytes <= self._partition_max_bytes
+            and state.buffered_bytes <= share
             and self._under_way.get(state) != state.version
             and view.leader(state.tp) == node_id
             and state not in self._troubles
@@ -166,8 +174,16 @@ class Fetcher:
         """Whether records at hand must be used up before the broker is asked, again, for an offset out of range."""
         return self._ends.get(state) == state.version and state.position != state.fetch_offset
 
+    def _share(self) -> int:
+        """How much to ask of one partition."""
+        share = self._partition_max_bytes
+        if share is None:
+            share = max(FETCH_BYTES // max(len(self._subscription.partitions), 1), SHARE_BYTES_MIN)
+        return min(share, self._buffer_bytes_max)
+
     def _half_is_used_up(self) -> bool:
-        return self._buffered_bytes <= self._partition_max_bytes * len(self._subscription.partitions)
+        half = min(self._share() * len(self._subscription.partitions), self._buffer_bytes_max // 2)
+        return self._buffered_bytes <= half
 
     def leaders(self, view: ClusterView) -> set[int]:
         """Return the brokers that lead assigned partitions."""
@@ -280,7 +296,7 @@ class Fetcher:
     def _hungers_for(self, state: PartitionState) -> bool:
         """Whether a fetch would ask for `state`, from which something was taken just now."""
         return not state.buffered_bytes or (
-            state.buffered_bytes <= self._partition_max_bytes
+            state.buffered_bytes <= self._share()
             and self._under_way.get(state) != state.version
             and self._half_is_used_up()
         )

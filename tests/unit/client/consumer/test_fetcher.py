@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.fetcher import Fetcher
+from barnabas.client.consumer.fetcher import FETCH_BYTES, SHARE_BYTES_MIN, Fetcher
 from barnabas.client.consumer.subscription import Subscription
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
@@ -32,16 +32,16 @@ def make_batch(base_offset, count=1, size=10):
 
 
 class Fixture:
-    def __init__(self, *, policy="earliest", partition_max_bytes=1_000, buffer_bytes_max=10_000, view=VIEW):
+    def __init__(self, *, policy="earliest", partition_max_bytes=1_000, buffer_bytes_max=10_000, view=VIEW, count=3):
         self.view = view
         self.subscription = Subscription()
-        self.subscription.assign_by_hand(TopicPartition("t", partition) for partition in range(3))
+        self.subscription.assign_by_hand(TopicPartition("t", partition) for partition in range(count))
         self.fetcher = Fetcher(
             self.subscription,
             reset_policy=policy,
             min_bytes=1,
             max_wait_ms=500,
-            max_bytes=50_000,
+            max_bytes=50_000_000,
             partition_max_bytes=partition_max_bytes,
             buffer_bytes_max=buffer_bytes_max,
         )
@@ -100,10 +100,22 @@ def test_the_next_fetch_begins_after_what_came():
 def test_memory_is_bounded_with_what_is_under_way():
     fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=2_500)
     first = fixture.fetch(1)
-    assert first.request.max_bytes == 2_000
-    assert fixture.fetch(2) is None  # 500 bytes are left, less than a partition may send
-    fixture.answer(first, 0, make_batch(0, 1, 500))
+    assert first.request.max_bytes == 1_250  # half of the room, so that there is some for what comes next
     assert fixture.fetch(2).request.max_bytes == 1_000
+    fixture.state(2).move_to(1)
+    assert fixture.fetch(2) is None  # 250 bytes are left, less than a partition may send
+    fixture.answer(first, 0, make_batch(0, 1, 100))
+    assert fixture.fetch(2).request.max_bytes == 1_000
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, FETCH_BYTES), (6, FETCH_BYTES // 6), (1_000, SHARE_BYTES_MIN)])
+def test_less_is_asked_of_each_where_there_are_many(count, share):
+    partitions = tuple(PartitionView(partition, 1) for partition in range(count))
+    view = ClusterView(VIEW.brokers, {"t": TopicView("t", partitions=partitions)})
+    fixture = Fixture(partition_max_bytes=None, buffer_bytes_max=32_000_000, count=count, view=view)
+    (topic,) = fixture.fetch().request.topics
+    assert {part.partition_max_bytes for part in topic.partitions} == {share}
+    assert len(topic.partitions) == count
 
 
 def test_a_partition_with_much_buffered_is_left_out():
@@ -284,5 +296,7 @@ def test_an_answer_that_is_an_error_frees_its_reservation_once():
         with pytest.raises(KafkaError):
             fixture.fetcher.on_response(fetch, FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, responses=[]))
         fixture.fetcher.on_failure(fetch)
-    assert fixture.fetch(1).request.max_bytes == 2_000
+    assert fixture.fetch(1).request.max_bytes == 1_250
+    assert fixture.fetch(2).request.max_bytes == 1_000
+    fixture.state(2).move_to(1)
     assert fixture.fetch(2) is None  # no more room than there ever was
