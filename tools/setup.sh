@@ -4,13 +4,14 @@
 #
 #   tools/setup.sh demo     what the demo needs (Spark, Iceberg, the flights, matplotlib)
 #   tools/setup.sh dev      that, and what tests and checks need
+#   tools/setup.sh bench    what the demo needs, and the clients and brokers that the comparison runs
 #
 # A stamp in .venv holds the checksum of what is installed from, so that a second run does nothing.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/say.sh
 
-extra=${1:?"usage: tools/setup.sh demo|dev"}
+extra=${1:?"usage: tools/setup.sh demo|dev|bench"}
 stamp=.venv/installed-$extra
 wanted=$(cat pyproject.toml setup.py src/barnabas/records/codec_compiled.pyx | cksum)
 
@@ -41,7 +42,15 @@ install_kcat() {
     command -v kcat >/dev/null || (install_packages kcat) || say "without kcat its tests are skipped"
 }
 
+# Brokers and clients in Java come through Maven, and some are compiled. The comparison leaves out what it cannot get.
+install_maven() {
+    if ! command -v mvn >/dev/null || ! command -v javac >/dev/null; then
+        (install_packages maven default-jdk-headless) || say "without Maven and a JDK the peers in Java are left out"
+    fi
+}
+
 [ "$extra" != dev ] || install_kcat
+[ "$extra" != bench ] || install_maven
 is_installed && exit 0
 python=$(find_python)
 missing=$(missing_packages "$python")
@@ -55,7 +64,7 @@ fi
 say "installing barnabas[$extra] into .venv; the first time this takes minutes (PySpark is 400 MB)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --use-pep517 --editable ".[$extra]" ||
     die "pip could not install barnabas[$extra]; its error stands above"
-if [ "$extra" = dev ]; then
-    echo "$wanted" >.venv/installed-demo # dev contains demo
+if [ "$extra" != demo ]; then
+    echo "$wanted" >.venv/installed-demo # the others contain it
 fi
 echo "$wanted" >"$stamp"
