@@ -42,7 +42,6 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
                 Contender("kafka", "many"),
                 Contender("kafka", "confluent"),
                 Contender("kafka", "kafka-tools"),
-                Contender("tansu", "send", 0.5),
                 Contender("tansu", "confluent", 0.5),
             ],
         )

