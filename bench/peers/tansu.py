@@ -22,8 +22,8 @@ class Tansu(KafkaServer):
     name = "tansu"
     title = "Tansu"
     settings = (
-        "`--storage-engine memory://`: nothing is stored on disk; no figures of our producer, whose check finds that the "
-        "end offsets it reports lag a batch behind"
+        "`--storage-engine memory://`: nothing is stored on disk; no figures of our producer, which finds in its check "
+        "that the end offsets it reports lag a batch behind"
     )
 
     def launch(self) -> ServerProcess:
