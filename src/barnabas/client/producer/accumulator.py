@@ -276,7 +276,7 @@ class Accumulator:
         self.used_bytes += limit
         self._unfinished[batch] = None
         queue.batches.append(batch)
-        self._wake_by(now_s if self.eager else now_s + self._linger_s)
+        self._wake_by(0.0 if self.eager else now_s + self._linger_s)
         return batch
 
     def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
