@@ -144,17 +144,18 @@ class SendLoop:
     def _sleep(self, plan: Plan, now_s: float) -> None:
         """Come back when the plan says so; tell the accumulator which appends must wake us earlier."""
         at_s = plan.wake_at_s
-        in_flight = [self.sender.in_flight_to(node_id) for node_id in self._cluster.view.brokers]
+        brokers = self._cluster.view.brokers
+        in_flight = [self.sender.in_flight_to(node_id) for node_id in brokers]
         self._accumulator.eager = not all(in_flight)
-        if any(in_flight):
+        busy = plan.held_back and not any(map(self.sender.may_send_to, brokers))
+        if any(in_flight) and not busy:
             # Records gather until an answer comes, or until those that came first have lingered: for that no
             # append needs to wake us, a look now and then will do.
             at_s = min(at_s, now_s + self._linger_s)
         if at_s < self._timer_at_s:
             self._look_again_at(at_s, now_s)
-        if plan.held_back and not any(map(self.sender.may_send_to, self._cluster.view.brokers)):
-            at_s = 0.0  # whatever is appended, nothing can be sent before a broker has answered
-        self._accumulator.sleep_until(at_s)
+        # Busy: whatever is appended, nothing can be sent before a broker has answered.
+        self._accumulator.sleep_until(0.0 if busy else at_s)
 
     def _look_again_at(self, at_s: float, now_s: float) -> None:
         if self._timer is not None:
