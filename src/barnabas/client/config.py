@@ -239,7 +239,7 @@ class ConsumerConfig(ClientConfig):
     fetch_max_bytes: int = setting(52_428_800, _integer(1))
     max_partition_fetch_bytes: int | None = setting(None, _optional_integer(1))
     """Bytes that a fetch may bring of one partition, but for a single batch that is larger. None: a share of 6 MiB,
-    at least 256 KiB; larger fetches cost no less per record, smaller ones do."""
+    from 256 KiB to 2 MiB; larger fetches cost no less per record, smaller ones more."""
     fetch_buffer_bytes: int = setting(32 * 1024 * 1024, _integer(1, 2**62))
     """Bytes of fetched batches that may wait for the application: the bound of the prefetch. Two fetches' worth of
     each partition is kept at hand, if there is room for that."""

@@ -35,10 +35,13 @@ from barnabas.records import BATCH_HEADER_SIZE, read_header
 Buffer = bytes | bytearray | memoryview
 
 FETCH_BYTES = 6 * 1024 * 1024
-"""What is asked of all partitions together: larger fetches cost no less per byte, but more memory and cache."""
+"""What is asked of all partitions together: larger fetches cost no less per byte, but more memory."""
 
 SHARE_BYTES_MIN = 256 * 1024
 """What is asked of a partition at least: smaller chunks cost more per record."""
+
+SHARE_BYTES_MAX = 2 * 1024 * 1024
+"""What is asked of a partition at most: a chunk is used while the next one comes."""
 
 _BATCH_LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
@@ -178,7 +181,8 @@ class Fetcher:
         """How much to ask of one partition."""
         share = self._partition_max_bytes
         if share is None:
-            share = max(FETCH_BYTES // max(len(self._subscription.partitions), 1), SHARE_BYTES_MIN)
+            share = FETCH_BYTES // max(len(self._subscription.partitions), 1)
+            share = max(min(share, SHARE_BYTES_MAX), SHARE_BYTES_MIN)
         return min(share, self._buffer_bytes_max)
 
     def _half_is_used_up(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.fetcher import FETCH_BYTES, SHARE_BYTES_MIN, Fetcher
+from barnabas.client.consumer.fetcher import FETCH_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN, Fetcher
 from barnabas.client.consumer.subscription import Subscription
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
@@ -108,7 +108,7 @@ def test_memory_is_bounded_with_what_is_under_way():
     assert fixture.fetch(2).request.max_bytes == 1_000
 
 
-@pytest.mark.parametrize(("count", "share"), [(1, FETCH_BYTES), (6, FETCH_BYTES // 6), (1_000, SHARE_BYTES_MIN)])
+@pytest.mark.parametrize(("count", "share"), [(1, SHARE_BYTES_MAX), (6, FETCH_BYTES // 6), (1_000, SHARE_BYTES_MIN)])
 def test_less_is_asked_of_each_where_there_are_many(count, share):
     partitions = tuple(PartitionView(partition, 1) for partition in range(count))
     view = ClusterView(VIEW.brokers, {"t": TopicView("t", partitions=partitions)})
