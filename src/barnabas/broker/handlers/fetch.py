@@ -68,6 +68,12 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
     for partition in watched:
         partition.watch(on_readable)
     try:
+        if read.is_outdated:
+            # Between the read and this, other requests had their turn: nobody told what they appended.
+            read = _Read(broker, request, plan)
+            missing = request.min_bytes - read.size
+            if read.is_enough:
+                return plan.respond(read.data)
         await enough
     finally:
         timer.cancel()
@@ -86,12 +92,19 @@ class _Read:
         self._must_answer = False
         self.size = 0
         self.partitions: list[Partition] = []
+        self._high_watermarks: list[int] = []
         self.data = [(where, self._read(where, wanted)) for where, wanted in plan.wanted]
 
     @property
     def is_enough(self) -> bool:
         """Whether the answer need not wait: enough bytes, an error to tell, or nothing to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether reading again could bring something else."""
+        seen = zip(self.partitions, self._high_watermarks, strict=True)
+        return any(partition.is_deleted or partition.log.high_watermark != offset for partition, offset in seen)
 
     def _read(self, where: FetchKey, wanted: FetchPartition) -> PartitionData:
         try:
@@ -122,6 +135,7 @@ class _Read:
             self.size += len(region)
             self._bytes_left = max(0, self._bytes_left - len(region))
         self.partitions.append(partition)
+        self._high_watermarks.append(partition.log.high_watermark)
         committed_only = self._request.isolation_level == IsolationLevel.READ_COMMITTED
         return PartitionData(
             partition_index=wanted.partition,

@@ -1,0 +1,94 @@
+"""A fetch that waits is told what comes, also what comes in the same turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.api import Context
+from barnabas.broker.broker import Broker
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.handlers.fetch import fetch
+from barnabas.net.server_connection import Peer
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.records import BatchBuilder
+
+CONTEXT = Context(11, "me", Peer("127.0.0.1", 1, "127.0.0.1"))
+LONG_MS = 60_000
+TIMEOUT_S = 20
+
+Run = Callable[[Callable[[Broker], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    async def with_broker(scenario: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
+        broker = Broker(BrokerConfig(port=0, data=str(tmp_path / "data")))
+        await broker.start()
+        try:
+            await broker.topics.create("clicks", 1, {})
+            async with asyncio.timeout(TIMEOUT_S):
+                await scenario(broker)
+        finally:
+            await broker.stop()
+
+    return lambda scenario: asyncio.run(with_broker(scenario))
+
+
+def begin_to_fetch(broker: Broker, min_bytes: int = 1) -> Any:
+    """Ask for more than there is; what comes back has not begun to wait."""
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
+    topics = [FetchTopic(topic="clicks", partitions=[wanted])]
+    request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=min_bytes, max_bytes=1_000_000, topics=topics)
+    waiting = fetch.handle(broker, request, CONTEXT)
+    assert not isinstance(waiting, FetchResponse)
+    return waiting
+
+
+def append(broker: Broker) -> int:
+    """Append one batch; return its size."""
+    builder = BatchBuilder()
+    builder.append(1_000, None, b"value")
+    batch = builder.build()
+    broker.topics.partition("clicks", 0).append(batch)
+    return len(batch)
+
+
+def fetched_bytes(response: FetchResponse) -> int:
+    return len(response.responses[0].partitions[0].records)
+
+
+def test_what_is_appended_before_the_wait_begins_is_not_missed(run: Run) -> None:
+    async def scenario(broker: Broker) -> None:
+        waiting = begin_to_fetch(broker)
+        size = append(broker)
+        assert fetched_bytes(await waiting) == size
+
+    run(scenario)
+
+
+def test_what_is_too_little_before_the_wait_begins_counts_towards_enough(run: Run) -> None:
+    async def scenario(broker: Broker) -> None:
+        size = append(broker)
+        waiting = asyncio.ensure_future(begin_to_fetch(broker, 3 * size))
+        append(broker)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        append(broker)
+        assert fetched_bytes(await waiting) == 3 * size
+
+    run(scenario)
+
+
+def test_a_topic_that_goes_before_the_wait_begins_is_told(run: Run) -> None:
+    async def scenario(broker: Broker) -> None:
+        waiting = begin_to_fetch(broker)
+        await broker.topics.delete("clicks")
+        response = await waiting
+        assert response.responses[0].partitions[0].error_code == 3
+
+    run(scenario)
