@@ -347,20 +347,54 @@ def test_interrupt_prints_the_figures_up_to_then_and_deletes_the_topic(
         assert admin.list_topics() == []
 
 
-def test_terminated_run_leaves_no_topic_and_no_process(make_broker, environment, wait_for_records) -> None:
-    broker = make_broker()
-    process = subprocess.Popen(
-        [*COMMAND, "both", "--seconds", "300"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**environment, "BARNABAS_BOOTSTRAP": broker.bootstrap},
-        start_new_session=True,
-    )
-    wait_for_records(broker)
+@pytest.fixture
+def start_both(make_broker, environment, wait_for_records) -> Iterator[Callable[[], tuple[Any, str]]]:
+    """Starts a run of several processes; returns it when it has sent records, and where its broker is."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> tuple[Any, str]:
+        broker = make_broker()
+        process = subprocess.Popen(
+            [*COMMAND, "both", "--seconds", "300"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**environment, "BARNABAS_BOOTSTRAP": broker.bootstrap},
+        )
+        started.append(process)
+        wait_for_records(broker)
+        return process, broker.bootstrap
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=FEW_SECONDS)
+
+
+def test_terminated_run_leaves_no_topic_and_no_process(start_both) -> None:
+    process, bootstrap = start_both()
     process.terminate()
     process.communicate(timeout=FEW_SECONDS)  # the pipes end when the last process of the run has ended
     assert process.returncode == 143
-    with Admin(broker.bootstrap) as admin:
+    with Admin(bootstrap) as admin:
+        assert admin.list_topics() == []
+
+
+def test_processes_of_a_killed_run_end_too(start_both) -> None:
+    process, _ = start_both()
+    process.kill()
+    process.communicate(timeout=FEW_SECONDS)
+
+
+def test_run_fails_when_one_of_its_processes_dies(start_both) -> None:
+    process, bootstrap = start_both()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+    workers = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(int(workers[0]), signal.SIGKILL)
+    out, errors = process.communicate(timeout=FEW_SECONDS)
+    assert (process.returncode, out) == (1, "")
+    assert errors == "barnabas: the process of the consumer ended with exit code -9\n"
+    with Admin(bootstrap) as admin:
         assert admin.list_topics() == []
 
 

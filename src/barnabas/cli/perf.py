@@ -15,12 +15,14 @@ from barnabas.cli.perf_options import (
     NewTopic,
     Records,
     acks_option,
-    amount_options,
     common_options,
     compression_option,
     record_options,
+    records_option,
+    seconds_option,
     stacked,
     topic_options,
+    warm_up_option,
 )
 from barnabas.cli.perf_output import ProgressLine, show_report
 from barnabas.cli.signals import end_on_sigterm
@@ -160,7 +162,9 @@ def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> 
         help="As members of this group, from where it stopped.",
     ),
     click.option("--fetch-bytes", metavar="BYTES", type=click.IntRange(min=1), help="What one fetch brings at most."),
-    amount_options,
+    records_option("all there are"),
+    seconds_option,
+    warm_up_option,
     common_options,
 )
 def consume(
@@ -241,7 +245,7 @@ def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Comm
         metavar="N",
         type=click.FloatRange(min=0, min_open=True),
         default=10_000.0,
-        show_default=True,
+        show_default="10,000",
         help="Records per second.",
     ),
     click.option(
@@ -249,7 +253,7 @@ def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Comm
         metavar="S",
         type=click.FloatRange(min=0, min_open=True),
         default=10.0,
-        show_default=True,
+        show_default="10",
         help="How long to measure.",
     ),
     click.option(

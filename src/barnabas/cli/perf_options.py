@@ -176,7 +176,9 @@ def record_options(command: Command) -> Command:
         return command(sent=sent, **others)
 
     add = stacked(
-        amount_options,
+        records_option("1,000,000 or 1 GB"),
+        seconds_option,
+        warm_up_option,
         click.option("-s", "--size", metavar="BYTES", type=click.IntRange(min=0), help="Of a value.  [default: 100]"),
         click.option("--payload", type=click.Choice(PAYLOADS), help="What values are made of.  [default: text]"),
         click.option(
@@ -191,20 +193,11 @@ def record_options(command: Command) -> Command:
     return add(gathered)
 
 
-def amount_options(command: Command) -> Command:
-    """Add how much to do."""
-    add = stacked(
-        click.option(
-            "-n",
-            "--records",
-            metavar="N",
-            type=click.IntRange(min=1),
-            help="Stop after N.  [default: 1,000,000 or 1 GB]",
-        ),
-        seconds_option,
-        warm_up_option,
+def records_option(default: str) -> Option:
+    """Return `--records`, whose help says what happens without it."""
+    return click.option(
+        "-n", "--records", metavar="N", type=click.IntRange(min=1), help=f"Stop after N.  [default: {default}]"
     )
-    return add(command)
 
 
 def seconds_option(command: Command) -> Command:

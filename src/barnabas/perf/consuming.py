@@ -64,7 +64,7 @@ Read = Callable[[Consumer, Meter, int], None]
 
 def consume(job: ConsumeJob, meter: Meter, control: Control) -> Measured:
     """Consume until the end, or until the meter or the control says that it is enough."""
-    read = _READERS[job.mode]
+    read = _reader(job.mode)
     joined = threading.Event()
     with Consumer(dict(job.settings)) as consumer:
         watch = Watch(consumer, meter, control, joined)
@@ -125,29 +125,30 @@ def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
             meter.add(len(records), sum(len(record.value) for record in records if record.value is not None))
 
 
-def _read_arrow(consumer: Consumer, meter: Meter, records_max: int) -> None:
-    poll_arrow = getattr(consumer, "poll_arrow", None)
-    if poll_arrow is None:
-        raise ConfigurationError("this version's consumer has no poll_arrow; take --mode records")
+def _arrow_reader() -> Read:
+    """Import what reading columns needs, before the clock starts."""
     try:
         from pyarrow import compute  # noqa: PLC0415  optional
     except ImportError:
         raise ConfigurationError("Arrow needs pyarrow: pip install barnabas[arrow]") from None
-    while meter.going and (left := records_max - meter.records) > 0:
-        try:
-            batch = poll_arrow(max_records=min(left, ARROW_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
-        except ClosedError:
-            return  # by the watch: nothing more is to come
-        if batch.num_rows:
-            size = compute.sum(compute.binary_length(batch.column("value"))).as_py()
-            meter.add(batch.num_rows, size or 0)
+
+    def read(consumer: Consumer, meter: Meter, records_max: int) -> None:
+        while meter.going and (left := records_max - meter.records) > 0:
+            try:
+                batch = consumer.poll_arrow(min(left, ARROW_RECORDS_MAX), POLL_TIMEOUT_S)
+            except ClosedError:
+                return  # by the watch: nothing more is to come
+            if batch.num_rows:
+                size = compute.sum(compute.binary_length(batch.column("value"))).as_py()
+                meter.add(batch.num_rows, size or 0)
+
+    return read
 
 
-_READERS: dict[ReadMode, Read] = {
-    ReadMode.RECORDS: _read_iterating,
-    ReadMode.POLL: _read_polling,
-    ReadMode.ARROW: _read_arrow,
-}
+def _reader(mode: ReadMode) -> Read:
+    if mode is ReadMode.ARROW:
+        return _arrow_reader()
+    return _read_polling if mode is ReadMode.POLL else _read_iterating
 
 
 class Watch:
@@ -186,12 +187,13 @@ class Watch:
         while not self._finished:
             self._control.changed.wait(WATCH_INTERVAL_S)
             self._control.changed.clear()
-            if not self._finished and self._is_over():
+            if not self._finished and self.is_over():
                 self._meter.stop()
                 self._consumer.close()
                 return
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Return whether there is nothing more to come."""
         if self._control.stopped.is_set() or self._meter.overdue:
             return True
         if self._meter.records != self._records_seen:

@@ -97,10 +97,7 @@ def _sender(mode: SendMode, producer: Producer, topic: str) -> Send:
     if mode is SendMode.MANY:
         return lambda values: producer.send_many(topic, values)
     if mode is SendMode.ARROW:
-        send_arrow = getattr(producer, "send_arrow", None)
-        if send_arrow is None:
-            raise ConfigurationError("this version's producer has no send_arrow; take --mode many")
-        return lambda array: send_arrow(topic, array)
+        return lambda array: producer.send_arrow(topic, array)
     send = producer.send
 
     def send_each(values: Sequence[bytes]) -> Delivery | None:

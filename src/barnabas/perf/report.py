@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas import __version__
 from barnabas.perf.meter import Measured
-from barnabas.records import codec
+from barnabas.records.codec import CODEC
 
 SAMPLE_DECIMALS = 3
 
@@ -76,10 +76,5 @@ def machine_facts() -> dict[str, Any]:
         "cpu": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "codec": codec_in_use(),
+        "codec": CODEC,
     }
-
-
-def codec_in_use() -> str:
-    """Return which record codec encodes and decodes: compiled or pure."""
-    return str(getattr(codec, "CODEC", "pure"))
