@@ -188,6 +188,24 @@ def test_the_first_batch_comes_back_even_if_it_is_over_the_limits(raw: RawConnec
         assert len(read_records(fetched.records, "clicks", 0)) == 1
 
 
+def test_small_and_large_pieces_of_files_come_whole_and_in_order(raw: RawConnection) -> None:
+    sizes = [10, 40_000, 200, 9_000, 9_000, 300_000, 5, 0, 70_000]
+    create_topic(raw, partitions=len(sizes))
+    for number, size in enumerate(sizes):
+        if size:
+            request = produce_request(batch_of(b"%d" % number * size))
+            request.topic_data[0].partition_data[0].index = number
+            raw.call(request, 9, ProduceResponse)
+    request = fetch_request(0)
+    request.topics[0].partitions = [
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1_000_000) for number in range(len(sizes))
+    ]
+    for version in (4, 11, 12):
+        fetched = raw.call(request, version, FetchResponse).responses[0].partitions
+        values = [[record.value for record in read_records(each.records, "clicks", 0)] for each in fetched]
+        assert values == [[b"%d" % number * size] if size else [] for number, size in enumerate(sizes)]
+
+
 def test_topics_are_fetched_by_their_id(raw: RawConnection) -> None:
     create_topic(raw)
     raw.call(produce_request(batch_of(b"a")), 7, ProduceResponse)

@@ -24,7 +24,13 @@ RECEIVE_BYTES = 256 * 1024
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """After so many bytes a stream lets the other connections have their turn."""
 
+COPIED_BYTES_MAX = 16 * 1024
+"""So much of files may be read into memory for one call, so that it leaves in one packet with what is around it. A
+packet more costs both ends more than the copy, and the reader a wake-up. What is larger goes by sendfile."""
+
 _PIECES_PER_CALL = 64
+_MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
+"""Lets the kernel wait for what follows, instead of sending a packet of its own."""
 
 
 class _ReceiveBuffer(threading.local):
@@ -163,23 +169,31 @@ class Stream:
 
     def _send_some(self) -> int:
         """Send from the head of the queue as much as one system call takes; return how much that was."""
-        head = self._out[0]
-        if isinstance(head, FileRegion):
-            sent = os.sendfile(self._fd, head.file.fileno(), head.position, head.length)
-            if sent == 0 and head.length:
-                raise OSError(f"the file ended {head.length} bytes before the region that was to be sent")
-            head.position += sent
-            head.length -= sent
-            if not head.length:
-                self._out.popleft()
-            return sent
         pieces: list[Buffer] = []
-        for chunk in self._out:
-            if isinstance(chunk, FileRegion) or len(pieces) == _PIECES_PER_CALL:
-                break
+        copied, flags = 0, 0
+        for number in range(min(len(self._out), _PIECES_PER_CALL)):
+            chunk = self._out[number]
+            if isinstance(chunk, FileRegion):
+                if chunk.length > COPIED_BYTES_MAX - copied:
+                    if not pieces:
+                        return self._send_region(chunk)
+                    flags = _MORE_FOLLOWS
+                    break
+                copied += chunk.length
+                chunk = self._out[number] = _content(chunk)
             pieces.append(cast(Buffer, chunk))
-        sent = self._sock.sendmsg(pieces)
+        sent = self._sock.sendmsg(pieces, (), flags)
         self._drop(sent)
+        return sent
+
+    def _send_region(self, region: FileRegion) -> int:
+        sent = os.sendfile(self._fd, region.file.fileno(), region.position, region.length)
+        if sent == 0:
+            raise OSError(f"the file ended {region.length} bytes before the region that was to be sent")
+        region.position += sent
+        region.length -= sent
+        if not region.length:
+            self._out.popleft()
         return sent
 
     def _drop(self, sent: int) -> None:
@@ -192,3 +206,10 @@ class Stream:
             self._out.popleft()
         if sent:
             self._out[0] = memoryview(cast(Buffer, self._out[0]))[sent:]
+
+
+def _content(region: FileRegion) -> bytes:
+    data = os.pread(region.file.fileno(), region.length, region.position)
+    if len(data) < region.length:
+        raise OSError(f"the file ended {region.length - len(data)} bytes before the region that was to be sent")
+    return data
