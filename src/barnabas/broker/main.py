@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -34,6 +35,9 @@ async def _serve(config: BrokerConfig) -> None:
         loop.add_signal_handler(number, stop.set)
     broker = Broker(config)
     await broker.start()
+    # What there is by now stays. Looking through it for garbage would stop the broker for milliseconds each time.
+    gc.collect()
+    gc.freeze()
     sys.stdout.write(f"ready {config.host}:{broker.port}\n")
     sys.stdout.flush()
     try:
