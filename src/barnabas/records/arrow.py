@@ -6,6 +6,8 @@ needed; it comes with the extra `barnabas[arrow]`.
 
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.errors import ConfigurationError
@@ -113,14 +115,27 @@ class ArrowReader:
         pa = self._pa
         stretches, self._stretches = self._stretches, []
         buffers = self._decoder.finish()
-        topics = [pa.repeat(pa.scalar(topic, pa.string()), count) for topic, _, count in stretches]
-        partitions = [pa.repeat(pa.scalar(number, pa.int32()), count) for _, number, count in stretches]
-        arrays = [
-            pa.concat_arrays(topics) if topics else pa.array([], pa.string()),
-            pa.concat_arrays(partitions) if partitions else pa.array([], pa.int32()),
-            *self._arrays(buffers),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        partitions = array("i")
+        for _, number, count in stretches:
+            partitions += array("i", [number]) * count
+        numbers = pa.Array.from_buffers(pa.int32(), buffers.length, [None, pa.py_buffer(partitions)])
+        return pa.RecordBatch.from_arrays(
+            [self._topics(stretches, buffers.length), numbers, *self._arrays(buffers)], schema=self.schema
+        )
+
+    def _topics(self, stretches: list[tuple[str, int, int]], length: int) -> pa.Array:
+        """Return the column of topics, made of buffers: pyarrow looks for pandas when it converts Python's objects."""
+        pa = self._pa
+        names = [topic.encode() for topic in dict.fromkeys(topic for topic, _, _ in stretches)]
+        ends = array("i", accumulate(map(len, names), initial=0))
+        known = pa.Array.from_buffers(
+            pa.string(), len(names), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(names))]
+        )
+        indices = array("i")
+        for topic, _, count in stretches:
+            indices += array("i", [names.index(topic.encode())]) * count
+        which = pa.Array.from_buffers(pa.int32(), length, [None, pa.py_buffer(indices)])
+        return pa.DictionaryArray.from_arrays(which, known).dictionary_decode()
 
     def _arrays(self, columns: ColumnBuffers) -> list[pa.Array]:
         pa = self._pa

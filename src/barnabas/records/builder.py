@@ -9,7 +9,6 @@ from barnabas.records.header import (
     BATCH_HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
-    BatchHeader,
     pack_header,
     write_crc,
 )
@@ -26,7 +25,7 @@ class BatchBuilder(RecordEncoder):
     >>> batch = builder.build()
     """
 
-    __slots__ = ("_built", "_built_count", "_compression", "_timestamp_type")
+    __slots__ = ("_attributes", "_built", "_built_count", "_compression")
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class BatchBuilder(RecordEncoder):
     ) -> None:
         super().__init__()
         self._compression = compression
-        self._timestamp_type = timestamp_type
+        self._attributes = int(compression) | int(timestamp_type) << 3
         self._built = b""
         self._built_count = 0
 
@@ -55,20 +54,20 @@ class BatchBuilder(RecordEncoder):
         size = len(batch)
         pack_header(
             batch,
-            BatchHeader(
-                base_offset=0,
-                batch_length=size - LENGTH_OVERHEAD,
-                leader_epoch=NO_LEADER_EPOCH,
-                magic=MAGIC,
-                crc=0,
-                attributes=self._compression | self._timestamp_type << 3,
-                last_offset_delta=self.count - 1,
-                base_timestamp_ms=self.base_timestamp_ms,
-                max_timestamp_ms=self.max_timestamp_ms,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=base_sequence,
-                record_count=self.count,
+            (
+                0,  # base offset
+                size - LENGTH_OVERHEAD,
+                NO_LEADER_EPOCH,
+                MAGIC,
+                0,  # CRC
+                self._attributes,
+                self.count - 1,  # last offset delta
+                self.base_timestamp_ms,
+                self.max_timestamp_ms,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                self.count,
             ),
         )
         write_crc(batch, 0, size)

@@ -143,8 +143,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
-def pack_header(buffer: bytearray | memoryview, header: BatchHeader) -> None:
-    """Write `header` to the beginning of `buffer`; the CRC is written as it stands in the header."""
+def pack_header(buffer: bytearray | memoryview, header: BatchHeader | tuple[int, ...]) -> None:
+    """Write a header, or its fields in their order, to the beginning of `buffer`; the CRC as it stands there."""
     _HEADER.pack_into(buffer, 0, *header)
 
 

@@ -25,10 +25,19 @@ TIMESTAMP_LIMIT = 2**62
 
 
 def as_bytes(given: Any) -> bytes:
+    """Return what a bytes-like object holds now.
+
+    :raises TypeError: it is none.
+    """
     return given if type(given) is bytes else bytes(memoryview(given))
 
 
 def checked_timestamp(timestamp_ms: object) -> int:
+    """Return a timestamp that readers will accept.
+
+    :raises TypeError: it is no int.
+    :raises ValueError: it is out of range.
+    """
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"a timestamp is an int (ms since the epoch), not {type(timestamp_ms).__name__}")
     if not -TIMESTAMP_LIMIT < timestamp_ms < TIMESTAMP_LIMIT:

@@ -56,6 +56,7 @@ SIGNED = tuple((n >> 1) ^ -(n & 1) for n in range(0x80))
 
 
 def varint(value: int) -> bytes:
+    """Return `value` as a zigzag varint, faster than `encode_varint` for small ones."""
     return VARINTS[value] if 0 <= value < TABLE_SIZE else encode_varint(value)
 
 
