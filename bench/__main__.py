@@ -22,6 +22,7 @@ from types import FrameType
 from bench import machine, page, results
 from bench.arena import Arena
 from bench.contest import Contest
+from bench.downloads import cache_folder
 from bench.progress import Progress
 from bench.results import Result
 from bench.scale import SCALES, Scale
@@ -38,7 +39,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("workloads", nargs="*", metavar="W", help=f"of: {' '.join(WORKLOADS)}")
     parser.add_argument("--scale", choices=[*SCALES], default=os.environ.get("BENCH") or "default")
-    parser.add_argument("--folder", type=Path, help="where the servers' folders go; the disk that is measured")
+    parser.add_argument(
+        "--folder", type=Path, help="where the servers' folders go, on the disk to be measured [the cache folder]"
+    )
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page from the results")
     parser.add_argument("--list", action="store_true", help="say which workloads there are")
     parser.add_argument("--output", type=Path, help="a folder for results and page, instead of those of the project")
@@ -51,7 +54,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return asked
 
 
-def measure(workload: Workload, scale: Scale, folder: Path | None, progress: Progress, known: dict[str, str]) -> Result:
+def measure(workload: Workload, scale: Scale, folder: Path, progress: Progress, known: dict[str, str]) -> Result:
     """Measure a workload with servers of its own.
 
     :param known: why servers cannot be had; grows.
@@ -100,17 +103,20 @@ def main() -> int:
     try:
         for name in [] if asked.page else asked.workloads or WORKLOADS:
             try:
-                result = measure(WORKLOADS[name], SCALES[asked.scale], asked.folder, progress, unavailable)
+                result = measure(
+                    WORKLOADS[name], SCALES[asked.scale], asked.folder or cache_folder(), progress, unavailable
+                )
             except Exception as error:  # noqa: BLE001  # one workload that fails must not take the others with it
                 failed.append(name)
                 progress.say(f"{name} failed: {type(error).__name__}: {error}")
                 continue
             results.save(result, kept)
+        code = 1 if failed else 0
     except KeyboardInterrupt:
         progress.say("stopped; the workloads that were finished are kept")
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
     progress.say(f"wrote {page.write(written, kept)}")
-    return 1 if failed else 0
+    return code
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from bench.progress import Progress
 class Arena:
     """Servers by name. What cannot be had is told once, and left out from then on.
 
-    :param parent: the folder for their folders, on the disk to be measured; None: the system's temporary folder.
+    :param parent: the folder for their folders, on the disk to be measured (often /tmp is in memory).
     :param progress: is told of starts, and of what cannot be had.
     :param known: why servers cannot be had, from workloads before; grows.
     """
 
-    def __init__(self, parent: Path | None, progress: Progress, known: dict[str, str]) -> None:
+    def __init__(self, parent: Path, progress: Progress, known: dict[str, str]) -> None:
         self._parent = parent
         self._progress = progress
         self._unavailable = known

@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaException
-
 from bench.arena import Arena
 from bench.downloads import UnavailableError
 from bench.drivers import DRIVERS, Driver
@@ -99,8 +97,8 @@ class Contest:
         what = f"{self.name} {case}: {contender.title}, " + (f"run {number}/{rounds}" if number else "warming up")
         try:
             run = self.one(contender, replace(job, records=records))
-        except (ClientError, UnavailableError, KafkaException, OSError) as error:
-            row.problem = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong with one contender, the others go on
+            row.problem = problem_of(error)
             self.progress.say(f"{what}: failed: {row.problem}")
             return
         if number:
@@ -124,8 +122,15 @@ class Contest:
         try:
             return self.measure(contender, job, look)
         finally:
+            self._delete(server, job.topic)
+
+    def _delete(self, server: Server, topic: str) -> None:
+        """Delete a topic; what was measured is worth more than an error here."""
+        try:
             if server.process.is_running:
-                server.delete_topic(job.topic)
+                server.delete_topic(topic)
+        except Exception as error:  # noqa: BLE001  # clients of all kinds are behind it
+            self.progress.say(f"{self.name}: {server.title} did not delete {topic}: {problem_of(error)}")
 
     def measure(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
         """Run a contender once with the topic that the job names."""
@@ -154,6 +159,12 @@ class Contest:
         self._filled[key] = (topic, records)
         os.sync()
         return topic
+
+
+def problem_of(error: Exception) -> str:
+    """Return what went wrong, in a line."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, ClientError | UnavailableError) else f"{type(error).__name__}: {text}"
 
 
 def run_of(outcome: Outcome, job: Job) -> Run:
