@@ -7,6 +7,7 @@ import contextlib
 import socket
 import threading
 
+import barnabas
 from barnabas.net.stream import Stream
 
 TIMEOUT_S = 20
@@ -29,6 +30,19 @@ def test_streams_of_two_threads_do_not_receive_into_each_others_bytes() -> None:
     second_has_received.set()
     first.join(TIMEOUT_S)
     assert seen == [b"first"]
+
+
+def test_large_answers_arrive_whole_and_in_order(bootstrap, topic) -> None:
+    """Over a real connection, where they come in pieces of any size, with small ones between them."""
+    values = [bytes([number]) * (1 if number % 3 else 700_000) for number in range(30)]
+    with barnabas.Producer(bootstrap) as producer:
+        for value in values:
+            producer.send(topic, value)
+            producer.flush()
+    with barnabas.Consumer(bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=2_000_000) as consumer:
+        consumer.subscribe(topic)
+        got = [record.value for _, record in zip(values, consumer, strict=False)]
+    assert got == values
 
 
 def receive(data: bytes, on_bytes) -> None:

@@ -26,7 +26,7 @@ from barnabas.errors import (
     UnsupportedVersionError,
 )
 from barnabas.net.framing import FrameReader
-from barnabas.net.stream import Stream
+from barnabas.net.stream import Inlet, Stream
 from barnabas.protocol.apis import APIS, Api
 from barnabas.protocol.codec import Chunk
 from barnabas.protocol.declare import message_of
@@ -60,6 +60,8 @@ class _Pending:
 
 class ByteStream(Protocol):
     """What a connection needs of a socket; `barnabas.net.stream.Stream` is one."""
+
+    inlet: Inlet | None
 
     @property
     def is_open(self) -> bool: ...
@@ -150,6 +152,7 @@ class Connection:
         the end of the connection: whoever asks for much at once reacts to many events with one step."""
         self._reader = FrameReader(RESPONSE_BYTES_MAX)
         self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
+        self._stream.inlet = self
 
     @property
     def is_open(self) -> bool:
@@ -283,9 +286,22 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
         return request_frame(request, version, self._correlation_id, self._client_id)
 
+    def vacancy(self) -> memoryview | None:
+        """Return where the next bytes of a large answer belong."""
+        return self._reader.vacancy()
+
+    def filled(self, size: int) -> None:
+        """Take the answer that so many bytes in its place complete, if they do."""
+        frame = self._reader.fill(size)
+        if frame is not None:
+            self._take(lambda: [frame])
+
     def _on_bytes(self, data: memoryview) -> None:
+        self._take(lambda: self._reader.feed(data))
+
+    def _take(self, frames: Callable[[], Iterable[bytes | bytearray]]) -> None:
         try:
-            for frame in self._reader.feed(data):
+            for frame in frames():
                 self._answer(frame)
         except MalformedMessageError as error:
             self._error = DisconnectedError(f"{self.address} sent what is not an answer: {error}")

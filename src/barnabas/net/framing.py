@@ -1,7 +1,8 @@
 """Cuts a stream of bytes into frames, without I/O: an int32 size, then as many bytes.
 
 The contract: whatever the pieces that the bytes arrive in, the frames are the same. Memory is held for the one
-frame that is under way only, and grows with the bytes that have come, not with the size that was announced.
+frame that is under way only, and grows with the bytes that have come, not with the size that was announced; but
+for who asks for a `vacancy`, and so trusts the peer with the whole frame.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ from typing import NoReturn
 from barnabas.errors import MalformedMessageError
 
 SIZE_BYTES = 4
+
+VACANCY_BYTES_MIN = 64 * 1024
+"""Below that a copy costs less than a place of its own."""
+
+VACANCY_FRAME_BYTES_MAX = 64 * 1024 * 1024
+"""Memory for larger frames is taken as they come."""
 
 _SIZE = struct.Struct(">i")
 
@@ -28,12 +35,13 @@ class FrameReader:
     [bytearray(b'!')]
     """
 
-    __slots__ = ("_frame", "_frame_bytes_max", "_size")
+    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_size")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._size = -1  # of the frame under way, -1 while its size is incomplete
         self._frame = bytearray()  # the frame under way, or the first bytes of its size
+        self._filled = -1  # how much of the frame has come, where it has its full length already
 
     @property
     def partial(self) -> bool:
@@ -43,7 +51,29 @@ class FrameReader:
     @property
     def held_bytes(self) -> int:
         """How much has come of the frame under way."""
-        return len(self._frame)
+        return len(self._frame) if self._filled < 0 else self._filled
+
+    def vacancy(self) -> memoryview | None:
+        """Return where the next bytes of a large frame under way belong, to receive them without a copy.
+
+        Say by `fill` how many came; None where there is no such frame.
+        """
+        if self._filled < 0:
+            if self._size - len(self._frame) < VACANCY_BYTES_MIN or self._size > VACANCY_FRAME_BYTES_MAX:
+                return None
+            begun, self._frame = self._frame, bytearray(self._size)
+            self._filled = len(begun)
+            self._frame[: self._filled] = begun
+        return memoryview(self._frame)[self._filled :]
+
+    def fill(self, size: int) -> bytearray | None:
+        """Count `size` bytes as put into the vacancy; returns the frame if that completes it."""
+        self._filled += size
+        if self._filled < self._size:
+            return None
+        frame = self._frame
+        self._size, self._frame, self._filled = -1, bytearray(), -1
+        return frame
 
     def feed(self, data: bytes | memoryview) -> list[bytes | bytearray]:
         """Take the next bytes of the stream and return the frames that they complete.
@@ -87,6 +117,12 @@ class FrameReader:
                 self._refuse(size)
             self._size = size
             self._frame = bytearray()
+        if self._filled >= 0:
+            taken = min(self._size - self._filled, len(data) - position)
+            self._frame[self._filled : self._filled + taken] = data[position : position + taken]
+            frame = self.fill(taken)
+            frames += [] if frame is None else [frame]
+            return position + taken
         taken = min(self._size - len(self._frame), len(data) - position)
         self._frame += data[position : position + taken]
         if len(self._frame) == self._size:

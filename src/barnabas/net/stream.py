@@ -15,7 +15,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import cast
+from typing import Protocol, cast
 
 from barnabas.model import FileRegion
 from barnabas.protocol.codec import Buffer, Chunk
@@ -47,6 +47,18 @@ class _ReceiveBuffer(threading.local):
 _received = _ReceiveBuffer()
 
 
+class Inlet(Protocol):
+    """Takes what arrives without a copy on the way, while it has a place for it."""
+
+    def vacancy(self) -> memoryview | None:
+        """Return where to put what arrives next; None lets it go to `on_bytes` instead."""
+        ...
+
+    def filled(self, size: int) -> None:
+        """So many bytes were put at the beginning of the vacancy."""
+        ...
+
+
 class Stream:
     """One connection's bytes.
 
@@ -67,6 +79,7 @@ class Stream:
         "_received",
         "_sock",
         "_writing",
+        "inlet",
     )
 
     def __init__(
@@ -90,6 +103,7 @@ class Stream:
         self._out: deque[Chunk] = deque()
         self._reading = False
         self._writing = False
+        self.inlet: Inlet | None = None
         self.resume_reading()
 
     @property
@@ -135,18 +149,30 @@ class Stream:
         self._on_closed(error)
 
     def _readable(self) -> None:
-        try:
-            size = self._sock.recv_into(self._received)
-        except (BlockingIOError, InterruptedError):
+        vacancy = None if self.inlet is None else self.inlet.vacancy()
+        if vacancy is None:
+            size = self._receive(self._received)
+            if size:
+                with memoryview(self._received)[:size] as view:
+                    self._on_bytes(view)
             return
+        with vacancy:
+            size = self._receive(vacancy)
+        if size and self.inlet is not None:
+            self.inlet.filled(size)
+
+    def _receive(self, place: bytearray | memoryview) -> int:
+        """Return how much has arrived in `place`; nothing where there was nothing, or the stream has ended now."""
+        try:
+            size = self._sock.recv_into(place)
+        except (BlockingIOError, InterruptedError):
+            return 0
         except OSError as error:
             self.close(error)
-            return
+            return 0
         if size == 0:
             self.close(None)
-            return
-        with memoryview(self._received)[:size] as view:
-            self._on_bytes(view)
+        return size
 
     def _writable(self) -> None:
         budget = SEND_BYTES_PER_TURN

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import MalformedMessageError
-from barnabas.net.framing import FrameReader
+from barnabas.net.framing import VACANCY_BYTES_MIN, VACANCY_FRAME_BYTES_MAX, FrameReader
 
 
 def stream_of(frames: list[bytes]) -> bytes:
@@ -49,6 +49,45 @@ def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> 
         position, turn = position + size, turn + 1
     assert got == frames
     assert not reader.partial
+
+
+LARGE = bytes(range(256)) * 1024
+
+
+@given(st.lists(st.tuples(st.integers(1, 150_000), st.booleans()), min_size=1, max_size=20))
+def test_a_large_frame_is_the_same_whether_received_in_its_place_or_not(pieces: list[tuple[int, bool]]) -> None:
+    reader = FrameReader(len(LARGE))
+    expected = [b"first", LARGE, b"between", LARGE, b"last"]
+    stream = memoryview(stream_of(expected))
+    got: list[bytes | bytearray] = []
+    position, turn = 0, 0
+    while position < len(stream):
+        size, in_place = pieces[turn % len(pieces)]
+        turn += 1
+        vacancy = reader.vacancy() if in_place else None
+        if vacancy is None:
+            data = stream[position : position + size]
+            got += reader.feed(data)
+        else:
+            data = stream[position : position + min(size, len(vacancy))]
+            with vacancy:
+                vacancy[: len(data)] = data
+            frame = reader.fill(len(data))
+            got += [] if frame is None else [frame]
+        position += len(data)
+    assert got == expected
+    assert not reader.partial
+    assert reader.vacancy() is None
+
+
+def test_there_is_a_place_for_large_frames_only_and_not_for_huge_ones() -> None:
+    for size, has_place in ((1_000, False), (VACANCY_BYTES_MIN + 2, True), (VACANCY_FRAME_BYTES_MAX + 1, False)):
+        reader = FrameReader(2**30)
+        reader.feed(struct.pack(">i", size) + b"..")
+        place = reader.vacancy()
+        assert (place is not None) == has_place
+        assert place is None or len(place) == size - 2
+        assert reader.held_bytes == 2
 
 
 def test_views_are_of_what_was_fed_and_can_be_written() -> None:
