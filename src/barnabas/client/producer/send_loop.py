@@ -54,6 +54,8 @@ class SendLoop:
         self._clock = clock
         self._linger_s = config.linger_ms / 1000
         self._running = False
+        self._in_turn = False
+        self._turn_wanted = False
         self._fault: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = NEVER_S
@@ -99,12 +101,18 @@ class SendLoop:
 
     def wake(self) -> None:
         """Send what is ready now; runs on the loop. An error nobody foresaw is raised by `run`."""
-        if not self._running:
-            return
+        self._turn_wanted = True
+        if self._in_turn:
+            return  # a connection ended while it was written to; the turn that did it is followed by another
+        self._in_turn = True
         try:
-            self._take_turn()
+            while self._turn_wanted and self._running:
+                self._turn_wanted = False
+                self._take_turn()
         except Exception as error:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
             self._stop(error)
+        finally:
+            self._in_turn = False
 
     def _take_turn(self) -> None:
         if self._backlog:
@@ -279,7 +287,8 @@ class SendLoop:
         self._settled(self._accumulator.complete(batch, error=error))
 
     def _settled(self, callbacks: list[Callable[[], object]]) -> None:
-        run_callbacks(callbacks)
+        if callbacks:
+            run_callbacks(callbacks)
         if self.on_settled is not None:
             self.on_settled()
 

@@ -42,6 +42,7 @@ class FakeCluster:
         self.connected = False
         self.connects = 0
         self.answers = []
+        self.under_way = []
         self.nonsense = None
         self.submit_error = None
         self.flushes = 0
@@ -71,6 +72,7 @@ class FakeCluster:
     def submit(self, request, on_answer, *, timeout_s=None):
         if self.submit_error is not None:
             raise self.submit_error
+        self.under_way.append(on_answer)
         if on_answer is None:
             self.posted.append(request)
         elif self.send_errors:
@@ -205,6 +207,26 @@ def test_a_turn_sends_all_its_requests_at_once():
         return running.cluster.connects, len(running.cluster.headers), running.cluster.flushes
 
     assert with_loop(test, cluster, acks=1, enable_idempotence=False) == (0, 4, 1)
+
+
+def test_a_connection_that_ends_while_it_is_written_to_is_followed_by_another():
+    cluster = FakeCluster()
+    cluster.connected = True
+    deliver = cluster.flush
+
+    def end():
+        cluster.connected = False
+        cluster.flush = deliver
+        cluster.answers.clear()
+        for send in cluster.under_way:
+            send(None, DisconnectedError("x"))
+        cluster.on_progress()
+
+    cluster.flush = end
+    batch = send_one(cluster, acks=1, enable_idempotence=False)
+    assert batch.error is None
+    assert batch.attempts == 2
+    assert cluster.connects == 1
 
 
 def test_brokers_without_producer_ids_are_told_apart():
