@@ -102,7 +102,7 @@ class FaultyFileSystem(OsFileSystem):
 def _make_batch(values: Sequence[bytes], timestamp_ms: int = START_MS, **producer: int) -> bytearray:
     builder = BatchBuilder()
     builder.append_many(timestamp_ms, values)
-    return builder.build(**producer)
+    return bytearray(builder.build(**producer))
 
 
 def _read_all(log: Log) -> list[Record]:

@@ -22,7 +22,7 @@ def _make_batch(
     builder = BatchBuilder()
     for index in range(count):
         builder.append(timestamp_ms + index, None, value)
-    return builder.build(**producer)
+    return bytearray(builder.build(**producer))
 
 
 def _read_all(log: Log, max_bytes: int = 1_000_000) -> list[Record]:
