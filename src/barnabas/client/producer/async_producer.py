@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import weakref
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial as bind
 from types import TracebackType
@@ -17,15 +16,14 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import at_exit
-from barnabas.client.producer.accumulator import Accumulator, TopicQueues
+from barnabas.client.producer.accumulator import TopicQueues
 from barnabas.client.producer.delivery import Deliveries, Delivery
-from barnabas.client.producer.routing import Routing, Run
+from barnabas.client.producer.entrance import Entrance
+from barnabas.client.producer.routing import Run
 from barnabas.client.producer.send_loop import SendLoop
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BufferFullError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import Headers
-from barnabas.records import Appender, Compression
-from barnabas.records.arrow import arrow_rows
 
 log = logging.getLogger(__name__)
 
@@ -35,32 +33,6 @@ TURN_S = 0.002
 """How long records may be appended before others on the loop have their turn."""
 
 CLOSED = "this producer is closed; make a new one"
-
-
-class _Entrance(Appender):
-    """Appends records to topics that are known; waits for nothing."""
-
-    def __init__(self, routing: Routing) -> None:
-        super().__init__(SYSTEM_CLOCK.time_s)
-        self._routing = routing
-        self.accumulator: Accumulator
-
-    def _send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-    ) -> Delivery:
-        queues = self.accumulator.topic(topic)
-        assert queues is not None
-        if timestamp_ms is None:
-            timestamp_ms = SYSTEM_CLOCK.time_ms()
-        chosen = self._routing.partition(queues, key, partition)
-        batch, index = self.accumulator.append(queues, chosen, timestamp_ms, key, value, headers)
-        return Delivery(batch, index, timestamp_ms)
 
 
 class AsyncProducer:
@@ -80,20 +52,8 @@ class AsyncProducer:
         config = make_config(ProducerConfig, bootstrap, settings)
         self._config = config
         self._clock = SYSTEM_CLOCK
-        self._routing = Routing(config.partitioner)
-        self._entrance = _Entrance(self._routing)
-        self._accumulator = self._entrance.accumulator = Accumulator(
-            batch_size=config.batch_size,
-            buffer_memory=config.buffer_memory,
-            linger_s=config.linger_ms / 1000,
-            max_block_s=config.max_block_ms / 1000,
-            max_record_bytes=config.max_request_size,
-            compression=Compression[config.compression_type.upper()],
-            clock=self._clock,
-            wake=self._wake,
-            random=random.random,
-            lanes=self._entrance.open_lanes if config.partitioner is None else None,
-        )
+        self._entrance = Entrance(config, self._clock, self._wake)
+        self._accumulator = self._entrance._accumulator
         self._accumulator.may_block = lambda: False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster
@@ -200,11 +160,8 @@ class AsyncProducer:
     ) -> Deliveries:
         """Send many records in one call; see `Producer.send_many`. If it is cancelled, some may be sent."""
         queues = await self._queues(topic)
-        stamps = self._clock.time_ms() if timestamps_ms is None else timestamps_ms
-        deliveries = Deliveries(stamps)
-        for run in self._routing.runs_of_values(queues, values, keys, partition, stamps, headers, deliveries):
-            await self._append(run)
-        return deliveries
+        deliveries, runs = self._entrance._value_runs(queues, values, keys, partition, timestamps_ms, headers)
+        return await self._append_all(deliveries, runs)
 
     async def send_arrow(
         self,
@@ -218,13 +175,12 @@ class AsyncProducer:
     ) -> Deliveries:
         """Send the rows of an Arrow table; see `Producer.send_arrow`. If it is cancelled, some may be sent."""
         queues = await self._queues(topic)
-        parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
-        now_ms = self._clock.time_ms()
-        stamps = array("q", b"".join(part.timestamps_ms for part in parts if part.timestamps_ms is not None))
-        deliveries = Deliveries(now_ms if timestamp is None else stamps)
-        for part in parts:
-            for run in self._routing.runs_of_rows(queues, part, partition, now_ms, deliveries):
-                await self._append(run)
+        deliveries, runs = self._entrance._row_runs(queues, batch, value, key, timestamp, partition)
+        return await self._append_all(deliveries, runs)
+
+    async def _append_all(self, deliveries: Deliveries, runs: Iterable[Run]) -> Deliveries:
+        for run in runs:
+            await self._append(run)
         return deliveries
 
     async def _append(self, run: Run) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -13,15 +12,14 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread, at_exit
-from barnabas.client.producer.accumulator import Accumulator, TopicQueues
-from barnabas.client.producer.delivery import Deliveries, Delivery
-from barnabas.client.producer.routing import Routing, Run
+from barnabas.client.producer.accumulator import TopicQueues
+from barnabas.client.producer.delivery import Deliveries
+from barnabas.client.producer.entrance import Entrance
+from barnabas.client.producer.routing import Run
 from barnabas.client.producer.send_loop import SendLoop
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import Headers
-from barnabas.records import Appender, Compression
-from barnabas.records.arrow import arrow_rows
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +27,7 @@ EXIT_FLUSH_S = 30.0
 """How long the end of a program waits for records that were not flushed."""
 
 
-class Producer(Appender):
+class Producer(Entrance):
     """Sends records to topics. Safe to use from several threads.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
@@ -46,25 +44,10 @@ class Producer(Appender):
 
     def __init__(self, bootstrap: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any) -> None:
         config = make_config(ProducerConfig, bootstrap, settings)
-        super().__init__(SYSTEM_CLOCK.time_s)
+        super().__init__(config, SYSTEM_CLOCK, self._wake_sender)
         self._config = config
-        self._clock = SYSTEM_CLOCK
-        self._routing = Routing(config.partitioner)
         self._closed = False
         self._thread = LoopThread("barnabas-producer")
-        self._accumulator = Accumulator(
-            batch_size=config.batch_size,
-            buffer_memory=config.buffer_memory,
-            linger_s=config.linger_ms / 1000,
-            max_block_s=config.max_block_ms / 1000,
-            max_record_bytes=config.max_request_size,
-            compression=Compression[config.compression_type.upper()],
-            clock=self._clock,
-            wake=self._wake_sender,
-            random=random.random,
-            # A partition function is asked for every record, so every record takes the long way.
-            lanes=self.open_lanes if config.partitioner is None else None,
-        )
         self._accumulator.may_block = lambda: not self._thread.inside
         self._thread.after_fork = self._accumulator.after_fork
         self._send_loop: SendLoop
@@ -92,23 +75,11 @@ class Producer(Appender):
         self._thread.soon(self._send_loop.wake)
 
     # --- sending ----------------------------------------------------------------------------------------
-    # `send` is inherited: the codec's `Appender` deals with the usual record itself, `_send` with all others.
+    # `send` is inherited: the codec's `Appender` deals with the usual record itself, `Entrance._send` with all others.
 
-    def _send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-    ) -> Delivery:
-        queues = self._accumulator.topic(topic) or self._await_topic(topic)
-        if timestamp_ms is None:
-            timestamp_ms = self._clock.time_ms()
-        chosen = self._routing.partition(queues, key, partition)
-        batch, index = self._accumulator.append(queues, chosen, timestamp_ms, key, value, headers)
-        return Delivery(batch, index, timestamp_ms)
+    def _queues(self, topic: str) -> TopicQueues:
+        """Return the queues of a topic, waiting for its partitions to be known if it is new to this producer."""
+        return self._accumulator.topic(topic) or self._await_topic(topic)
 
     def send_many(
         self,
@@ -128,12 +99,8 @@ class Producer(Appender):
         :returns: the outcomes, in the order of `values`.
         :raises ValueError: keys, timestamps or headers are not as many as values.
         """
-        queues = self._accumulator.topic(topic) or self._await_topic(topic)
-        stamps = self._clock.time_ms() if timestamps_ms is None else timestamps_ms
-        deliveries = Deliveries(stamps)
-        for run in self._routing.runs_of_values(queues, values, keys, partition, stamps, headers, deliveries):
-            self._append(run)
-        return deliveries
+        deliveries, runs = self._value_runs(self._queues(topic), values, keys, partition, timestamps_ms, headers)
+        return self._append_all(deliveries, runs)
 
     def send_arrow(
         self,
@@ -158,27 +125,21 @@ class Producer(Appender):
         :raises TypeError: it is no Arrow data, or a column has another type.
         :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
         """
-        queues = self._accumulator.topic(topic) or self._await_topic(topic)
-        parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
-        now_ms = self._clock.time_ms()
-        stamps = array("q", b"".join(part.timestamps_ms for part in parts if part.timestamps_ms is not None))
-        deliveries = Deliveries(now_ms if timestamp is None else stamps)
-        for part in parts:
-            for run in self._routing.runs_of_rows(queues, part, partition, now_ms, deliveries):
-                self._append(run)
-        return deliveries
+        deliveries, runs = self._row_runs(self._queues(topic), batch, value, key, timestamp, partition)
+        return self._append_all(deliveries, runs)
 
-    def _append(self, run: Run) -> None:
-        while not run.advance(self._accumulator):
-            pass
+    def _append_all(self, deliveries: Deliveries, runs: Iterable[Run]) -> Deliveries:
+        for run in runs:
+            while not run.advance(self._accumulator):
+                pass
+        return deliveries
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic; creates it where brokers do that by themselves.
 
         :raises TimedOutError: they were not known within `max_block_ms`.
         """
-        queues = self._accumulator.topic(topic) or self._await_topic(topic)
-        return list(range(len(queues.queues)))
+        return list(range(len(self._queues(topic).queues)))
 
     def _await_topic(self, topic: str) -> TopicQueues:
         """Return the queues of a topic that is new to this producer, waiting for its partitions to be known."""
