@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 
 import pandas
+import polars
 import pyarrow as pa
 import pytest
 
@@ -153,6 +154,8 @@ def test_a_table_is_sent_row_by_row_with_keys_and_times(broker, topic):
         pa.record_batch({"value": [b"a", None, b"", b"ddd"]}),
         pa.table({"whatever": ["a", None, "", "ddd"]}),
         pandas.DataFrame({"value": ["a", None, "", "ddd"]}),
+        polars.DataFrame({"value": [b"a", None, b"", b"ddd"]}),
+        polars.Series(["a", None, "", "ddd"]),
     ],
     ids=lambda column: type(column).__name__ + str(getattr(column, "type", ""))[:12],
 )
