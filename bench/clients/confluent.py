@@ -2,7 +2,7 @@
 
 Producing: `linger.ms=5` and `batch.num.messages=10000` are its defaults; the queue holds a million messages instead of
 a hundred thousand, so that it does not stand still. Consuming: `queued.min.messages` of a million, because with its
-default it pauses for a second whenever its queue is full. Latency: `linger.ms=0`.
+default it pauses for a second whenever its queue is full. Latency: `linger.ms=0`, or the default (mode `default`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ BATCH_CALL_RECORDS = 1000
 POLL_RECORDS = 10_000
 POLL_S = 0.1
 FLUSH_LIMIT_S = 120
+PACED, PACED_DEFAULT = "paced", "paced-default"
+"""Modes of the process that `latency` starts: without and with the default linger."""
+
 TIMESTAMP = struct.Struct("<q")
 
 
@@ -32,7 +35,7 @@ def producer_settings(request: Request) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap.servers": request.bootstrap,
         "acks": request.acks,
-        "linger.ms": 0 if request.action == "latency" else 5,
+        "linger.ms": 0 if request.mode == PACED else 5,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 1_048_576,
         "message.max.bytes": 2_000_000,
@@ -145,7 +148,8 @@ def latency(request: Request) -> None:
     """Receive what a second process sends at the rate; each value begins with the moment it was to be sent."""
     consumer = assigned_consumer(request)
     consumer.consume(1, 1.0)  # connects before the first record is sent
-    sender = subprocess.Popen([sys.executable, "-m", __spec__.name, "produce", *sys.argv[2:], "--mode", "paced"])
+    mode = PACED_DEFAULT if request.mode == "default" else PACED
+    sender = subprocess.Popen([sys.executable, "-m", __spec__.name, "produce", *sys.argv[2:], "--mode", mode])
     meter = new_meter()
     meter.begin()
     latencies_s: array[float] = array("d")
@@ -167,7 +171,7 @@ def latency(request: Request) -> None:
 def send_paced(request: Request) -> None:
     """Send at the rate, open loop: a record that is late is sent at once and keeps its intended moment."""
     assert request.rate
-    producer = Producer({**producer_settings(request), "linger.ms": 0})
+    producer = Producer(producer_settings(request))
     producer.list_topics(request.topic, 10)
     filler = bytes(max(0, request.size - TIMESTAMP.size))
     begin_s = time.monotonic() + 0.2
@@ -184,7 +188,7 @@ def send_paced(request: Request) -> None:
 def main() -> None:
     """Do what the command line asks for."""
     request = parse_request()
-    if request.mode == "paced":
+    if request.mode in (PACED, PACED_DEFAULT):
         send_paced(request)
     else:
         {"produce": produce, "consume": consume, "latency": latency}[request.action](request)

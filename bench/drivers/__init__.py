@@ -78,6 +78,9 @@ DRIVERS: dict[str, Driver] = {
     "confluent-batch": PythonProgram(
         "confluent-kafka `produce_batch`", "kafka", "confluent", "confluent_kafka", "many", settings="as above"
     ),
+    "confluent-linger": PythonProgram(
+        "confluent-kafka, `linger.ms=5`", "kafka", "confluent", "confluent_kafka", "default", settings="as above"
+    ),
     "kafka-python": PythonProgram(
         "kafka-python", "kafka", "kafka_python", "kafka", settings="`linger_ms=5 batch_size=131072`"
     ),
