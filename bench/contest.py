@@ -32,11 +32,13 @@ class Contender:
     """A client against a server.
 
     :param share: of the records of the job; less than 1 for those that would take minutes.
+    :param minor: whether the scale `quick` does without it.
     """
 
     server: str
     client: str
     share: float = 1.0
+    minor: bool = False
 
     @property
     def driver(self) -> Driver:
@@ -71,7 +73,8 @@ class Contest:
     def run(self, case: str, job: Job, contenders: Sequence[Contender], rounds: int | None = None) -> Case:
         """Run all contenders with a job; return what each has measured."""
         self._fill_records = job.records
-        rows = {contender: self._row(contender) for contender in contenders}
+        taking_part = [each for each in contenders if not (each.minor and self.scale.is_brief)]
+        rows = {contender: self._row(contender) for contender in taking_part}
         rounds = self.scale.rounds if rounds is None else rounds
         for number in range(rounds + 1):
             for contender, row in rows.items():

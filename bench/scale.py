@@ -19,6 +19,11 @@ class Scale:
     stored_gb: float
     limit_s: float
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether what matters less is left out."""
+        return self.name == "quick"
+
     def records(self, quick: int, default: int, full: int) -> int:
         """Return a count of records for this scale.
 
@@ -30,7 +35,7 @@ class Scale:
 
 SCALES = {
     "smoke": Scale("smoke", rounds=1, stored_gb=1, limit_s=60),
-    "quick": Scale("quick", rounds=3, stored_gb=2, limit_s=60),
+    "quick": Scale("quick", rounds=2, stored_gb=2, limit_s=60),
     "default": Scale("default", rounds=5, stored_gb=6, limit_s=120),
     "full": Scale("full", rounds=5, stored_gb=20, limit_s=1200),
 }

@@ -62,8 +62,8 @@ def _oldest_java() -> str:
 
 
 _CONFLUENT = (
-    "`queue.buffering.max.messages` and `queued.min.messages` of a million (with its defaults it stands still "
-    "whenever a queue is full), `linger.ms=5`; 0 for latency"
+    "`queue.buffering.max.messages` of a million, and `fetch.queue.backoff.ms=1`: with its default of a second it "
+    "stands still whenever its queue is full; `linger.ms=5`, and 0 for latency"
 )
 DRIVERS: dict[str, Driver] = {
     "send": BarnabasPerf("Barnabas `send`", "send"),
@@ -77,6 +77,9 @@ DRIVERS: dict[str, Driver] = {
     "confluent": PythonProgram("confluent-kafka", "kafka", "confluent", "confluent_kafka", settings=_CONFLUENT),
     "confluent-batch": PythonProgram(
         "confluent-kafka `produce_batch`", "kafka", "confluent", "confluent_kafka", "many", settings="as above"
+    ),
+    "confluent-default": PythonProgram(
+        "confluent-kafka, defaults", "kafka", "confluent", "confluent_kafka", "default", settings="to consume: defaults"
     ),
     "confluent-linger": PythonProgram(
         "confluent-kafka, `linger.ms=5`", "kafka", "confluent", "confluent_kafka", "default", settings="as above"

@@ -95,7 +95,7 @@ class ProgramDriver(Driver):
             "--size": job.size,
             "--partitions": job.partitions,
             "--acks": job.acks,
-            "--mode": self._mode if job.action in ("produce", "latency") and self._mode else None,
+            "--mode": self._mode or None,
             "--batch-records": job.batch_records,
             "--fetch-bytes": job.fetch_bytes,
             "--rate": job.rate,

@@ -30,15 +30,15 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
                 Contender("barnabas", "many"),
                 Contender("barnabas", "arrow-send"),
                 Contender("barnabas", "confluent"),
-                Contender("barnabas", "confluent-batch"),
-                Contender("barnabas", "kafka-tools", 0.5),
-                Contender("barnabas", "kafka-python", 0.04),
-                Contender("barnabas", "aiokafka", 0.08),
+                Contender("barnabas", "confluent-batch", minor=True),
+                Contender("barnabas", "kafka-tools", 0.5, minor=True),
+                Contender("barnabas", "kafka-python", 0.04, minor=True),
+                Contender("barnabas", "aiokafka", 0.08, minor=True),
                 Contender("kafka", "send"),
                 Contender("kafka", "many"),
                 Contender("kafka", "confluent"),
                 Contender("kafka", "kafka-tools", 0.5),
-                Contender("tansu", "confluent", 0.5),
+                Contender("tansu", "confluent", 0.5, minor=True),
             ],
         )
     ]
@@ -56,15 +56,16 @@ def measure_consumer(contest: Contest) -> Sequence[Case]:
                 Contender("barnabas", "records"),
                 Contender("barnabas", "arrow"),
                 Contender("barnabas", "confluent"),
-                Contender("barnabas", "kafka-tools"),
-                Contender("barnabas", "kafka-python", 0.08),
-                Contender("barnabas", "aiokafka", 0.08),
+                Contender("barnabas", "confluent-default", 0.2, minor=True),
+                Contender("barnabas", "kafka-tools", minor=True),
+                Contender("barnabas", "kafka-python", 0.08, minor=True),
+                Contender("barnabas", "aiokafka", 0.08, minor=True),
                 Contender("kafka", "records"),
                 Contender("kafka", "arrow"),
                 Contender("kafka", "confluent"),
                 Contender("kafka", "kafka-tools"),
-                Contender("tansu", "records", 0.1),
-                Contender("tansu", "confluent", 0.1),
+                Contender("tansu", "records", 0.1, minor=True),
+                Contender("tansu", "confluent", 0.1, minor=True),
             ],
         ),
         contest.run(
@@ -95,7 +96,7 @@ def measure_sizes(contest: Contest) -> Sequence[Case]:
     total_bytes = contest.scale.records(100_000_000, 200_000_000, 3_000_000_000)
     records_max = contest.scale.records(1_000_000, 2_000_000, 30_000_000)
     cases = []
-    for size in SIZES:
+    for size in SIZES[::2] if contest.scale.is_brief else SIZES:
         job = Job("produce", min(records_max, total_bytes // size), size)
         pairs = [("barnabas", "send"), ("barnabas", "many"), ("barnabas", "confluent"), ("kafka", "confluent")]
         pairs += [("kafka", "kafka-tools")]

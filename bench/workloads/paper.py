@@ -37,6 +37,7 @@ SHARES_OF_1 = {
     ("tansu", "confluent"): 0.2,
 }
 """Of the records in batches of 1, for those that would take long."""
+MINOR = (("barnabas", "kafka-tools"), ("tansu", "confluent"))
 
 
 def measure_producer(contest: Contest) -> Sequence[Case]:
@@ -46,7 +47,7 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
     job = Job("produce", single, SIZE, acks="0", batch_records=1)
     pairs = [("barnabas", "requests"), ("barnabas", "confluent"), ("barnabas", "kafka-tools"), ("kafka", "requests")]
     pairs += [("kafka", "confluent"), ("kafka", "kafka-tools"), ("tansu", "confluent")]
-    logs = [Contender(*pair) for pair in pairs]
+    logs = [Contender(*pair, minor=pair in MINOR) for pair in pairs]
     alone = [replace(each, share=SHARES_OF_1.get((each.server, each.client), 1.0)) for each in logs]
     return [
         contest.run(BATCH_OF_1, job, [*alone, *QUEUES]),
@@ -66,12 +67,12 @@ def measure_consumer(contest: Contest) -> Sequence[Case]:
                 Contender("barnabas", "records"),
                 Contender("barnabas", "arrow"),
                 Contender("barnabas", "confluent"),
-                Contender("barnabas", "kafka-java"),
+                Contender("barnabas", "kafka-java", minor=True),
                 Contender("kafka", "records"),
                 Contender("kafka", "confluent"),
                 Contender("kafka", "kafka-java"),
                 Contender("kafka", "kafka-tools"),
-                Contender("tansu", "confluent", share=0.1),
+                Contender("tansu", "confluent", share=0.1, minor=True),
                 Contender("rabbitmq", "perftest", queue_share),
                 Contender("rabbitmq", "pika", queue_share),
                 Contender("activemq", "activemq-java", queue_share),
