@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from bench import memory
 from bench.arena import Arena
 from bench.downloads import UnavailableError
 from bench.drivers import DRIVERS, Driver
@@ -138,6 +139,8 @@ class Contest:
     def measure(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
         """Run a contender once with the topic that the job names."""
         server = self.arena.server(contender.server)
+        if job.action != "consume":
+            memory.touch(memory.bytes_for(job.records, job.size))
         server.reset_memory_peak()
         cpu_before_s = server.cpu_s()
         outcome = contender.driver.run(server, job, self.scale.limit_s)
