@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from barnabas.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow
 
 
@@ -26,12 +28,14 @@ def import_for_frames(package: str) -> Any:
         raise ConfigurationError(f"data frames of {package} need that package: pip install {package}") from None
 
 
-def to_polars(columns: pyarrow.RecordBatch) -> Any:
+def to_polars(columns: pyarrow.RecordBatch) -> polars.DataFrame:
     """Return a `polars.DataFrame` of the same columns, which takes them over without a copy where it can."""
-    return import_for_frames("polars").from_arrow(columns)
+    frame: polars.DataFrame = import_for_frames("polars").from_arrow(columns)
+    return frame
 
 
-def to_pandas(columns: pyarrow.RecordBatch) -> Any:
+def to_pandas(columns: pyarrow.RecordBatch) -> pandas.DataFrame:
     """Return a `pandas.DataFrame` of the same columns; keys, values and headers become Python objects."""
     import_for_frames("pandas")
-    return columns.to_pandas()
+    frame: pandas.DataFrame = columns.to_pandas()
+    return frame
