@@ -22,7 +22,7 @@ from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.records import Record
 
 if TYPE_CHECKING:
-    import pandas  # type: ignore[import-untyped, unused-ignore]
+    import pandas
     import polars  # type: ignore[import-not-found, unused-ignore]
     import pyarrow
 
