@@ -498,3 +498,20 @@ def test_an_iteration_goes_on_after_an_error(broker, filled):
                 next(iter(consumer))
         consumer.seek((filled, 0), 7)
         assert next(iter(consumer)).offset == 7
+
+
+def test_partitions_at_their_end_do_not_keep_others_waiting(broker):
+    """More partitions than fetches: those that are read up to their end must not hold all of these."""
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic("uneven", partitions=8)
+    with barnabas.Producer(broker.bootstrap) as producer:
+        for partition in range(8):
+            producer.send_many("uneven", [bytes(1_000)] * (3_000 if partition == 7 else 20), partition=partition)
+    settings = {"fetch_max_bytes": 30_000, "max_partition_fetch_bytes": 30_000, "fetch_max_wait_ms": 5_000}
+    with barnabas.Consumer(broker.bootstrap, auto_offset_reset="earliest", **settings) as consumer:
+        consumer.subscribe("uneven")
+        begun_s = time.monotonic()
+        count = 0
+        while count < 3_140:
+            count += len(consumer.poll())
+        assert time.monotonic() - begun_s < 5  # one fetch that waits for nothing would take that long

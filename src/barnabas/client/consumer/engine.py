@@ -14,7 +14,7 @@ from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.fetcher import Fetcher
+from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetcher
 from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.shells import Guard
@@ -30,9 +30,6 @@ log = logging.getLogger(__name__)
 
 MISSING_TOPIC_PAUSE_S = 0.5
 """How often topics that do not exist yet are looked for."""
-
-LANES_MAX = 3
-"""Connections for fetches to one broker: while some wait there for new records, others bring what is there already."""
 
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -200,7 +197,7 @@ class ConsumerEngine:
             if not work.is_set():
                 work.set()
                 return
-        if len(lanes) < LANES_MAX:
+        if len(lanes) < FETCHES_MAX:
             work = asyncio.Event()
             work.set()
             self._spawn(self._fetch_from(node_id, work, f"fetch-{len(lanes)}"))

@@ -6,7 +6,8 @@ stay below `buffer_bytes_max`; only a single batch that is larger than its limit
 gets stuck, can exceed it.
 
 A fetch of partitions that have nothing new waits at the broker. Whatever else is wanted meanwhile is asked for by
-another fetch: a partition is never in two at a time.
+another fetch: a partition is never in two at a time. There are `FETCHES_MAX` to a broker at most, and the last of them
+waits but shortly: else, where each waits for a partition that has nothing new, nobody would ask for those that have.
 
 A partition that met an error is left alone until the application has been told: brokers answer an error at once,
 so asking again would go on without a pause, and bring an error each time.
@@ -15,7 +16,7 @@ so asking again would go on without a pause, and bring an error each time.
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -42,6 +43,12 @@ SHARE_BYTES_MIN = 256 * 1024
 
 SHARE_BYTES_MAX = 2 * 1024 * 1024
 """What is asked of a partition at most: a chunk is used while the next one comes."""
+
+FETCHES_MAX = 3
+"""Fetches to one broker at a time: while some wait there for new records, others bring what is there already."""
+
+LAST_WAIT_MS = 20
+"""How long the last of them may wait."""
 
 _BATCH_LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
@@ -76,6 +83,7 @@ class Chunk:
 class Fetch:
     """A request, and what each partition's state was when it was made."""
 
+    node_id: int
     request: FetchRequest
     asked: dict[TopicPartition, tuple[PartitionState, int, int]] = field(default_factory=dict)
     """State, version and offset."""
@@ -112,6 +120,8 @@ class Fetcher:
         self._reserved_bytes = 0
         self._under_way: dict[PartitionState, int] = {}
         """Partitions that a fetch has asked for, and the version then."""
+        self._fetch_counts: Counter[int] = Counter()
+        """Fetches under way, by broker."""
         self.hungry = False
         """Whether the application has used up so much that there may be something to ask for; for who looks after it
         to unset."""
@@ -130,7 +140,10 @@ class Fetcher:
     # --- requests ---------------------------------------------------------------------------------------
 
     def next_fetch(self, node_id: int, view: ClusterView) -> Fetch | None:
-        """Return what to ask broker `node_id` for now, or None if there is nothing, no need or no room."""
+        """Return what to ask broker `node_id` for now, or None if there is nothing, no need or no room.
+
+        There are less than `FETCHES_MAX` under way to it.
+        """
         room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes
         share = self._share()
         if room < share:
@@ -154,13 +167,15 @@ class Fetcher:
             )
             topics.setdefault(state.tp.topic, []).append(part)
         self._reserved_bytes += max_bytes
+        self._fetch_counts[node_id] += 1
+        is_last = self._fetch_counts[node_id] >= FETCHES_MAX
         request = FetchRequest(
-            max_wait_ms=self._max_wait_ms,
+            max_wait_ms=min(self._max_wait_ms, LAST_WAIT_MS) if is_last else self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=max_bytes,
             topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
         )
-        return Fetch(request, asked, max_bytes)
+        return Fetch(node_id, request, asked, max_bytes)
 
     def _wants(self, state: PartitionState, node_id: int, view: ClusterView, share: int) -> bool:
         return (
@@ -202,6 +217,7 @@ class Fetcher:
 
     def _ended_with(self, fetch: Fetch) -> None:
         self._reserved_bytes -= fetch.reserved_bytes
+        self._fetch_counts[fetch.node_id] -= 1
         for state, version, _ in fetch.asked.values():
             if self._under_way.get(state) == version:
                 del self._under_way[state]

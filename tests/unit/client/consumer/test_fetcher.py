@@ -300,3 +300,23 @@ def test_an_answer_that_is_an_error_frees_its_reservation_once():
     assert fixture.fetch(2).request.max_bytes == 1_000
     fixture.state(2).move_to(1)
     assert fixture.fetch(2) is None  # no more room than there ever was
+
+
+def test_the_last_fetch_to_a_broker_waits_but_shortly_so_that_no_partition_is_forgotten():
+    fixture = Fixture(count=6)
+    fixture.fetch()
+    assert fixture.fetch() is None  # all are in the first one
+    fixture = Fixture(count=6)
+    fetches = []
+    for partition in range(3):
+        for other in range(6):
+            fixture.state(other).paused = other != partition
+        fetches.append(fixture.fetch())
+    assert [fetch.request.max_wait_ms for fetch in fetches] == [500, 500, 20]
+    fixture.answer(fetches[0])
+    fixture.state(0).paused = False
+    assert fixture.fetch().request.max_wait_ms == 20  # two others wait still
+    fixture.fetcher.on_failure(fetches[1])
+    fixture.fetcher.on_failure(fetches[2])
+    fixture.state(1).paused = False
+    assert fixture.fetch().request.max_wait_ms == 500
