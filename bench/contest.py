@@ -160,7 +160,7 @@ class Contest:
         # The warm-up, with fewer records, comes first: a log is filled for the whole runs at once.
         records = max(job.records, self._fill_records) if server.protocol == "kafka" else job.records
         self.progress.say(f"{self.name}: filling a topic of {server.title} with {records:,} records")
-        filling = Job("produce", records, job.size, job.partitions, topic=topic)
+        filling = Job("produce", records, job.size, job.partitions, batch_records=job.batch_records, topic=topic)
         DRIVERS[FILLERS[server.protocol]].run(server, filling, self.scale.limit_s)
         self._filled[key] = (topic, records)
         os.sync()

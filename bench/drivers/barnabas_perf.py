@@ -33,7 +33,8 @@ class BarnabasPerf(Driver):
     def _consume(self, job: Job) -> dict[str, object]:
         if job.consumers > 1:
             return {"--consumers": job.consumers}
-        return {"--records": job.records, "--fetch-bytes": job.fetch_bytes}
+        limit = f"max.partition.fetch.bytes={job.fetch_bytes}" if job.fetch_bytes else None  # as for all other clients
+        return {"--records": job.records, "-X": limit}
 
     def _both(self, job: Job) -> dict[str, object]:
         return {"--records": job.records, "--size": job.size, "--acks": job.acks}

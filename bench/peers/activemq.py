@@ -5,14 +5,17 @@ The configuration is Debian's (KahaDB, persistent), with the listeners on free p
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from bench.downloads import debian_package, jar_version, java, java_version
-from bench.peers.server import Server, free_port
+from bench.peers.server import Server, folder_bytes, free_port
 from bench.processes import ServerProcess
 
 PACKAGE = "activemq"
 PROOF = "usr/share/activemq/lib/activemq-broker.jar"
+JOURNALS = "db-*.log"
+BLOCK_BYTES = 1024 * 1024
 JVM_OPTIONS = ("-Xms512M", "-Xmx512M", "-Dorg.apache.activemq.UseDedicatedTaskRunner=true")
 CONFIGURATION = """\
 <beans xmlns="http://www.springframework.org/schema/beans"
@@ -73,6 +76,25 @@ class ActiveMq(Server):
     def data_folders(self, topic: str) -> list[Path]:
         del topic  # one journal holds all queues
         return [self.folder / "data/kahadb"]
+
+    def stored_bytes(self, topic: str) -> int:
+        """Return the size of journal and index; the journal's files are set aside whole, filled with zeros."""
+        (folder,) = self.data_folders(topic)
+        journals = list(folder.glob(JOURNALS))
+        return folder_bytes(folder) - folder_bytes(folder, JOURNALS) + sum(map(used_bytes, journals))
+
+
+def used_bytes(path: Path) -> int:
+    """Return the size of a file without the zeros at its end."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - BLOCK_BYTES)
+            file.seek(begin)
+            if block := file.read(end - begin).rstrip(b"\0"):
+                return begin + len(block)
+            end = begin
+    return 0
 
 
 def class_path() -> str:

@@ -164,10 +164,10 @@ def free_port() -> int:
         return port
 
 
-def folder_bytes(folder: Path) -> int:
+def folder_bytes(folder: Path, pattern: str = "*") -> int:
     """Return the sizes of all files below a folder, added up, without holes; files may vanish meanwhile."""
     total = 0
-    for path in folder.rglob("*"):
+    for path in folder.rglob(pattern):
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
             if stat.S_ISREG(status.st_mode):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench import processes
+from bench.peers.activemq import used_bytes
+from bench.peers.server import folder_bytes
 from bench.processes import ClientError, ServerProcess, run_client
 
 
@@ -51,3 +53,17 @@ def test_the_cpu_time_of_a_tree_has_that_of_its_children(tmp_path: Path) -> None
 
 def test_the_peak_of_a_process_is_told() -> None:
     assert processes.memory_mib_max(os.getpid()) > 1
+
+
+def test_what_a_journal_has_set_aside_does_not_count(tmp_path: Path) -> None:
+    journal = tmp_path / "db-1.log"
+    for content in (b"", b"abc", b"a\0b", b"x" * 3_000_000):
+        journal.write_bytes(content + bytes(2_500_000))
+        assert used_bytes(journal) == len(content)
+
+
+def test_holes_of_a_file_do_not_count(tmp_path: Path) -> None:
+    with (tmp_path / "index").open("wb") as file:
+        file.truncate(100_000_000)
+    (tmp_path / "log").write_bytes(b"x" * 5_000)
+    assert folder_bytes(tmp_path) == 5_000
