@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from bench import machine, page, results
-from bench.arena import Arena
+from bench.arena import Arena, remove_leftovers
 from bench.contest import Contest
 from bench.downloads import cache_folder
 from bench.progress import Progress
@@ -98,14 +98,14 @@ def main() -> int:
         kept, written = asked.output, asked.output / page.PAGE.name
         page.start(written)
     progress = Progress()
+    folder = asked.folder or cache_folder()
+    remove_leftovers(folder)
     failed: list[str] = []
     unavailable: dict[str, str] = {}
     try:
         for name in [] if asked.page else asked.workloads or WORKLOADS:
             try:
-                result = measure(
-                    WORKLOADS[name], SCALES[asked.scale], asked.folder or cache_folder(), progress, unavailable
-                )
+                result = measure(WORKLOADS[name], SCALES[asked.scale], folder, progress, unavailable)
             except Exception as error:  # noqa: BLE001  # one workload that fails must not take the others with it
                 failed.append(name)
                 progress.say(f"{name} failed: {type(error).__name__}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,6 +13,16 @@ from bench.downloads import NotStartedError, UnavailableError
 from bench.peers import SERVERS
 from bench.peers.server import Server
 from bench.progress import Progress
+
+FOLDERS = "barnabas-bench-"
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove the folders of benches that were killed."""
+    for folder in parent.glob(f"{FOLDERS}*"):
+        owner = folder.name.removeprefix(FOLDERS).partition("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Arena:
@@ -69,7 +80,7 @@ class Arena:
 
     def _started(self, kind: type[Server]) -> Server:
         self._progress.say(f"starting {kind.title}")
-        folder = Path(tempfile.mkdtemp(prefix=f"barnabas-bench-{kind.name}-", dir=self._parent))
+        folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-{kind.name}-", dir=self._parent))
         self._folders.append(folder)
         server = kind(folder)
         try:

@@ -144,7 +144,7 @@ class Contest:
         server.reset_memory_peak()
         cpu_before_s = server.cpu_s()
         outcome = contender.driver.run(server, job, self.scale.limit_s)
-        cpu_server_s = server.cpu_s() - cpu_before_s
+        cpu_server_s = (server.cpu_s() - cpu_before_s) * outcome.counted_share
         run = look(server, job, outcome) if look else run_of(outcome, job)
         return replace(run, cpu_server_s=cpu_server_s, memory_server_mib=server.memory_mib_max())
 

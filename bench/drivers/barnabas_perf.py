@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.drivers.driver import Driver, flag_list
 from bench.drivers.job import Job, Outcome, parse_report
 from bench.peers.barnabas import COMMAND
@@ -45,4 +47,6 @@ class BarnabasPerf(Driver):
         return {"--rate": job.rate, "--seconds": seconds, "--size": job.size, "--acks": job.acks}
 
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
-        return parse_report(run_client(self.command(server, job), limit_s).output)
+        outcome = parse_report(run_client(self.command(server, job), limit_s).output)
+        warm_up = round(job.rate or 0) if job.action == "latency" else 0  # its default: the records of a second
+        return replace(outcome, uncounted=warm_up)

@@ -44,6 +44,7 @@ class Outcome:
     :param latency: percentiles in milliseconds, by the names in `PERCENTILES`.
     :param histogram: (upper bound in ms, count) of latencies, where the client tells it.
     :param samples: (seconds since the start, records done), where the client tells them.
+    :param uncounted: records that warmed the client up beforehand; the broker's CPU time is for them as well.
     """
 
     records: int
@@ -52,11 +53,17 @@ class Outcome:
     latency: Mapping[str, float] = field(default_factory=dict)
     histogram: tuple[tuple[float, int], ...] = ()
     samples: tuple[tuple[float, int], ...] = ()
+    uncounted: int = 0
 
     @property
     def records_per_s(self) -> float:
         """Throughput."""
         return self.records / self.seconds if self.seconds else 0.0
+
+    @property
+    def counted_share(self) -> float:
+        """Which share of the records that the broker saw is counted."""
+        return self.records / (self.records + self.uncounted) if self.records else 1.0
 
 
 def parse_report(output: str) -> Outcome:

@@ -53,11 +53,16 @@ class KafkaTools(Driver):
         if job.action == "produce":
             finished = run_client(produce_command(server, job), limit_s)
             cpu_s = finished.cpu_s / (1 + WARM_UP_SHARE)
-            return replace(parse_produced(finished.output), cpu_client_s=cpu_s)
+            return replace(parse_produced(finished.output), cpu_client_s=cpu_s, uncounted=warm_up_records(job))
         if job.action == "consume":
             finished = run_client(consume_command(server, job), limit_s)
             return replace(parse_consumed(finished.output), cpu_client_s=finished.cpu_s)
         raise ClientError(f"Kafka's perf tools cannot do {job.action}")
+
+
+def warm_up_records(job: Job) -> int:
+    """Return how many records the producer sends before those that count."""
+    return round(job.records * WARM_UP_SHARE)
 
 
 def produce_command(server: Server, job: Job) -> list[str]:
@@ -68,7 +73,7 @@ def produce_command(server: Server, job: Job) -> list[str]:
     elif job.batch_records:
         batch_bytes = job.batch_records * (job.size + RECORD_OVERHEAD_BYTES) + BATCH_OVERHEAD_BYTES
     properties = [f"acks={job.acks}", f"batch.size={batch_bytes}", f"linger.ms={linger_ms}", "buffer.memory=67108864"]
-    warm_up = round(job.records * WARM_UP_SHARE)
+    warm_up = warm_up_records(job)
     options = ["--topic", job.topic, "--num-records", str(job.records + warm_up), "--warmup-records", str(warm_up)]
     options += ["--record-size", str(job.size)]
     options += ["--throughput", "-1", "--reporting-interval", str(INTERVAL_MS)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from bench import contest as contest_module
-from bench.arena import Arena
+from bench.arena import Arena, remove_leftovers
 from bench.contest import Contender, Contest, series_of
 from bench.downloads import NotStartedError, UnavailableError
 from bench.drivers.driver import Driver
@@ -198,3 +200,24 @@ def test_a_server_that_never_starts_is_left_out_from_then_on(
 
 def test_a_series_is_the_rate_between_samples() -> None:
     assert series_of([(0.5, 100), (1.0, 300), (1.0, 300)], 1_000) == [[0.1, 200.0], [0.3, 400.0]]
+
+
+def test_the_brokers_cpu_time_for_a_warm_up_does_not_count(
+    tmp_path: Path, pretended: dict[str, Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WarmingUp(PretendedDriver):
+        def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
+            return replace(super().run(server, job, limit_s), uncounted=job.records)
+
+    times = iter(range(0, 100, 10))
+    monkeypatch.setattr(PretendedServer, "cpu_s", lambda _: float(next(times)))
+    pretended["a"] = WarmingUp("A", [])
+    assert run(tmp_path, "a").rows[0].runs[0].cpu_server_s == 5.0
+
+
+def test_folders_of_a_killed_bench_are_removed_and_those_of_a_running_one_stay(tmp_path: Path) -> None:
+    for owner in ("999999999", str(os.getpid())):
+        (tmp_path / f"barnabas-bench-{owner}-kafka-x").mkdir()
+    (tmp_path / "kafka").mkdir()
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"barnabas-bench-{os.getpid()}-kafka-x", "kafka"}
