@@ -45,10 +45,10 @@ async def answer(dispatcher: Dispatcher, frames: list[bytes], outcomes: Counter[
             outcomes[type(error).__name__] += 1
             del waiting[0]
         except TimeoutError:
-            outcomes["had to wait"] += 1
+            outcomes["had to wait"] += carried.request_count
             del waiting[: carried.request_count]
         else:
-            outcomes["answered" if response else "no answer"] += 1
+            outcomes["answered" if response else "no answer"] += carried.request_count
             assert carried.request_count > 0
             del waiting[: carried.request_count]
 
