@@ -46,5 +46,12 @@ def test_other_clients_snippets_produce_and_consume(broker) -> None:
     run_snippet(snippet_with("from aiokafka"), broker.bootstrap)
 
 
+def test_snippets_with_columns_and_for_asyncio_do_what_they_say(broker) -> None:
+    assert run_snippet(snippet_with("send_arrow"), broker.bootstrap).startswith("2 ['topic', 'partition', 'offset'")
+    offset, records = run_snippet(snippet_with("AsyncProducer"), broker.bootstrap).splitlines()
+    assert offset == "0"
+    assert "value=b'/jobs/17'" in records
+
+
 def test_own_clients_snippet_produces_and_consumes(broker) -> None:
     assert "topic='clicks', partition=0, offset=0" in run_snippet(snippet_with("barnabas.Producer"), broker.bootstrap)
