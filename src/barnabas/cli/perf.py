@@ -310,13 +310,12 @@ def latency(
 
 def _perform(common: Common, run: Callable[[Stage], Report]) -> int:
     """Do a run where the user says, and show what came out; returns the exit code."""
-    from barnabas.perf.producing import leave_losses_to_the_run
+    from barnabas.perf.producing import losses_left_to_the_run
     from barnabas.perf.stage import Stage
 
     end_on_sigterm()
-    leave_losses_to_the_run()
     line = ProgressLine(quiet=common.as_json)
-    with connect(common.bootstrap, quiet=common.as_json) as admin:
+    with connect(common.bootstrap, quiet=common.as_json) as admin, losses_left_to_the_run():
         try:
             report = run(Stage(admin, common.bootstrap, common.properties, line))
         finally:

@@ -22,7 +22,7 @@ from barnabas.errors import BarnabasError
 from barnabas.perf.control import Control
 from barnabas.perf.errors import RunFailedError
 from barnabas.perf.meter import Meter, Sample
-from barnabas.perf.producing import leave_losses_to_the_run
+from barnabas.perf.producing import losses_left_to_the_run
 
 GO, ENDS, STOP = "go", "ends", "stop"
 """What a worker is told: to begin (with a moment that all agree on), where reading ends, to stop."""
@@ -89,11 +89,11 @@ def work(workload: Workload, job: Any, connection: Connection[Any, Any], log_lev
     """Do a workload in a worker's process and tell its result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="barnabas: %(message)s", level=log_level)
-    leave_losses_to_the_run()
     link = Link(connection)
     meter = Meter(SYSTEM_CLOCK, listener=link.progress, interval_s=WORKER_SAMPLE_INTERVAL_S, seconds_max=job.seconds)
     try:
-        result = workload(job, meter, link.control)
+        with losses_left_to_the_run():
+            result = workload(job, meter, link.control)
     except (BarnabasError, OSError) as error:
         link.tell(FAILED, error)
     else:

@@ -6,6 +6,7 @@ for the broker.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import itertools
 import logging
@@ -24,9 +25,16 @@ CALL_RECORDS_MAX = 10_000
 """How many records `send_many` and `send_arrow` are given at once."""
 
 
-def leave_losses_to_the_run() -> None:
-    """Do not log each batch that is lost in this process: a run looks at the outcomes itself, and then fails."""
-    logging.getLogger("barnabas.client.producer").setLevel(logging.ERROR)
+@contextlib.contextmanager
+def losses_left_to_the_run() -> Iterator[None]:
+    """Do not log each batch that is lost meanwhile: a run looks at the outcomes itself, and then fails."""
+    log = logging.getLogger("barnabas.client.producer")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 class SendMode(enum.StrEnum):
