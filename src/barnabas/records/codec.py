@@ -33,5 +33,6 @@ Lanes = codec.Lanes
 Record = codec.Record
 RecordEncoder = codec.RecordEncoder
 decode_records = codec.decode_records
+exact_bytes = codec.exact_bytes
 group_rows = codec.group_rows
 murmur2 = codec.murmur2

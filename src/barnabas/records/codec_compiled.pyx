@@ -30,6 +30,7 @@ from barnabas.records.columns import BinaryBuffers, ColumnBuffers, HeaderBuffers
 cdef extern from *:
     """
     #define BARNABAS_TIMESTAMP_LIMIT (INT64_C(1) << 62)
+    #define BARNABAS_WRITTEN_TIMESTAMP_LIMIT (INT64_C(1) << 61)
 
     /* The bytes that a zigzag varint of a number takes. */
     static inline Py_ssize_t barnabas_zigzag_size(uint64_t zigzag) {
@@ -37,6 +38,7 @@ cdef extern from *:
     }
     """
     const int64_t TIMESTAMP_LIMIT "BARNABAS_TIMESTAMP_LIMIT"
+    const int64_t WRITTEN_TIMESTAMP_LIMIT "BARNABAS_WRITTEN_TIMESTAMP_LIMIT"
     Py_ssize_t barnabas_zigzag_size(uint64_t zigzag) noexcept nogil
 
 cdef enum:
@@ -171,6 +173,12 @@ cdef class RecordEncoder:
     def size_bytes(self):
         return self._out.size
 
+    cdef int check_free(self) except -1:
+        """Refuse to touch what another thread fills without the interpreter lock."""
+        if self._busy:
+            raise BufferError("this encoder is in use by another thread")
+        return 0
+
     cdef int make_room(self, Py_ssize_t more) except -1:
         cdef Storage fresh
         if self._out.exports:
@@ -225,6 +233,7 @@ cdef class RecordEncoder:
         cdef bytes key_bytes = None if key is None else as_bytes(key)
         cdef bytes value_bytes = None if value is None else as_bytes(value)
         cdef bytes encoded = codec_pure.encode_headers(headers) if headers else b""
+        self.check_free()
         cdef Py_ssize_t index = self.put(
             checked_timestamp(timestamp_ms),
             bytes_data(key_bytes),
@@ -242,20 +251,26 @@ cdef class RecordEncoder:
     def append_many(self, timestamp_ms, values, keys=None, Py_ssize_t start=0, bint limited=False):
         """Add `values[start:]`, with `limited` only as many as fit; return how many were added."""
         cdef int64_t stamp = checked_timestamp(timestamp_ms)
-        cdef list value_list = exact_bytes(values, start)
+        # What fits is asked for again and again with the same lists: they are looked at as far as it gets.
+        cdef list value_list = values if limited and type(values) is list else exact_bytes(values)
         cdef list key_list = None
         cdef Py_ssize_t limit_bytes = self.limit_bytes if limited else INT32_MAX
         cdef Py_ssize_t place = start
         cdef object key, value
         if keys is not None:
-            key_list = exact_bytes(keys, start)
+            key_list = keys if limited and type(keys) is list else exact_bytes(keys)
             if len(key_list) != len(value_list):
                 raise ValueError(f"{len(key_list)} keys for {len(value_list)} values; they must be as many")
         if not limited:
             self.check_total(value_list, key_list, start)
+        self.check_free()
         while place < PyList_GET_SIZE(value_list):
             key = None if key_list is None else key_list[place]
             value = value_list[place]
+            if not (is_exact(key) and is_exact(value)):
+                if place == start:
+                    raise TypeError("values and keys are bytes or None here; see exact_bytes")
+                break
             if self.put(
                 stamp, bytes_data(key), bytes_size(key), bytes_data(value), bytes_size(value), NULL, 0, limit_bytes
             ) == NO_ROOM:
@@ -284,8 +299,9 @@ cdef class RecordEncoder:
         cdef int64_t stamp = checked_timestamp(timestamps_ms) if stamps is None else 0
         if not 0 <= start <= stop or (order is None and stop > value_reader.length):
             raise IndexError(f"rows {start} to {stop} of {value_reader.length}")
-        if self._busy or self._out.exports:
-            raise BufferError("this encoder is in use")
+        self.check_free()
+        if self._out.exports:
+            self.make_room(0)
         cdef Py_ssize_t added
         self._busy = True
         try:
@@ -326,7 +342,7 @@ cdef class RecordEncoder:
                 return -2
             if times != NULL:
                 stamp = times[row]
-                if not -TIMESTAMP_LIMIT < stamp < TIMESTAMP_LIMIT:
+                if not -WRITTEN_TIMESTAMP_LIMIT < stamp < WRITTEN_TIMESTAMP_LIMIT:
                     return -3
             delta = stamp - self.base_timestamp_ms if self.count else 0
             size = 2 + varint_size(delta) + varint_size(self.count)
@@ -349,11 +365,13 @@ cdef class RecordEncoder:
 
     def body(self):
         """Return the records encoded one after the other."""
+        self.check_free()
         return PyBytes_FromStringAndSize(<char*>self._out.data + HEADER_SIZE, self._out.size - HEADER_SIZE)
 
     def whole(self):
         """Return room for the header of a batch and behind it the body, without a copy unless one is being read."""
         cdef Storage copy
+        self.check_free()
         if self._out.exports:
             copy = Storage.__new__(Storage, self._out.size)
             memcpy(copy.data, self._out.data, self._out.size)
@@ -410,17 +428,19 @@ cdef inline bytes as_bytes(object given):
     return <bytes>given if PyBytes_CheckExact(given) else bytes(memoryview(given))
 
 
-cdef list exact_bytes(object given, Py_ssize_t start):
-    """Return a list of nothing but bytes and None from `start` on.
+cdef inline bint is_exact(object given) noexcept:
+    return given is None or PyBytes_CheckExact(given)
+
+
+cpdef list exact_bytes(object given):
+    """Return a list of nothing but bytes and None; see the twin.
 
     Converting may run anybody's code, and appending must not.
     """
     cdef list items = given if type(given) is list else list(given)
     cdef Py_ssize_t place
-    cdef object item
-    for place in range(start, PyList_GET_SIZE(items)):
-        item = <object>PyList_GET_ITEM(items, place)
-        if item is not None and not PyBytes_CheckExact(item):
+    for place in range(PyList_GET_SIZE(items)):
+        if not is_exact(<object>PyList_GET_ITEM(items, place)):
             return [None if each is None else as_bytes(each) for each in items]
     return items
 
@@ -429,7 +449,7 @@ cdef inline int64_t checked_timestamp(object timestamp_ms) except? -1:
     cdef int64_t stamp
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"a timestamp is an int (ms since the epoch), not {type(timestamp_ms).__name__}")
-    if not -TIMESTAMP_LIMIT < timestamp_ms < TIMESTAMP_LIMIT:
+    if not -WRITTEN_TIMESTAMP_LIMIT < timestamp_ms < WRITTEN_TIMESTAMP_LIMIT:
         raise ValueError(codec_pure.BAD_TIMESTAMP)
     stamp = timestamp_ms
     return stamp
@@ -1075,6 +1095,7 @@ cdef class ColumnDecoder:
     cdef bint names_are_ascii
     cdef RowTable table
     cdef Py_ssize_t length
+    cdef bint _busy
 
     def __init__(self, bint include_headers=True):
         self.include_headers = include_headers
@@ -1123,12 +1144,35 @@ cdef class ColumnDecoder:
         cdef View view = View(body, 0)
         cdef Py_ssize_t count = header.record_count
         cdef int timestamp_type = header.timestamp_type
+        codec_pure.check_column_room(self.size_bytes, view.size)
+        self.check_free()
+        self._busy = True
+        try:
+            return self.take(view, header, count, timestamp_type, min_offset, max_offset, max_records)
+        finally:
+            self._busy = False
+
+    cdef int check_free(self) except -1:
+        """Refuse to touch what another thread fills without the interpreter lock."""
+        if self._busy:
+            raise BufferError("this decoder is in use by another thread")
+        return 0
+
+    cdef Py_ssize_t take(
+        self,
+        View view,
+        header,
+        Py_ssize_t count,
+        int timestamp_type,
+        int64_t min_offset,
+        int64_t max_offset,
+        Py_ssize_t max_records,
+    ) except -1:
         cdef Py_ssize_t first, last
         cdef bint roomy
-        codec_pure.check_column_room(self.size_bytes, view.size)
         self.table.parse(view.at, view.size, header)
         first = self.table.lower_bound(count, min_offset)
-        last = self.table.lower_bound(count, max_offset)
+        last = max(first, self.table.lower_bound(count, max_offset))
         if max_records < last - first:
             last = first + max(0, max_records)
         if view.size < RELEASING_BYTES_MIN:
@@ -1209,6 +1253,7 @@ cdef class ColumnDecoder:
 
     def finish(self):
         """Return what was gathered as the buffers of Arrow columns, and start anew."""
+        self.check_free()
         headers = None
         if self.include_headers:
             names = self.header_names.buffers()

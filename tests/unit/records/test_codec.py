@@ -111,7 +111,7 @@ def test_what_is_not_bytes_is_a_type_error_and_changes_nothing(codec: ModuleType
     assert (encoder.count, encoder.size_bytes) == (0, 61)
 
 
-@pytest.mark.parametrize("timestamp_ms", [2**62, -(2**62), 2**70])
+@pytest.mark.parametrize("timestamp_ms", [2**61, -(2**61), 2**70])
 def test_timestamps_that_readers_would_refuse_are_refused(codec: ModuleType, timestamp_ms: int) -> None:
     encoder = codec.RecordEncoder()
     with pytest.raises(ValueError, match="between"):
@@ -294,3 +294,27 @@ def test_columns_are_cut_by_offset_and_number(codec: ModuleType) -> None:
     assert columns.headers is None
     assert len(decoder) == 0
     assert decoder.finish().length == 0
+
+
+def test_timestamps_that_are_far_apart_can_be_read_again(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder()
+    encoder.append(-(2**61) + 1, None, b"")
+    encoder.append(2**61 - 1, None, b"")
+    records = codec.decode_records(encoder.body(), header_of(encoder), "t", 0)
+    assert [record.timestamp_ms for record in records] == [-(2**61) + 1, 2**61 - 1]
+
+
+def test_lists_of_nothing_but_bytes_are_taken_as_they_are(codec: ModuleType) -> None:
+    exact = [b"a", None]
+    assert codec.exact_bytes(exact) is exact
+    assert codec.exact_bytes((bytearray(b"a"), None, memoryview(b"b"))) == [b"a", None, b"b"]
+    with pytest.raises(TypeError):
+        codec.exact_bytes([b"a", "b"])
+
+
+def test_an_empty_range_of_offsets_adds_nothing(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder()
+    encoder.append_many(0, [b"a", b"b"])
+    decoder = codec.ColumnDecoder()
+    assert decoder.decode(encoder.body(), header_of(encoder), 2, 1) == 0
+    assert codec.decode_records(encoder.body(), header_of(encoder), "t", 0, 2, 1) == []

@@ -28,6 +28,8 @@ from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, BinaryBuffers, Com
 
 RECORD_OVERHEAD_BYTES = 32
 """Lengths, deltas and attributes around a key and a value, at most."""
+HEADER_OVERHEAD_BYTES = 10
+"""The lengths of a name and a value, at most."""
 NO_ROOM = -1
 NEVER_S = float("inf")
 
@@ -160,10 +162,10 @@ class Accumulator:
         :raises KafkaError: MESSAGE_TOO_LARGE.
         """
         try:
-            size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+            size = RECORD_OVERHEAD_BYTES + _blob_size(value) + _blob_size(key)
             if headers:
                 size += _headers_size(headers)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, AttributeError) as error:
             raise _refused_record(key, value, error) from None
         with self._lock:
             while True:
@@ -171,8 +173,9 @@ class Accumulator:
                 try:
                     index = batch.builder.append(timestamp_ms, key, value, headers, limited=True)
                 except (TypeError, AttributeError, ValueError) as error:
-                    self._drop_if_empty(batch)
                     raise _refused_record(key, value, error) from None
+                finally:
+                    self._drop_if_empty(batch)
                 if index != NO_ROOM:
                     topic.open(batch.partition, batch.builder)
                     return batch, index
@@ -183,27 +186,22 @@ class Accumulator:
         topic: TopicQueues,
         partition: int | None,
         timestamp_ms: int,
-        values: Sequence[bytes | None],
+        values: list[bytes | None],
         start: int,
-        keys: Sequence[bytes | None] | None = None,
+        keys: list[bytes | None] | None = None,
     ) -> tuple[ProducerBatch, int, int]:
         """Add as many of `values[start:]` as fit into one batch; return the batch, the first index, the count.
 
+        :param values: nothing but bytes and None, as of the keys.
         :raises BufferFullError: no memory became free within the time to block.
         :raises KafkaError: MESSAGE_TOO_LARGE.
         """
-        size = RECORD_OVERHEAD_BYTES
-        for given in (values[start], None if keys is None else keys[start]):
-            try:
-                size += len(given or b"")
-            except TypeError as error:
-                raise _refused_record(None, given, error) from None
+        size = RECORD_OVERHEAD_BYTES + len(values[start] or b"")
+        if keys is not None:
+            size += len(keys[start] or b"")
 
         def add(builder: BatchBuilder) -> int:
-            try:
-                return builder.append_many(timestamp_ms, values, keys, start=start, limited=True)
-            except TypeError as error:
-                raise _refused_record(None, values[start], error) from None
+            return builder.append_many(timestamp_ms, values, keys, start=start, limited=True)
 
         return self._append_run(topic, partition, size, add)
 
@@ -242,9 +240,8 @@ class Accumulator:
                 first_index = batch.count
                 try:
                     count = add(batch.builder)
-                except (TypeError, ValueError):
+                finally:
                     self._drop_if_empty(batch)
-                    raise
                 if count:
                     topic.open(batch.partition, batch.builder)
                     return batch, first_index, count
@@ -281,6 +278,7 @@ class Accumulator:
 
     def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
         """Close a batch that has no room for the next record; the next sticky partition takes its turn."""
+        assert batch.count, "a batch has room for the record that it was opened for"
         self._close(batch)
         self._wake_by(0.0)
         if batch.partition == topic.sticky and topic.available:
@@ -305,13 +303,14 @@ class Accumulator:
             )
 
     def _drop_if_empty(self, batch: ProducerBatch) -> None:
-        """Take a new batch away again whose first record turned out to be none."""
+        """Take a new batch away again whose first record turned out to be none: an empty one cannot be sent."""
         if not batch.count:
             queue = self._topics[batch.topic].queues[batch.partition]
             queue.batches.remove(batch)
             del self._unfinished[batch]
             self.used_bytes -= batch.size_bytes
             batch.close()
+            self._space.notify_all()
 
     def _wake_by(self, at_s: float) -> None:
         if at_s < self.wakes_at_s:
@@ -422,6 +421,10 @@ class Accumulator:
         with self._lock:
             batch = queue.batches.popleft()
             self._close(batch)
+            topic = self._topics[queue.topic]
+            if topic.encoders[queue.partition] is batch.builder:
+                # Else the lane would keep the records in memory until the next one comes.
+                topic.hide(queue.partition)
             return batch
 
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -475,9 +478,14 @@ class Accumulator:
         return len(self._unfinished)
 
 
+def _blob_size(given: bytes | bytearray | memoryview | None) -> int:
+    """Return the bytes of a key or a value; elements of a memoryview may be longer than one."""
+    return 0 if given is None else len(given) if type(given) is bytes else memoryview(given).nbytes
+
+
 def _headers_size(headers: Headers) -> int:
-    """Return about how many bytes headers take; exact for names in ASCII."""
-    return sum(4 + len(name) + (len(value) if value is not None else 0) for name, value in headers)
+    """Return how many bytes headers take at most."""
+    return 5 + sum(HEADER_OVERHEAD_BYTES + len(name.encode()) + _blob_size(value) for name, value in headers)
 
 
 def _refused_record(key: object, value: object, error: Exception) -> BaseException:

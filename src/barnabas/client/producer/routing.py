@@ -16,7 +16,7 @@ from barnabas.client.producer.delivery import Deliveries
 from barnabas.client.producer.partitioner import partition_for_key
 from barnabas.errors import ConfigurationError
 from barnabas.model import Headers
-from barnabas.records import BinaryBuffers, group_rows
+from barnabas.records import BinaryBuffers, exact_bytes, group_rows
 from barnabas.records.arrow import ArrowRows
 
 Partitioner = Callable[[str, bytes | None, int], int]
@@ -49,8 +49,8 @@ class ValueRun:
         self._queues = queues
         self._partition = partition
         self._timestamp_ms = timestamp_ms
-        self._values = values
-        self._keys = keys
+        self._values = _exact("value", values)
+        self._keys = None if keys is None else _exact("key", keys)
         self._deliveries = deliveries
         self._done = 0
 
@@ -146,6 +146,19 @@ class RowRun:
             self._deliveries.extend(batch, first_index, count)
             self._left = left[count:]
         return not self._left
+
+
+def _exact(name: str, given: Sequence[bytes | None]) -> list[bytes | None]:
+    """Return keys or values as a list of nothing but bytes and None.
+
+    :raises TypeError: one of them is something else.
+    """
+    try:
+        return exact_bytes(given)
+    except TypeError:
+        kinds = (type(each) for each in given if not isinstance(each, (bytes, bytearray, memoryview, type(None))))
+        kind = next(kinds, type(given)).__name__
+        raise TypeError(f"{name} must be bytes or None, not {kind}; encode it first") from None
 
 
 def value_size(column: BinaryBuffers, row: int) -> int:

@@ -7,7 +7,7 @@ the two is in use.
 from barnabas.records.codec_pure.appending import Appender, Delivery, Lanes, group_rows, murmur2
 from barnabas.records.codec_pure.column_decoding import ColumnDecoder, check_column_room, with_valid_names
 from barnabas.records.codec_pure.decoding import Record, check_ranges, decode_records
-from barnabas.records.codec_pure.encoding import RecordEncoder
+from barnabas.records.codec_pure.encoding import RecordEncoder, exact_bytes
 from barnabas.records.codec_pure.limits import (
     BAD_COLUMN,
     BAD_TIMESTAMP,
@@ -36,6 +36,7 @@ __all__ = [
     "check_ranges",
     "decode_records",
     "encode_headers",
+    "exact_bytes",
     "group_rows",
     "murmur2",
     "with_valid_names",

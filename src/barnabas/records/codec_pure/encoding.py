@@ -7,7 +7,6 @@ length varint (-1: null), key, value length varint, value, header count varint, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 from barnabas.model import NO_TIMESTAMP, Headers
@@ -134,23 +133,24 @@ class RecordEncoder:
         :raises ValueError: there are not as many keys as values, or the batch would be larger than 2 GiB.
         """
         stamp = checked_timestamp(timestamp_ms)
-        value_list = [None if value is None else as_bytes(value) for value in values]
-        key_list = repeat(None, len(value_list)) if keys is None else [None if k is None else as_bytes(k) for k in keys]
-        if keys is not None and len(keys) != len(value_list):
-            raise ValueError(f"{len(keys)} keys for {len(value_list)} values; they must be as many")
-        rows = list(zip(key_list, value_list, strict=True))[start:]
+        value_list = exact_bytes(values)
+        key_list = None if keys is None else exact_bytes(keys)
+        if key_list is not None and len(key_list) != len(value_list):
+            raise ValueError(f"{len(key_list)} keys for {len(value_list)} values; they must be as many")
         if not limited:
-            self._check_total(rows)
+            self._check_total(value_list[start:], (key_list or [])[start:])
         limit_bytes = self.limit_bytes if limited else BATCH_BYTES_MAX
         before = self.count
-        for key, value in rows:
+        for place in range(start, len(value_list)):
+            key, value = None if key_list is None else key_list[place], value_list[place]
             if not self._put(stamp, key, value, b"\x00", limit_bytes):
                 break
         return self.count - before
 
-    def _check_total(self, rows: list[tuple[bytes | None, bytes | None]]) -> None:
+    def _check_total(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
         """Refuse all, before any is added, where together they cannot be one batch."""
-        total = self.size_bytes + sum(RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"") for key, value in rows)
+        total = self.size_bytes + RECORD_OVERHEAD_MAX * len(values)
+        total += sum(len(blob or b"") for blob in (*values, *keys))
         if total > BATCH_BYTES_MAX:
             raise ValueError(BATCH_TOO_LARGE)
 
@@ -196,6 +196,16 @@ class RecordEncoder:
     def whole(self) -> bytearray | memoryview:
         """Return room for the header of a batch, and behind it the body; writable."""
         return bytearray(BATCH_HEADER_SIZE) + self.body()
+
+
+def exact_bytes(given: Sequence[bytes | None]) -> list[bytes | None]:
+    """Return keys or values as a list of nothing but bytes and None; the list itself if it is one already.
+
+    :raises TypeError: one of them is neither bytes-like nor None.
+    """
+    if type(given) is list and all(each is None or type(each) is bytes for each in given):
+        return given
+    return [None if each is None else as_bytes(each) for each in given]
 
 
 def column_reader(column: BinaryBuffers) -> Callable[[int], bytes | None]:

@@ -14,7 +14,7 @@ RECORD_OVERHEAD_MAX = 32
 """What a record without headers takes beside its key and value, at most."""
 
 BATCH_TOO_LARGE = "a batch cannot be larger than 2 GiB"
-BAD_TIMESTAMP = "a timestamp must be between -2**62 and 2**62 ms"
+BAD_TIMESTAMP = "a timestamp must be between -2**61 and 2**61 ms"
 BAD_COLUMN = "the offsets of an Arrow column do not lie within its data"
 
 RECORD_SIZE_MIN = 7
@@ -22,6 +22,9 @@ RECORD_SIZE_MIN = 7
 
 TIMESTAMP_LIMIT = 2**62
 """Timestamps and their deltas beyond this are damage: their sum might not fit 64 bits."""
+
+WRITTEN_TIMESTAMP_LIMIT = 2**61
+"""Timestamps beyond this are not written: two of them could be further apart than readers accept."""
 
 
 def as_bytes(given: Any) -> bytes:
@@ -40,6 +43,6 @@ def checked_timestamp(timestamp_ms: object) -> int:
     """
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"a timestamp is an int (ms since the epoch), not {type(timestamp_ms).__name__}")
-    if not -TIMESTAMP_LIMIT < timestamp_ms < TIMESTAMP_LIMIT:
+    if not -WRITTEN_TIMESTAMP_LIMIT < timestamp_ms < WRITTEN_TIMESTAMP_LIMIT:
         raise ValueError(BAD_TIMESTAMP)
     return timestamp_ms

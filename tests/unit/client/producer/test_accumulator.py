@@ -209,3 +209,47 @@ def test_callbacks_run_once_the_outcome_is_known():
         callback()
     fixture.accumulator.when_done(batch, lambda: called.append("late"))
     assert called == ["early", "late"]
+
+
+@pytest.mark.parametrize(
+    ("value", "headers"),
+    [
+        (b"x" * 900, [("リクエスト識別子" * 3, b"v")] * 3),
+        (memoryview(bytes(4_000)).cast("d"), []),
+        (b"", [("n" * 64, b"v" * 200)] * 8),
+        (b"x" * 939, []),
+    ],
+)
+def test_a_batch_that_is_opened_for_a_record_has_room_for_it(value, headers):
+    fixture = Fixture(buffer_memory=100_000, max_record_bytes=50_000)
+    batch, index = fixture.append(value, headers=headers)
+    assert (index, batch.count) == (0, 1)
+    assert len(fixture.topic.queues[0].batches) == 1
+    assert batch.builder.size_bytes <= batch.size_bytes == fixture.accumulator.used_bytes
+
+
+def test_no_empty_batch_is_left_whatever_interrupts_an_append():
+    fixture = Fixture()
+
+    class InterruptingHeaders(list):
+        asked = 0
+
+        def __iter__(self):
+            self.asked += 1
+            if self.asked == 2:  # the size is known, the batch is open
+                raise KeyboardInterrupt
+            return super().__iter__()
+
+    with pytest.raises(KeyboardInterrupt):
+        fixture.append(b"v", headers=InterruptingHeaders([("n", b"v")]))
+    assert not fixture.topic.queues[0].batches
+    assert fixture.accumulator.used_bytes == 0
+
+
+def test_a_batch_that_was_taken_is_not_kept_in_memory_by_its_lane():
+    fixture = Fixture()
+    fixture.append(partition=None)
+    queue = fixture.topic.queues[fixture.topic.sticky]
+    fixture.accumulator.take(queue)
+    assert fixture.topic.encoders == [None, None, None]
+    assert fixture.topic.sticky_encoder is None
