@@ -39,16 +39,17 @@ def decode_columns(
     except CorruptBatchError as error:
         _, whole = _whole_part(chunk, min_offset, check_crc)
         return whole.next_offset, None, error
-    return next_offset, _rest(chunk, next_offset), None
+    rest = _rest(chunk, next_offset)
+    return chunk.next_offset if rest is None else next_offset, rest, None
 
 
 def _rest(chunk: Chunk, offset: int) -> Chunk | None:
-    """Return the batches from the one that holds `offset` on, if there are any."""
-    if offset >= chunk.next_offset:
-        return None
+    """Return the batches from the one that holds `offset` on, if there are any with records for the application."""
     view = memoryview(chunk.data)
-    position = next(at for at, header in iter_headers(view, partial_ok=True) if header.next_offset > offset)
-    return Chunk(chunk.state, chunk.version, view[position:], chunk.next_offset)
+    for position, header in iter_headers(view, partial_ok=True):
+        if header.next_offset > offset and not header.is_control:
+            return Chunk(chunk.state, chunk.version, view[position:], chunk.next_offset)
+    return None
 
 
 def _whole_part(chunk: Chunk, min_offset: int, check_crc: bool) -> tuple[list[Record], Chunk]:

@@ -44,6 +44,9 @@ SHARE_BYTES_MIN = 256 * 1024
 SHARE_BYTES_MAX = 2 * 1024 * 1024
 """What is asked of a partition at most: a chunk is used while the next one comes."""
 
+SMALL_SHARE = 8
+"""Less than this part of an answer is copied out of it."""
+
 FETCHES_MAX = 3
 """Fetches to one broker at a time: while some wait there for new records, others bring what is there already."""
 
@@ -278,6 +281,8 @@ class Fetcher:
             what = f"{state.tp} at offset {offset}: {len(records)} bytes without a whole batch"
             self._stop(state, CorruptBatchError(what))
             return True
+        if isinstance(records, memoryview) and len(records) * SMALL_SHARE < len(records.obj):  # type: ignore[arg-type]
+            records = bytes(records)  # else a little would keep a whole answer in memory, which is not accounted for
         state.fetch_offset = next_offset
         state.buffered_bytes += len(records)
         self._buffered_bytes += len(records)

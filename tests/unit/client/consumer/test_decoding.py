@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from barnabas.client.consumer.decoding import decode_chunk
+from barnabas.client.consumer.decoding import decode_chunk, decode_columns
 from barnabas.client.consumer.fetcher import Chunk
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.model import TopicPartition
-from barnabas.records import BatchBuilder, stamp
+from barnabas.records import BatchBuilder, iter_headers, stamp
+from barnabas.records.arrow import ArrowReader
+from barnabas.records.header import CONTROL_MASK, write_crc
 
 
 def make_chunk(*counts):
@@ -45,3 +47,22 @@ def test_damage_at_the_beginning_leaves_nothing():
     records, whole, damage = decode_chunk(chunk, 1, check_crc=True)
     assert (records, whole.next_offset, len(whole.data)) == ([], 1, 0)
     assert damage is not None
+
+
+def test_columns_end_behind_a_marker_that_ends_the_chunk():
+    """A transaction marker holds nothing for the application: there is nothing left to come back for."""
+    chunk = make_chunk(3, 1)
+    second = next(position for position, header in iter_headers(chunk.data) if header.base_offset == 3)
+    chunk.data[second + 22] |= CONTROL_MASK
+    write_crc(chunk.data, second, len(chunk.data) - second)
+    reader = ArrowReader()
+    next_offset, rest, damage = decode_columns(chunk, reader, 0, 100, check_crc=True)
+    assert (len(reader), next_offset, rest, damage) == (3, 4, None, None)
+
+
+def test_columns_that_are_cut_leave_the_rest_of_the_chunk():
+    chunk = make_chunk(3, 4)
+    reader = ArrowReader()
+    next_offset, rest, _ = decode_columns(chunk, reader, 1, 4, check_crc=True)
+    assert (len(reader), next_offset) == (4, 5)
+    assert [record.offset for record in decode_chunk(rest, 5, check_crc=True)[0]] == [5, 6]
