@@ -27,6 +27,9 @@ from barnabas.protocol.messages.produce import ProduceResponse
 
 log = logging.getLogger(__name__)
 
+LOOK_S_MIN = 0.001
+"""Between two looks at records that gather while a request is under way, however short they may linger."""
+
 TRANSACTION_TIMEOUT_MS = 60_000
 """Means nothing without a transactional id, but brokers check that it is a time."""
 
@@ -159,7 +162,7 @@ class SendLoop:
         if any(in_flight) and not busy:
             # Records gather until an answer comes, or until those that came first have lingered: for that no
             # append needs to wake us, a look now and then will do.
-            at_s = min(at_s, now_s + self._linger_s)
+            at_s = min(at_s, now_s + max(self._linger_s, LOOK_S_MIN))
         if at_s < self._timer_at_s:
             self._look_again_at(at_s, now_s)
         # Busy: whatever is appended, nothing can be sent before a broker has answered.

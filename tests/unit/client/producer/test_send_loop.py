@@ -299,3 +299,28 @@ def test_a_callback_that_raises_disturbs_no_other(caplog):
     run_callbacks([fail, lambda: called.append(1)])
     assert called == [1]
     assert "callback" in caplog.text
+
+
+def test_a_loop_without_linger_does_not_spin_while_an_answer_is_awaited():
+    cluster = FakeCluster()
+    cluster.connected = True
+    cluster.submit = lambda request, on_answer, *, timeout_s=None: None  # nobody ever answers
+
+    async def test(running):
+        running.append()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        turns = 0
+        plan = running.send_loop.sender.plan
+
+        def counted(now_s):
+            nonlocal turns
+            turns += 1
+            return plan(now_s)
+
+        running.send_loop.sender.plan = counted
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+        return turns
+
+    assert with_loop(test, cluster) < 500
