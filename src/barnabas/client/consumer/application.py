@@ -277,9 +277,12 @@ class ApplicationSide:
                 for cursor in self._cursors:
                     cursor.finish()
             self._guard.notify_all()
-        await self._rebalancing.finish("the consumer was closed")
-        await self._shell.run(self.engine.close())
-        await self._shell.stop()
+        try:
+            await self._rebalancing.finish("the consumer was closed")
+        finally:
+            # Also if this was cancelled or interrupted: heartbeats that go on would keep the partitions from others.
+            await self._shell.run(self.engine.close())
+            await self._shell.stop()
 
     @property
     def closed(self) -> bool:

@@ -80,7 +80,6 @@ class ConsumerEngine:
         self._session: GroupSession | None = None
         self._assigned_counts: dict[str, int | None] = {}
         self._refused: set[str] = set()
-        self._work = asyncio.Event()
         self._positions_wanted = asyncio.Event()
         self._lanes: dict[int, list[asyncio.Event]] = {}
         """Of each broker; set while there is work in a lane."""
