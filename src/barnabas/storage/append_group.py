@@ -95,6 +95,7 @@ class AppendGroup:
     def fail(self, error: BarnabasError) -> None:
         """The disk refused what was on its way: nothing of it may be acknowledged."""
         outcomes = self.outcomes
+        self.producers.forget()
         for number in range(self._final_count, len(outcomes)):
             if isinstance(outcomes[number], AppendInfo):
                 outcomes[number] = error

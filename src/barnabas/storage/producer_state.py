@@ -142,6 +142,10 @@ class PendingProducers(ProducerStates):
         self._states._entries.update(self._entries)
         self._entries.clear()
 
+    def forget(self) -> None:
+        """The batches will not be in the log: what repeats one of them is none of its duplicates."""
+        self._entries.clear()
+
     def _entry(self, producer_id: int) -> ProducerEntry | None:
         entry = self._entries.get(producer_id)
         return self._states._entry(producer_id) if entry is None else entry

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TimestampType, TopicPartition
+from barnabas.records import read_header
 from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import Chunk, DataFile
 
@@ -164,6 +165,18 @@ def test_retries_of_what_the_disk_refused_are_not_acknowledged(
     disk.refused_from = 0
     outcomes = log.append_all([batch, batch], 0)
     assert [type(outcome) for outcome in outcomes] == [StorageError, StorageError]
+
+
+def test_a_repeat_behind_a_failed_roll_is_not_acknowledged_either(
+    tmp_path: Path, disk: CountingFiles, make_batch: MakeBatch
+) -> None:
+    count = read_header(make_batch()).record_count
+    batches = [bytes(make_batch(**PRODUCER, base_sequence=number * count)) for number in range(3)]
+    log = open_log(tmp_path, disk, segment_bytes=len(batches[0]))
+    disk.refused_from = disk.writes + 1
+    outcomes = log.append_all([*batches, batches[1]], 0)
+    assert isinstance(outcomes[0], AppendInfo)
+    assert [type(outcome) for outcome in outcomes[1:]] == [StorageError] * 3
 
 
 def test_a_flush_that_fails_during_the_write_fails_them_all(
