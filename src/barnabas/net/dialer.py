@@ -302,6 +302,8 @@ class Connection:
     def _take(self, frames: Callable[[], Iterable[bytes | bytearray]]) -> None:
         try:
             for frame in frames():
+                if not self._stream.is_open:
+                    return  # who took the last answer has closed the connection
                 self._answer(frame)
         except MalformedMessageError as error:
             self._error = DisconnectedError(f"{self.address} sent what is not an answer: {error}")

@@ -207,8 +207,11 @@ class ProducerBatch:
     def exception(self, index: int, timeout_s: float | None) -> BarnabasError | None:
         """Return why record `index` was not delivered, or None, waiting for it; see `Delivery.exception`."""
         if not self.done and not self._desk.wait(self, timeout_s):
+            within = f"within {timeout_s} s"
+            if timeout_s is None:
+                within = "yet, and this thread is the one that gets it: await the delivery, or ask in another thread"
             raise TimedOutError(
-                f"no acknowledgement for {self.topic}-{self.partition} within {timeout_s} s; "
+                f"no acknowledgement for {self.topic}-{self.partition} {within}; "
                 "the record is still on its way and may yet arrive"
             )
         return self.part_of(index)[0].error
