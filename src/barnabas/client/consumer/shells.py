@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from barnabas.client.loop_thread import LoopThread
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import TopicPartition
 
@@ -222,7 +223,7 @@ class LoopShell:
 
     async def wait_for_news(self, timeout_s: float | None) -> None:
         await self.guard.wait(timeout_s)
-        self._turn_s = asyncio.get_running_loop().time()
+        self._turn_s = SYSTEM_CLOCK.monotonic()
 
     async def wait_for(self, outcome: Outcome, timeout_s: float) -> None:
         assert isinstance(outcome, asyncio.Task)
@@ -234,10 +235,10 @@ class LoopShell:
             await outcome
 
     async def give_way(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._turn_s >= TURN_S:
+        # Not the loop's own time: uvloop's stands still until its next turn.
+        if SYSTEM_CLOCK.monotonic() - self._turn_s >= TURN_S:
             await asyncio.sleep(0)
-            self._turn_s = loop.time()
+            self._turn_s = SYSTEM_CLOCK.monotonic()
 
     async def stop(self) -> None:
         self.runs = False

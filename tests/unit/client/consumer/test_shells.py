@@ -6,8 +6,10 @@ import asyncio
 import threading
 
 import pytest
+import uvloop
 
-from barnabas.client.consumer.shells import BlockingShell, LoopShell, run_to_its_end
+from barnabas.client.consumer.shells import TURN_S, BlockingShell, LoopShell, run_to_its_end
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import TopicPartition
 
@@ -172,3 +174,26 @@ def test_nothing_is_done_on_the_loop_before_the_consumer_runs():
         assert done == ["now"]
 
     run(test)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_an_application_that_only_takes_what_is_at_hand_lets_others_have_their_turn(new_loop):
+    async def main():
+        shell = LoopShell()
+        turns = 0
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(other())
+        begun_s = SYSTEM_CLOCK.monotonic()
+        while SYSTEM_CLOCK.monotonic() - begun_s < 10 * TURN_S:
+            await shell.give_way()
+        task.cancel()
+        return turns
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(main()) >= 2
