@@ -84,7 +84,7 @@ def exported_names() -> set[str]:
 def test_files_are_short() -> None:
     long = {
         place(path, 1): count
-        for path in python_files("src", "tests", "demo")
+        for path in python_files("src", "tests", "demo", "bench")
         if (count := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
     }
     assert not long, f"files over {FILE_LINES_MAX} lines; split them by what they hold: {long}"
@@ -93,7 +93,7 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     long = [
         f"{place(path, node)} {node.name}: {count} lines"
-        for path in python_files("src", "tests", "demo")
+        for path in python_files("src", "tests", "demo", "bench")
         for node in ast.walk(tree_of(path))
         if isinstance(node, Function)
         and (str(path.relative_to(ROOT)), node.name) not in LONG_ON_PURPOSE
@@ -103,7 +103,7 @@ def test_functions_are_short() -> None:
 
 
 def test_nothing_is_marked_unfinished() -> None:
-    files = [*python_files("src", "tests", "demo"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    files = [*python_files("src", "tests", "demo", "bench"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
     marks = [
         place(path, number)
         for path in files
@@ -114,7 +114,7 @@ def test_nothing_is_marked_unfinished() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [place(path, 1) for path in python_files("src", "tests", "demo") if not ast.get_docstring(tree_of(path))]
+    silent = [place(path, 1) for path in python_files("src", "tests", "demo", "bench") if not ast.get_docstring(tree_of(path))]
     assert not silent, f"modules without a docstring: {silent}"
 
 
@@ -147,14 +147,14 @@ def test_public_methods_of_what_the_package_exports_say_what_they_do() -> None:
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
-    vague = [place(path, 1) for path in python_files("src", "tests", "demo") if path.stem in VAGUE_NAMES]
+    vague = [place(path, 1) for path in python_files("src", "tests", "demo", "bench") if path.stem in VAGUE_NAMES]
     assert not vague, f"name the file after what it holds: {vague}"
 
 
 def test_no_error_is_swallowed_unseen() -> None:
     swallowed = [
         place(path, node)
-        for path in python_files("src", "tests", "demo")
+        for path in python_files("src", "tests", "demo", "bench")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ExceptHandler)
         and len(node.body) == 1
@@ -225,7 +225,7 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
     paths = re.compile(r"(?<![\w./])/(?:home|root|Users|work)/\w+")
     found = [
         place(path, number)
-        for path in [*python_files("src", "tests", "demo"), *(ROOT / "tools").iterdir(), ROOT / "Makefile"]
+        for path in [*python_files("src", "tests", "demo", "bench"), *(ROOT / "tools").iterdir(), ROOT / "Makefile"]
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if paths.search(line)
     ]
