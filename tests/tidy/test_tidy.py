@@ -114,7 +114,8 @@ def test_nothing_is_marked_unfinished() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [place(path, 1) for path in python_files("src", "tests", "demo", "bench") if not ast.get_docstring(tree_of(path))]
+    files = python_files("src", "tests", "demo", "bench")
+    silent = [place(path, 1) for path in files if not ast.get_docstring(tree_of(path))]
     assert not silent, f"modules without a docstring: {silent}"
 
 
