@@ -20,7 +20,7 @@ LATENCY_RATE = 10_000
 
 def measure_producer(contest: Contest) -> Sequence[Case]:
     """Measure W4."""
-    job = Job("produce", contest.scale.records(1_000_000, 3_000_000, 50_000_000))
+    job = Job("produce", contest.scale.records(3_000_000, 5_000_000, 50_000_000))
     return [
         contest.run(
             ONE_PRODUCER,
