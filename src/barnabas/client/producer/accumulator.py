@@ -25,12 +25,11 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, BufferFullError, ErrorCode, KafkaError
 from barnabas.model import Headers
 from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, BinaryBuffers, Compression, Lanes
+from barnabas.records.codec_pure.encoding import NO_ROOM
+from barnabas.records.codec_pure.limits import RECORD_OVERHEAD_MAX
 
-RECORD_OVERHEAD_BYTES = 32
-"""Lengths, deltas and attributes around a key and a value, at most."""
 HEADER_OVERHEAD_BYTES = 10
 """The lengths of a name and a value, at most."""
-NO_ROOM = -1
 NEVER_S = float("inf")
 
 
@@ -162,7 +161,7 @@ class Accumulator:
         :raises KafkaError: MESSAGE_TOO_LARGE.
         """
         try:
-            size = RECORD_OVERHEAD_BYTES + _blob_size(value) + _blob_size(key)
+            size = RECORD_OVERHEAD_MAX + _blob_size(value) + _blob_size(key)
             if headers:
                 size += _headers_size(headers)
         except (TypeError, ValueError, AttributeError) as error:
@@ -196,7 +195,7 @@ class Accumulator:
         :raises BufferFullError: no memory became free within the time to block.
         :raises KafkaError: MESSAGE_TOO_LARGE.
         """
-        size = RECORD_OVERHEAD_BYTES + len(values[start] or b"")
+        size = RECORD_OVERHEAD_MAX + len(values[start] or b"")
         if keys is not None:
             size += len(keys[start] or b"")
 
@@ -226,7 +225,7 @@ class Accumulator:
         def add(builder: BatchBuilder) -> int:
             return builder.append_columns(timestamps_ms, values, keys, rows, start, stop)
 
-        return self._append_run(topic, partition, RECORD_OVERHEAD_BYTES + first_size, add)
+        return self._append_run(topic, partition, RECORD_OVERHEAD_MAX + first_size, add)
 
     def _append_run(
         self, topic: TopicQueues, partition: int | None, size: int, add: Callable[[BatchBuilder], int]

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from barnabas.records import murmur2
-
-POSITIVE_MASK = 0x7FFFFFFF
+from barnabas.records.codec_pure.appending import POSITIVE_MASK
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
