@@ -32,6 +32,8 @@ class SystemClock:
     """The machine's clock."""
 
     time_s = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
+    """For threads that have to be on time to within microseconds; others wait for what they wait for."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -21,7 +21,7 @@ from barnabas.perf.control import Control
 from barnabas.perf.errors import RunFailedError
 from barnabas.perf.latencies import LatencySummary, summarise
 from barnabas.perf.meter import Measured, Meter, next_stretch
-from barnabas.perf.pacing import OpenLoop
+from barnabas.perf.pacing import OpenLoop, pause, sharpen_sleep
 
 DUE = struct.Struct(">d")
 """The head of each payload: when the record was due, in seconds of the monotonic clock."""
@@ -67,17 +67,18 @@ def send_paced(job: LatencyJob, meter: Meter, control: Control) -> Measured:
     """
     total = job.warm_up + job.records
     filler = bytes(job.size - DUE.size)
-    clock, pause = meter.clock, control.stopped.wait
+    clock, stopped = meter.clock, control.stopped
     topic, pack = job.topic, DUE.pack
     sent = 0
     with Producer(dict(job.producer_settings)) as producer:
         producer.partitions_for(topic)
         send = producer.send
+        sharpen_sleep()
         loop = OpenLoop(control.await_go(), job.rate)
         meter.begin()
         warm = not job.warm_up
         delivery = None
-        while sent < total and not pause(max(0.0, loop.due_s(sent) - clock.monotonic())):
+        while sent < total and not pause(loop.due_s(sent) - clock.monotonic(), stopped):
             due = min(loop.count_due(clock.monotonic()), total)
             for number in range(sent, due):
                 delivery = send(topic, pack(loop.due_s(number)) + filler)

@@ -7,7 +7,18 @@ is so charged for all the records that were due in it; a loop that waits for the
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import sys
+import threading
 from dataclasses import dataclass
+
+from barnabas.clock import SYSTEM_CLOCK
+
+SHORT_S = 0.01
+"""A sleep that need not be broken off when the run is to stop."""
+_PR_SET_TIMERSLACK = 29
+_SHARP_NS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +48,25 @@ class OpenLoop:
         while self.due_s(count) <= now_s:
             count += 1
         return count
+
+
+def pause(delay_s: float, stopped: threading.Event) -> bool:
+    """Sleep, if there is something to sleep for; return whether the run is to stop.
+
+    Short sleeps are the usual ones, ten thousand a second: they cost a system call each, and nothing more.
+    """
+    if delay_s > SHORT_S:
+        return stopped.wait(delay_s)
+    if delay_s > 0:
+        SYSTEM_CLOCK.sleep(delay_s)
+    return stopped.is_set()
+
+
+def sharpen_sleep() -> None:
+    """Let the sleeps of this thread end when they should, and not, as is usual, up to 50 us later. Linux only.
+
+    What is late here would be counted as latency. Threads that were started before keep their ways.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # a C library without it: sleeps stay as they are
+            ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _SHARP_NS, 0, 0, 0)

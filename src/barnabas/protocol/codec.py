@@ -10,12 +10,13 @@ b'\\x00\\x03ctr\\x00\\x00\\x00\\x03\\x00\\x01m'
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sized
 from typing import Any, TypeVar, cast
 
 from barnabas.errors import MalformedMessageError, UnsupportedVersionError
-from barnabas.protocol.compiler import decoder, encoder
+from barnabas.protocol.compiler import Decoder, Encoder, decoder, encoder
 from barnabas.protocol.declare import message_of
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[
     cls: type = type(message)
     out = bytearray(prefix)
     splices: list[tuple[int, Chunk]] = []
-    encode_one = encoder(cls, version, _check_version(cls, version))
+    encode_one = _encoder_of(cls, version)
     try:
         encode_one(message, out, splices)
     except struct.error as error:
@@ -80,7 +81,7 @@ def decode(
     :raises MalformedMessageError: the bytes are not such a message, or others follow it.
     """
     declared: type = cls
-    decode_one = decoder(declared, version, _check_version(cls, version))
+    decode_one = _decoder_of(declared, version)
     end = len(buffer)
     try:
         message, position = decode_one(buffer, position, end, [] if spans is None else spans)
@@ -89,6 +90,16 @@ def decode(
     if to_the_end and position != end:
         raise MalformedMessageError(f"{end - position} bytes left over after a {cls.__name__} v{version}")
     return cast(T, message)
+
+
+@functools.cache
+def _encoder_of(cls: type, version: int) -> Encoder:
+    return encoder(cls, version, _check_version(cls, version))
+
+
+@functools.cache
+def _decoder_of(cls: type, version: int) -> Decoder:
+    return decoder(cls, version, _check_version(cls, version))
 
 
 def _check_version(cls: type, version: int) -> bool:

@@ -11,6 +11,9 @@ checked against what is left before anything is allocated for it. `splices` rece
 not copied into `out`, as pairs (position in `out` before which they belong, record bytes). `spans` receives where
 record bytes were found: the positions of their length, of their first byte, and of what follows them.
 
+A decoder sets the fields of a new object one by one, without the class's constructor, whose many keyword arguments
+would take longer than all else.
+
 What a decoder may raise on damaged input besides MalformedMessageError (struct.error, IndexError, a Unicode
 error) is turned into it by `barnabas.protocol.codec`.
 """
@@ -71,6 +74,7 @@ class _Source:
             "unsupported": _unsupported,
             "unpack_from": struct.unpack_from,
             "pack": struct.pack,
+            "new": object.__new__,
         }
         specs = fields_of(cls)
         self.specs = specs
@@ -107,28 +111,28 @@ class _Source:
 
 class _DecoderSource(_Source):
     def compile(self) -> Decoder:
+        self.add(f"m = new({self.name(self.cls)})")
         for spec in (*self.absent, *self.tagged):
-            self.add(f"f_{spec.name} = {self.default(spec)}")
+            self.add(f"m.{spec.name} = {self.default(spec)}")
         for run in self.runs():
             if isinstance(run[0].kind, Fixed):
                 self.fixed(run)
             else:
-                self.value(run[0].kind, f"f_{run[0].name}", self.what(run[0]))
+                self.value(run[0].kind, f"m.{run[0].name}", self.what(run[0]))
         if self.flexible:
             self.tags()
-        arguments = ", ".join(f"{s.name}=f_{s.name}" for s in self.specs)
-        self.add(f"return {self.name(self.cls)}({arguments}), pos")
+        self.add("return m, pos")
         function: Decoder = self.compile_as("decode", "def decode(buf, pos, end, spans):")
         return function
 
     def default(self, spec: FieldSpec) -> str:
-        if spec.default_factory:
-            return f"{self.name(spec.default_factory)}()"
-        return self.name(spec.default)
+        if spec.default_factory is list:
+            return "[]"
+        return self.name(spec.default_value())
 
     def fixed(self, run: list[FieldSpec]) -> None:
         codes = struct.Struct(">" + "".join(s.kind.code for s in run if isinstance(s.kind, Fixed)))
-        targets = "".join(f"f_{s.name}, " for s in run)
+        targets = "".join(f"m.{s.name}, " for s in run)
         self.add(f"{targets}= {self.name(codes.unpack_from)}(buf, pos)", f"pos += {codes.size}")
 
     def value(self, kind: WireType, target: str, what: str) -> None:
@@ -178,14 +182,16 @@ class _DecoderSource(_Source):
             self.add(f"if n * {size} > end - pos: overrun({what}, n * {size}, end - pos)")
             self.add(f"{target} = list(unpack_from(f'>{{n}}{element.code}', buf, pos))", f"pos += n * {size}")
             return
-        self.add(f"{target} = []", "for _ in range(n):")
+        items = f"items{self.depth}"
+        self.add(f"{items} = []", "for _ in range(n):")
         self.depth += 1
         if isinstance(element, WireType):
             self.value(element, "item", what)
         else:
             self.add(f"item, pos = {self.name(decoder(element, self.version, self.flexible))}(buf, pos, end, spans)")
-        self.add(f"{target}.append(item)")
+        self.add(f"{items}.append(item)")
         self.depth -= 1
+        self.add(f"{target} = {items}")
 
     def tags(self) -> None:
         """Read the tagged fields: known ones by their tag, others are skipped, as KIP-482 asks."""
@@ -196,7 +202,7 @@ class _DecoderSource(_Source):
         for spec in self.tagged:
             self.add(f"if tag == {spec.tag}:")
             self.depth += 1
-            self.value(spec.kind, f"f_{spec.name}", self.what(spec))
+            self.value(spec.kind, f"m.{spec.name}", self.what(spec))
             self.add(f"if pos != after: overrun({self.what(spec)}, size, after - pos)")
             self.depth -= 1
         self.add("pos = after")
@@ -250,7 +256,7 @@ class _EncoderSource(_Source):
 
     def length(self, inner: WireType, expression: str, out: str) -> None:
         if self.flexible:
-            self.add(f"write_uvarint({out}, {expression} + 1)")
+            self.add(f"n = {expression} + 1", f"if n < 128: {out}.append(n)", f"else: write_uvarint({out}, n)")
         else:
             code = ">h" if isinstance(inner, Text) else ">i"
             self.add(f"{out} += {self.name(struct.Struct(code).pack)}({expression})")
@@ -286,9 +292,12 @@ class _EncoderSource(_Source):
         if not self.tagged:
             self.add("out.append(0)")
             return
-        self.add("tags = []")
+        defaults = {spec: self.name(spec.default_value()) for spec in self.tagged}
+        # Nearly always there is nothing to tell; and what was not set is the very object that is the default.
+        unset = " and ".join(f"(m.{s.name} is {name} or m.{s.name} == {name})" for s, name in defaults.items())
+        self.add(f"if {unset}:", "    out.append(0)", "    return", "tags = []")
         for spec in sorted(self.tagged, key=lambda s: s.tag or 0):
-            self.add(f"if m.{spec.name} != {self.name(spec.default_value())}:")
+            self.add(f"if m.{spec.name} != {defaults[spec]}:")
             self.depth += 1
             self.add("tagged = bytearray()")
             self.value(spec.kind, f"m.{spec.name}", self.what(spec), "tagged")

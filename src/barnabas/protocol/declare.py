@@ -82,14 +82,22 @@ def field(
     :param since: first version that has it.
     :param until: last version that has it.
     :param default: its value where a version lacks it; required if some version does.
-    :param default_factory: the same for lists.
+    :param default_factory: the same for lists, and for structs. The default of a struct is one object, which all
+        messages share: set such a field anew, and do not change what it holds.
     :param ignorable: whether encoding may drop a value that the version has no place for.
     :param tag: its number, if it is a tagged field.
     """
+    if default_factory not in {None, list}:
+        default_factory = _shared(default_factory)
     required = default is _MISSING and default_factory is None
     if required and (since > 0 or until < LATEST):
         raise TypeError(f"a {kind.name} field with versions {since}-{until} needs a default")
     return FieldSpec("", kind, since, until, ignorable, tag, default, default_factory, required)
+
+
+def _shared(factory: Callable[[], T]) -> Callable[[], T]:
+    value = factory()
+    return lambda: value
 
 
 def _declare(cls: type[T]) -> type[T]:

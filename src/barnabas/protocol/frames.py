@@ -7,6 +7,7 @@ response always has header version 0, since the client cannot know yet what the 
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import NamedTuple, TypeVar
 
@@ -117,7 +118,8 @@ def response_frame(message: object, version: int, correlation_id: int) -> list[C
 
     :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
     """
-    tags = b"\0" if _response_has_tags(type(message), version) else b""
+    cls: type = type(message)
+    tags = b"\0" if _response_has_tags(cls, version) else b""
     prefix = b"\0\0\0\0" + _CORRELATION_ID.pack(correlation_id) + tags
     return _sized(encode(message, version, prefix=prefix))
 
@@ -140,11 +142,13 @@ def decode_response(cls: type[T], version: int, frame: Buffer) -> T:
     :raises MalformedMessageError: the bytes are not such a message.
     """
     position = _CORRELATION_ID.size
-    if _response_has_tags(cls, version):
+    declared: type = cls
+    if _response_has_tags(declared, version):
         position = skip_tags(frame, position)
     return decode(cls, frame, version, position)
 
 
+@functools.cache
 def _response_has_tags(cls: type, version: int) -> bool:
     spec = message_of(cls)
     return spec.api_key != API_VERSIONS_KEY and spec.flexible(version)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 
 import pytest
 
-from barnabas.perf.pacing import OpenLoop
+from barnabas.perf.pacing import OpenLoop, pause, sharpen_sleep
 
 
 @pytest.mark.parametrize("rate", [0.5, 3.0, 999.0, 10_000.0, 1_000_000.0])
@@ -31,3 +33,18 @@ def test_nothing_is_due_before_the_start() -> None:
 def test_after_a_stall_all_that_was_missed_is_due_at_once() -> None:
     loop = OpenLoop(start_s=0.0, rate=10_000.0)
     assert loop.count_due(1.00005) - loop.count_due(0.00005) == 10_000
+
+
+@pytest.mark.parametrize("delay_s", [-1.0, 0.0, 0.001, 0.02])
+def test_a_pause_takes_as_long_as_it_should_and_tells_to_go_on(delay_s: float) -> None:
+    sharpen_sleep()
+    began_s = time.monotonic()
+    assert not pause(delay_s, threading.Event())
+    assert time.monotonic() - began_s >= delay_s
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.001, 3600.0])
+def test_a_pause_tells_to_stop(delay_s: float) -> None:
+    stopped = threading.Event()
+    stopped.set()
+    assert pause(delay_s, stopped)

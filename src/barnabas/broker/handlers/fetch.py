@@ -19,6 +19,7 @@ from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, IsolationLevel
 from barnabas.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
@@ -89,6 +90,8 @@ class _Read:
         self._broker = broker
         self._request = request
         self._bytes_left = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
+        committed_only = request.isolation_level == IsolationLevel.READ_COMMITTED
+        self._aborted: list[AbortedTransaction] | None = [] if committed_only else None
         self._must_answer = False
         self.size = 0
         self.partitions: list[Partition] = []
@@ -126,32 +129,32 @@ class _Read:
         return topic.name
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:
-        diverging = self._diverging_epoch(partition, wanted)
-        region = None
-        if diverging is None:
-            limit = min(max(0, wanted.partition_max_bytes), self._bytes_left)
-            region = partition.read(wanted.fetch_offset, limit, min_one_batch=self.size == 0)
-        if region is not None:
-            self.size += len(region)
-            self._bytes_left = max(0, self._bytes_left - len(region))
-        self.partitions.append(partition)
-        self._high_watermarks.append(partition.log.high_watermark)
-        committed_only = self._request.isolation_level == IsolationLevel.READ_COMMITTED
-        return PartitionData(
+        log = partition.log
+        data = PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
-            high_watermark=partition.log.high_watermark,
-            last_stable_offset=partition.log.high_watermark,
-            log_start_offset=partition.log.log_start_offset,
-            diverging_epoch=diverging or EpochEndOffset(),
-            aborted_transactions=[] if committed_only else None,
-            records=b"" if region is None else region,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.high_watermark,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=self._aborted,
+            records=b"",
         )
+        diverging = self._diverging_epoch(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
+        if diverging is not None:
+            data.diverging_epoch = diverging
+        else:
+            limit = min(max(0, wanted.partition_max_bytes), self._bytes_left)
+            region = partition.read(wanted.fetch_offset, limit, min_one_batch=self.size == 0)
+            if region is not None:
+                data.records = region
+                self.size += len(region)
+                self._bytes_left = max(0, self._bytes_left - len(region))
+        self.partitions.append(partition)
+        self._high_watermarks.append(data.high_watermark)
+        return data
 
     def _diverging_epoch(self, partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
         """Return where the reader's log and this one part, if the epoch that it read last says so (KIP-595)."""
-        if wanted.last_fetched_epoch < 0:
-            return None
         log = partition.log
         epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:

@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster
+from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetcher
+from barnabas.client.consumer.fetch_lanes import FetchLanes
+from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.shells import Guard
@@ -24,7 +25,6 @@ from barnabas.client.offset_queries import commit_offsets, committed_offsets, li
 from barnabas.errors import BarnabasError, ClosedError, ErrorCode, KafkaError
 from barnabas.groups.assignors import NO_GENERATION
 from barnabas.model import OffsetAndMetadata, TopicPartition
-from barnabas.protocol.messages.fetch import FetchResponse
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +81,17 @@ class ConsumerEngine:
         self._assigned_counts: dict[str, int | None] = {}
         self._refused: set[str] = set()
         self._positions_wanted = asyncio.Event()
-        self._lanes: dict[int, list[asyncio.Event]] = {}
-        """Of each broker; set while there is work in a lane."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lanes = FetchLanes(
+            config,
+            cluster,
+            guard,
+            self.fetcher,
+            spawn=self._spawn,
+            on_answer=self._on_answer,
+            report=self._report,
+            on_fault=self._on_fault,
+        )
         if config.group is not None:
             self.membership = Membership(
                 config.group,
@@ -120,14 +128,18 @@ class ConsumerEngine:
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
         task.add_done_callback(self._on_task_done)
-        self._tasks.append(task)
+        self._tasks.add(task)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """Tasks end by cancellation alone; if one fails, the application is told instead of waiting for ever."""
+        self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("a background task of the consumer stopped", exc_info=error)
-            self._report(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
+            self._on_fault(error)
+
+    def _on_fault(self, error: BaseException) -> None:
+        """Tell the application of what nobody foresaw, instead of letting it wait for ever."""
+        log.error("background work of the consumer stopped", exc_info=error)
+        self._report(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
 
     def _report(self, error: BarnabasError) -> None:
         with self._guard:
@@ -188,57 +200,16 @@ class ConsumerEngine:
             if self.subscription.without_position():
                 self._positions_wanted.set()
         for node_id in leaders:
-            self._wake_lane(node_id)
-
-    def _wake_lane(self, node_id: int) -> None:
-        lanes = self._lanes.setdefault(node_id, [])
-        for work in lanes:
-            if not work.is_set():
-                work.set()
-                return
-        if len(lanes) < FETCHES_MAX:
-            work = asyncio.Event()
-            work.set()
-            self._spawn(self._fetch_from(node_id, work, f"fetch-{len(lanes)}"))
-            lanes.append(work)
+            self._lanes.wake(node_id)
 
     @property
     def idle(self) -> bool:
         """Whether no broker is asked for anything now."""
-        return not any(work.is_set() for lanes in list(self._lanes.values()) for work in lanes)
+        return self._lanes.idle
 
-    async def _fetch_from(self, node_id: int, work: asyncio.Event, lane: str) -> None:
-        """Keep a fetch under way to a broker, as long as there is something to fetch and room for it."""
-        failures = 0
-        while True:
-            with self._guard:
-                fetch = self.fetcher.next_fetch(node_id, self._cluster.view)
-                if fetch is None:
-                    work.clear()
-            if fetch is None:
-                await work.wait()
-                continue
-            timeout_s = (self._config.request_timeout_ms + self._config.fetch_max_wait_ms) / 1000
-            try:
-                response: FetchResponse = await self._cluster.send(
-                    node_id, fetch.request, purpose=lane, version_max=FETCH_VERSION_MAX, timeout_s=timeout_s
-                )
-                with self._guard:
-                    stale = self.fetcher.on_response(fetch, response)
-                    self._guard.notify_all()
-            except BarnabasError as error:
-                log.debug("fetch from broker %d: %s", node_id, error)
-                with self._guard:
-                    self.fetcher.on_failure(fetch)
-                if not error.retriable:
-                    self._report(error)
-                stale = True
-            if self.subscription.without_position():
-                self._positions_wanted.set()
-            failures = failures + 1 if stale else 0
-            if stale:
-                self._cluster.want_refresh()
-                await asyncio.sleep(self._cluster.backoff.delay_s(failures))
+    def _on_answer(self) -> None:
+        if self.subscription.without_position():
+            self._positions_wanted.set()
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -378,10 +349,12 @@ class ConsumerEngine:
 
     async def close(self) -> None:
         """End the background tasks and connections."""
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        self._lanes.close()
         self._cluster.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _moved_on(code: ErrorCode, group: str) -> KafkaError:

@@ -125,6 +125,8 @@ class Fetcher:
         """Partitions that a fetch has asked for, and the version then."""
         self._fetch_counts: Counter[int] = Counter()
         """Fetches under way, by broker."""
+        self._short_of_room = False
+        """Whether a fetch had to be put off until the application has used up more."""
         self.hungry = False
         """Whether the application has used up so much that there may be something to ask for; for who looks after it
         to unset."""
@@ -149,7 +151,8 @@ class Fetcher:
         """
         room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes
         share = self._share()
-        if room < share:
+        self._short_of_room = room < share
+        if self._short_of_room:
             return None
         states = [state for state in self._subscription.partitions.values() if self._wants(state, node_id, view, share)]
         if not states or not (self._half_is_used_up() or any(not state.buffered_bytes for state in states)):
@@ -319,12 +322,12 @@ class Fetcher:
         return None
 
     def _hungers_for(self, state: PartitionState) -> bool:
-        """Whether a fetch would ask for `state`, from which something was taken just now."""
-        return not state.buffered_bytes or (
-            state.buffered_bytes <= self._share()
-            and self._under_way.get(state) != state.version
-            and self._half_is_used_up()
-        )
+        """Whether a fetch may ask for more, now that something of `state` was taken."""
+        if self._short_of_room:
+            return True
+        if self._under_way.get(state) == state.version:
+            return False  # what it waits for comes by itself
+        return not state.buffered_bytes or (state.buffered_bytes <= self._share() and self._half_is_used_up())
 
     def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:
         """Return whether `take` would find something."""

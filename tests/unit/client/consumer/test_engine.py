@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.engine import ConsumerEngine
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode
+from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, stamp
@@ -34,10 +36,34 @@ class RefusingCluster:
     def want_refresh(self):
         pass
 
-    async def send(self, node_id, request, **_options):
+    def open_channel(self, node_id, purpose=""):
+        return FakeChannel(self, purpose)
+
+    def answer(self, request, purpose):
         self.fetches += 1
         part = PartitionData(partition_index=0, error_code=self.error, high_watermark=0, records=None)
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
+
+
+class FakeChannel:
+    """A connection on which each request is answered in the next turn of the loop, or never."""
+
+    def __init__(self, cluster, purpose):
+        self.cluster = cluster
+        self.purpose = purpose
+
+    def version_for(self, kind):
+        return 12
+
+    def submit(self, request, on_answer, *, version, timeout_s):
+        answer = self.cluster.answer(request, self.purpose)
+        if isinstance(answer, BarnabasError):
+            asyncio.get_running_loop().call_soon(on_answer, None, answer)
+        elif answer is not None:
+            asyncio.get_running_loop().call_soon(on_answer, answer, None)
+
+    def flush(self):
+        pass
 
 
 async def give_way():
@@ -59,8 +85,7 @@ def test_an_error_is_fetched_once_until_the_application_has_taken_it():
         engine.kick()
         await give_way()
         assert cluster.fetches == 2
-        for task in engine._tasks:
-            task.cancel()
+        await engine.close()
 
     asyncio.run(main())
 
@@ -75,12 +100,12 @@ class WaitingCluster(RefusingCluster):
         self.asked = []
         self.waits = 0
 
-    async def send(self, node_id, request, *, purpose, **_options):
+    def answer(self, request, purpose):
         asked = sorted(part.partition for topic in request.topics for part in topic.partitions)
         self.asked.append((purpose, asked))
         if 1 not in asked:
             self.waits += 1
-            await asyncio.Event().wait()
+            return None
         builder = BatchBuilder()
         builder.append_many(1, [bytes(300)])
         batch = builder.build()
@@ -111,3 +136,66 @@ def test_a_fetch_that_waits_does_not_hold_up_what_another_would_bring():
         await engine.close()
 
     asyncio.run(main())
+
+
+class SessionCluster(RefusingCluster):
+    """A broker with fetch sessions; answers come from a list."""
+
+    def __init__(self, answers):
+        super().__init__(ErrorCode.NONE)
+        self.answers = list(answers)
+        self.requests = []
+
+    def answer(self, request, purpose):
+        self.requests.append(request)
+        return self.answers.pop(0) if self.answers else None
+
+
+def epochs_of(answers):
+    """The session ids and epochs of the fetches that follow each other when these answers come."""
+
+    async def main():
+        cluster = SessionCluster(answers)
+        engine = ConsumerEngine(ConsumerConfig(), cluster, threading.Condition(), alive=lambda: True, done_offsets=dict)
+        engine.subscription.assign_by_hand([HERE])
+        engine.subscription.state(HERE).move_to(0)
+        engine.kick()
+        await give_way()
+        await engine.close()
+        return cluster.requests
+
+    requests = asyncio.run(main())
+    return [(each.session_id, each.session_epoch, len(each.topics)) for each in requests]
+
+
+NOTHING = FetchResponse(session_id=7, responses=[])
+
+
+def test_a_reader_that_waits_goes_on_with_its_session_and_says_nothing_twice():
+    assert epochs_of([NOTHING, NOTHING]) == [(0, 0, 1), (7, 1, 0), (7, 2, 0)]
+
+
+def test_a_session_that_is_lost_is_begun_anew_at_once():
+    lost = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    assert epochs_of([NOTHING, lost, NOTHING]) == [(0, 0, 1), (7, 1, 0), (7, 0, 1), (7, 1, 0)]
+
+
+@pytest.mark.parametrize("error", [DisconnectedError("gone"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")])
+def test_after_a_failure_all_is_said_anew(error):
+    assert epochs_of([NOTHING, error]) == [(0, 0, 1), (7, 1, 0), (7, 0, 1)]
+
+
+def test_an_error_that_nobody_foresaw_is_told():
+    async def main():
+        cluster = SessionCluster([NOTHING])
+        engine = ConsumerEngine(ConsumerConfig(), cluster, threading.Condition(), alive=lambda: True, done_offsets=dict)
+        engine.subscription.assign_by_hand([HERE])
+        engine.subscription.state(HERE).move_to(0)
+        engine.fetcher.on_response = None
+        engine.kick()
+        await give_way()
+        error = engine.fetcher.take_error()
+        await engine.close()
+        return error
+
+    assert "the consumer stopped because of TypeError" in str(asyncio.run(main()))

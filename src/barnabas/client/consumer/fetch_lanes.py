@@ -1,0 +1,196 @@
+"""Keeps fetches under way to the brokers, as the fetcher plans them. Runs on the event loop.
+
+An answer is dealt with in the call that brings it, and the next fetch leaves in the same turn of the loop: what a
+record waits for on its way to the application is, above all, the time from one fetch to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
+from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, Fetcher
+from barnabas.client.consumer.shells import Guard
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
+
+log = logging.getLogger(__name__)
+
+SESSION_LOST = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class FetchLanes:
+    """All fetches of a consumer.
+
+    :param guard: guards the fetcher; notified when an answer has come.
+    :param spawn: runs a coroutine in the background.
+    :param on_answer: called after each answer: partitions may have lost their positions.
+    :param report: tells the application of an error that will not pass.
+    :param on_fault: is told of an error that nobody foresaw.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        guard: Guard,
+        fetcher: Fetcher,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        on_answer: Callable[[], object],
+        report: Callable[[BarnabasError], object],
+        on_fault: Callable[[BaseException], object],
+    ) -> None:
+        self.cluster = cluster
+        self.guard = guard
+        self.fetcher = fetcher
+        self.spawn = spawn
+        self.on_answer = on_answer
+        self.report = report
+        self.on_fault = on_fault
+        self.timeout_s = (config.request_timeout_ms + config.fetch_max_wait_ms) / 1000
+        self.closed = False
+        self._lanes: dict[int, list[_Lane]] = {}
+
+    def wake(self, node_id: int) -> None:
+        """See to it that somebody looks whether there is something to ask a broker for."""
+        lanes = self._lanes.setdefault(node_id, [])
+        for lane in lanes:
+            if not lane.busy:
+                lane.advance()
+                return
+        if len(lanes) < FETCHES_MAX:
+            lanes.append(_Lane(self, node_id, f"fetch-{len(lanes)}"))
+            lanes[-1].advance()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no broker is asked for anything now."""
+        return not any(lane.busy for lanes in list(self._lanes.values()) for lane in lanes)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self.closed = True
+        for lanes in self._lanes.values():
+            for lane in lanes:
+                lane.close()
+
+
+class _Lane:
+    """One fetch after the other to one broker, over a connection of its own."""
+
+    def __init__(self, lanes: FetchLanes, node_id: int, name: str) -> None:
+        self.busy = False
+        """Whether a fetch, or a pause after trouble, is under way."""
+        self._lanes = lanes
+        self._node_id = node_id
+        self._name = name
+        self._session = FetchSession()
+        self._failures = 0
+        self._pause: asyncio.TimerHandle | None = None
+
+    def advance(self) -> None:
+        """Send the next fetch, if there is something to fetch and room for it."""
+        lanes = self._lanes
+        self._pause = None
+        with lanes.guard:
+            fetch = lanes.fetcher.next_fetch(self._node_id, lanes.cluster.view)
+        self._go_on_with(fetch)
+
+    def close(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _go_on_with(self, fetch: Fetch | None) -> None:
+        self.busy = fetch is not None
+        if fetch is None or self._lanes.closed:
+            return
+        channel = self._lanes.cluster.open_channel(self._node_id, self._name)
+        if channel is None:
+            self._lanes.spawn(self._connect(fetch))
+        else:
+            self._submit(channel, fetch)
+
+    async def _connect(self, fetch: Fetch) -> None:
+        try:
+            channel = await self._lanes.cluster.channel_to(self._node_id, self._name)
+        except BarnabasError as error:
+            self._failed(fetch, error)
+        else:
+            self._submit(channel, fetch)
+
+    def _submit(self, channel: Channel, fetch: Fetch) -> None:
+        try:
+            version = min(channel.version_for(FetchRequest), FETCH_VERSION_MAX)
+            request = self._session.narrow(fetch.request) if version >= SESSIONS_SINCE else fetch.request
+            answered = partial(self._answered, fetch)
+            channel.submit(request, answered, version=version, timeout_s=self._lanes.timeout_s)
+        except BarnabasError as error:
+            self._failed(fetch, error)
+        else:
+            channel.flush()
+
+    def _answered(self, fetch: Fetch, response: FetchResponse, error: BarnabasError | None) -> None:
+        try:
+            if error is None:
+                self._take(fetch, response)
+            else:
+                self._failed(fetch, error)
+        except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody
+            self._lanes.on_fault(unforeseen)
+
+    def _take(self, fetch: Fetch, response: FetchResponse) -> None:
+        lanes = self._lanes
+        try:
+            with lanes.guard:
+                stale = lanes.fetcher.on_response(fetch, response)
+                self._session.on_response(response)
+                next_fetch = None if stale else lanes.fetcher.next_fetch(self._node_id, lanes.cluster.view)
+                # Before the fetch leaves: while it does, the application's thread may run.
+                lanes.guard.notify_all()
+        except KafkaError as error:
+            self._failed(fetch, error)
+            return
+        lanes.on_answer()
+        if stale:
+            self._wait_after_trouble()
+        else:
+            self._failures = 0
+            self._go_on_with(next_fetch)
+
+    def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
+        lanes = self._lanes
+        log.debug("fetch from broker %d: %s", self._node_id, error)
+        self._session.begin_anew()
+        with lanes.guard:
+            lanes.fetcher.on_failure(fetch)
+        lanes.on_answer()
+        if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._failures:
+            self._failures = 1
+            self.advance()
+            return
+        if not error.retriable:
+            lanes.report(error)
+        self._wait_after_trouble()
+
+    def _wait_after_trouble(self) -> None:
+        lanes = self._lanes
+        self._failures += 1
+        self.busy = True
+        if lanes.closed:
+            return
+        lanes.cluster.want_refresh()
+        delay_s = lanes.cluster.backoff.delay_s(self._failures)
+        self._pause = asyncio.get_running_loop().call_later(delay_s, self.advance)

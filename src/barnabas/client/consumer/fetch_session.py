@@ -1,0 +1,82 @@
+"""The reader's side of a fetch session (KIP-227): what the broker remembers need not be said again. No I/O.
+
+While a consumer waits for new records it asks for the same partitions over and over, and nearly all of them have
+nothing new. In a session a request names only those whose offset has changed, and an answer only those with news.
+The broker's side is `barnabas.broker.fetch_sessions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+
+SESSIONS_SINCE = 7
+"""The version of Fetch that brought sessions."""
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+"""Asks for a new session, and closes the one that is named."""
+EPOCH_MAX = 2**31 - 1
+
+_Wanted = tuple[int, int]
+"""Offset and bytes at most."""
+
+
+class FetchSession:
+    """One lane of fetches to one broker: each request is made after the answer to the one before."""
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._known: dict[tuple[str, int], _Wanted] = {}
+        """What the broker remembers if the last request has reached it."""
+
+    def narrow(self, request: FetchRequest) -> FetchRequest:
+        """Return what to send in order to ask for what `request`, which names all that is wanted, asks for."""
+        wanted = {
+            (topic.topic, part.partition): (part.fetch_offset, part.partition_max_bytes)
+            for topic in request.topics
+            for part in topic.partitions
+        }
+        known, self._known = self._known, wanted
+        if self._epoch == INITIAL_EPOCH:
+            return replace(request, session_id=self._id, session_epoch=INITIAL_EPOCH)
+        return replace(
+            request,
+            session_id=self._id,
+            session_epoch=self._epoch,
+            topics=_changed(request.topics, known),
+            forgotten_topics_data=_forgotten(known, wanted),
+        )
+
+    def on_response(self, response: FetchResponse) -> None:
+        """Go on after an answer that is no error."""
+        if response.session_id == NO_SESSION:
+            self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for one
+        else:
+            self._id = response.session_id
+            self._epoch = INITIAL_EPOCH + 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+
+    def begin_anew(self) -> None:
+        """Say everything again: nobody knows whether the last request has reached the broker."""
+        self._epoch = INITIAL_EPOCH
+
+
+def _changed(topics: list[FetchTopic], known: dict[tuple[str, int], _Wanted]) -> list[FetchTopic]:
+    changed: list[FetchTopic] = []
+    for topic in topics:
+        parts: list[FetchPartition] = [
+            part
+            for part in topic.partitions
+            if known.get((topic.topic, part.partition)) != (part.fetch_offset, part.partition_max_bytes)
+        ]
+        if parts:
+            changed.append(FetchTopic(topic=topic.topic, partitions=parts))
+    return changed
+
+
+def _forgotten(known: dict[tuple[str, int], _Wanted], wanted: dict[tuple[str, int], _Wanted]) -> list[ForgottenTopic]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in known.keys() - wanted.keys():
+        topics.setdefault(topic, []).append(partition)
+    return [ForgottenTopic(topic=topic, partitions=partitions) for topic, partitions in topics.items()]

@@ -1,0 +1,84 @@
+"""A fetch session says what has changed, and together with the broker's side it asks for what is wanted."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.client.consumer.fetch_session import EPOCH_MAX, FetchSession
+from barnabas.errors import KafkaError
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+
+def request_for(wanted):
+    """A request for {(topic, partition): offset}."""
+    topics = {}
+    for (topic, partition), offset in wanted.items():
+        part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=100)
+        topics.setdefault(topic, []).append(part)
+    return FetchRequest(
+        max_wait_ms=1,
+        min_bytes=1,
+        topics=[FetchTopic(topic=topic, partitions=parts) for topic, parts in topics.items()],
+    )
+
+
+def test_only_what_has_changed_is_said():
+    session = FetchSession()
+    first = session.narrow(request_for({("a", 0): 1, ("a", 1): 1, ("b", 0): 1}))
+    assert (first.session_id, first.session_epoch) == (0, 0)
+    session.on_response(FetchResponse(session_id=5, responses=[]))
+    second = session.narrow(request_for({("a", 0): 1, ("a", 1): 2, ("b", 1): 1}))
+    assert (second.session_id, second.session_epoch) == (5, 1)
+    assert [(topic.topic, [part.partition for part in topic.partitions]) for topic in second.topics] == [
+        ("a", [1]),
+        ("b", [1]),
+    ]
+    assert [(gone.topic, gone.partitions) for gone in second.forgotten_topics_data] == [("b", [0])]
+
+
+def test_a_broker_without_room_is_asked_for_a_session_each_time():
+    session = FetchSession()
+    for _ in range(3):
+        request = session.narrow(request_for({("a", 0): 1}))
+        assert (request.session_id, request.session_epoch, len(request.topics)) == (0, 0, 1)
+        session.on_response(FetchResponse(session_id=0, responses=[]))
+
+
+def test_epochs_begin_again_with_one():
+    session = FetchSession()
+    session.narrow(request_for({("a", 0): 1}))
+    session.on_response(FetchResponse(session_id=5, responses=[]))
+    session._epoch = EPOCH_MAX
+    session.on_response(FetchResponse(session_id=5, responses=[]))
+    assert session.narrow(request_for({("a", 0): 1})).session_epoch == 1
+
+
+WANTED = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), st.integers(0, 2), min_size=1)
+STEP = st.tuples(WANTED, st.sampled_from(["answered", "answered", "answered", "not sent", "answer lost", "evicted"]))
+
+
+@given(st.lists(STEP, max_size=12))
+def test_the_broker_reads_what_is_wanted_whatever_is_lost(steps):
+    session, numbers = FetchSession(), iter(range(100))
+    sessions = FetchSessions(10, lambda _: next(numbers))
+    for wanted, fate in steps:
+        if fate == "evicted":
+            sessions = FetchSessions(10, lambda _: next(numbers))
+        request = session.narrow(request_for(wanted))
+        if fate == "not sent":
+            session.begin_anew()
+            continue
+        try:
+            plan = sessions.plan(request, 0.0)
+        except KafkaError:
+            assert fate == "evicted"
+            session.begin_anew()
+            plan = sessions.plan(session.narrow(request_for(wanted)), 0.0)
+        asked = {(where.topic, where.partition): part.fetch_offset for where, part in plan.wanted}
+        assert asked == wanted
+        if fate == "answer lost":
+            session.begin_anew()
+        else:
+            session.on_response(plan.respond([]))
