@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from bench import memory
 from bench.arena import Arena
 from bench.downloads import UnavailableError
 from bench.drivers import DRIVERS, Driver
 from bench.drivers.job import Job, Outcome
+from bench.memory import Reserve, bytes_for
 from bench.peers import SERVERS
 from bench.peers.server import Server
 from bench.processes import ClientError
@@ -67,6 +67,7 @@ class Contest:
         self.arena = arena
         self.scale = scale
         self.progress = progress
+        self._reserve = Reserve()
         self._topics = 0
         self._filled: dict[tuple[str, int], tuple[str, int]] = {}
         self._fill_records = 0
@@ -127,6 +128,8 @@ class Contest:
             return self.measure(contender, job, look)
         finally:
             self._delete(server, job.topic)
+            # What this run has used is at hand still.
+            self._reserve.hold(bytes_for(job.records, job.size))
 
     def _delete(self, server: Server, topic: str) -> None:
         """Delete a topic; what was measured is worth more than an error here."""
@@ -140,7 +143,8 @@ class Contest:
         """Run a contender once with the topic that the job names."""
         server = self.arena.server(contender.server)
         if job.action != "consume":
-            memory.touch(memory.bytes_for(job.records, job.size))
+            self._reserve.hold(bytes_for(job.records, job.size))
+            self._reserve.release()
         server.reset_memory_peak()
         cpu_before_s = server.cpu_s()
         outcome = contender.driver.run(server, job, self.scale.limit_s)

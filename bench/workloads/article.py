@@ -46,7 +46,7 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
 
 def measure_consumer(contest: Contest) -> Sequence[Case]:
     """Measure W8."""
-    job = Job("consume", contest.scale.records(1_500_000, 3_000_000, 50_000_000))
+    job = Job("consume", contest.scale.records(3_000_000, 6_000_000, 50_000_000))
     several = replace(job, consumers=3)
     return [
         contest.run(

@@ -36,7 +36,7 @@ class SparkReport:
 
 def measure_spark(contest: Contest) -> Sequence[Case]:
     """Measure W13."""
-    job = Job("produce", contest.scale.records(2_000_000, 4_000_000, 50_000_000), topic="spark")
+    job = Job("produce", contest.scale.records(6_000_000, 12_000_000, 50_000_000), topic="spark")
     read, load = Case(READ, job.size), Case(LOAD, job.size)
     for name in ("barnabas", "kafka"):
         try:

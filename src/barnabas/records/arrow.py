@@ -131,6 +131,8 @@ class ArrowReader:
         known = pa.Array.from_buffers(
             pa.string(), len(names), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(names))]
         )
+        if len(names) == 1:
+            return pa.repeat(known[0], length)
         indices = array("i")
         for topic, _, count in stretches:
             indices += array("i", [names.index(topic.encode())]) * count
