@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
+from pathlib import Path
 
 GIB = 1024**3
 LEAST_BYTES = 5 * GIB
 """Less is not enough: the kernel takes from small stretches of free memory before it splits large ones, so all of the
 small ones must be at hand."""
-SMALL_BYTES = GIB // 10
+SMALL_BYTES = GIB // 20
 """A run that writes no more than this spends its time on other things than on memory."""
 MOST_BYTES = 8 * GIB
 SHARE = 4
 """Of the payload."""
-SHARE_OF_FREE = 0.5
+SHARE_OF_AVAILABLE = 0.5
 
 
 def bytes_for(records: int, record_bytes: int) -> int:
@@ -37,21 +37,28 @@ def bytes_for(records: int, record_bytes: int) -> int:
     return min(MOST_BYTES, max(LEAST_BYTES, records * record_bytes * SHARE))
 
 
+def available_bytes() -> int:
+    """Return how much memory can be had, what caches would give back included."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/meminfo does not tell how much memory is available")
+
+
 class Reserve:
     """Memory that is held between runs."""
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
+        self._asked_bytes = 0
 
     def hold(self, size_bytes: int) -> None:
-        """Hold at least so much (but no more than half of what is free), every page of it touched."""
-        if self._memory is not None and len(self._memory) >= size_bytes:
+        """Hold at least so much (but no more than half of what can be had), every page of it touched."""
+        if size_bytes <= self._asked_bytes:
             return
         self.release()
-        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        size_bytes = min(size_bytes, int(free_bytes * SHARE_OF_FREE))
-        if not size_bytes:
-            return
+        self._asked_bytes = size_bytes
+        size_bytes = min(size_bytes, int(available_bytes() * SHARE_OF_AVAILABLE))
         self._memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # Huge pages would come from other free lists than the ones that the page cache takes from.
         self._memory.madvise(mmap.MADV_NOHUGEPAGE)
@@ -62,4 +69,4 @@ class Reserve:
         """Free it, for the run that begins now."""
         if self._memory is not None:
             self._memory.close()
-            self._memory = None
+            self._memory, self._asked_bytes = None, 0

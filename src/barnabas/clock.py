@@ -33,7 +33,7 @@ class SystemClock:
 
     time_s = staticmethod(time.time)
     sleep = staticmethod(time.sleep)
-    """For threads that have to be on time to within microseconds; others wait for what they wait for."""
+    """For threads that have to be on time to within microseconds. No part of `Clock`: others wait for something."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000

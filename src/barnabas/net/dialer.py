@@ -28,7 +28,7 @@ from barnabas.errors import (
 from barnabas.net.framing import FrameReader
 from barnabas.net.stream import Inlet, Stream
 from barnabas.protocol.apis import APIS, Api
-from barnabas.protocol.codec import Chunk
+from barnabas.protocol.codec import Buffer, Chunk
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -299,7 +299,7 @@ class Connection:
     def _on_bytes(self, data: memoryview) -> None:
         self._take(lambda: self._reader.feed(data))
 
-    def _take(self, frames: Callable[[], Iterable[bytes | bytearray]]) -> None:
+    def _take(self, frames: Callable[[], Iterable[Buffer]]) -> None:
         try:
             for frame in frames():
                 if not self._stream.is_open:
@@ -311,7 +311,7 @@ class Connection:
             return
         self._progress()
 
-    def _answer(self, frame: bytes | bytearray) -> None:
+    def _answer(self, frame: Buffer) -> None:
         correlation_id = read_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise MalformedMessageError(f"nobody waits for an answer with correlation id {correlation_id}")
@@ -319,7 +319,7 @@ class Connection:
         response = self._decode(self._pending[0], frame)
         self._pending.popleft().on_answer(response, None)
 
-    def _decode(self, pending: _Pending, frame: bytes | bytearray) -> Any:
+    def _decode(self, pending: _Pending, frame: Buffer) -> Any:
         if pending.api.response is ApiVersionsResponse and frame[4:6] == b"\x00\x23":
             # A broker that lacks the version asked for answers in version 0 (KIP-511).
             return decode_response(ApiVersionsResponse, 0, frame)

@@ -2,12 +2,13 @@
 
 The contract: whatever the pieces that the bytes arrive in, the frames are the same. Memory is held for the one
 frame that is under way only, and grows with the bytes that have come, not with the size that was announced; but
-for who asks for a `vacancy`, and so trusts the peer with the whole frame.
+for who asks for a `vacancy`, and so trusts the peer with the whole frame. For them memory for two large frames is kept.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from typing import NoReturn
 
 from barnabas.errors import MalformedMessageError
@@ -20,7 +21,40 @@ VACANCY_BYTES_MIN = 64 * 1024
 VACANCY_FRAME_BYTES_MAX = 64 * 1024 * 1024
 """Memory for larger frames is taken as they come."""
 
+KEPT_MAX = 2
+"""How many places for large frames are kept: one frame is used while the next one comes."""
+
+KEPT_BYTES_MAX = 8 * 1024 * 1024
+"""No larger place is kept."""
+
+_PLACE_UNIT_BYTES = 1024 * 1024
+"""Frames that follow each other are of nearly the same size, so a place is made a little larger than its first one."""
+
 _SIZE = struct.Struct(">i")
+
+
+class _Places:
+    """Memory for large frames, used again when nobody looks at the frame any longer.
+
+    New memory costs as much as receiving into it: it is set to zero, and the kernel has to find each page of it.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def take(self, size: int) -> memoryview:
+        """Return a place of so many bytes, which hold anything."""
+        if size > KEPT_BYTES_MAX:
+            return memoryview(bytearray(size))
+        for number in range(len(self._kept)):
+            # One is the list's reference, one the call's own: no view of it is left that another could be made of.
+            if sys.getrefcount(self._kept[number]) == 2 and len(self._kept[number]) >= size:
+                return memoryview(self._kept[number])[:size]
+        place = bytearray(-(-size // _PLACE_UNIT_BYTES) * _PLACE_UNIT_BYTES)
+        self._kept = [*self._kept[1 - KEPT_MAX :], place]
+        return memoryview(place)[:size]
 
 
 class FrameReader:
@@ -35,13 +69,15 @@ class FrameReader:
     [bytearray(b'!')]
     """
 
-    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_size")
+    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_place", "_places", "_size")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._size = -1  # of the frame under way, -1 while its size is incomplete
         self._frame = bytearray()  # the frame under way, or the first bytes of its size
-        self._filled = -1  # how much of the frame has come, where it has its full length already
+        self._places = _Places()
+        self._place: memoryview | None = None  # of the whole frame under way, if somebody asked for it
+        self._filled = 0  # how much of that has come
 
     @property
     def partial(self) -> bool:
@@ -51,28 +87,29 @@ class FrameReader:
     @property
     def held_bytes(self) -> int:
         """How much has come of the frame under way."""
-        return len(self._frame) if self._filled < 0 else self._filled
+        return len(self._frame) if self._place is None else self._filled
 
     def vacancy(self) -> memoryview | None:
         """Return where the next bytes of a large frame under way belong, to receive them without a copy.
 
         Say by `fill` how many came; None where there is no such frame.
         """
-        if self._filled < 0:
+        if self._place is None:
             if self._size - len(self._frame) < VACANCY_BYTES_MIN or self._size > VACANCY_FRAME_BYTES_MAX:
                 return None
-            begun, self._frame = self._frame, bytearray(self._size)
-            self._filled = len(begun)
-            self._frame[: self._filled] = begun
-        return memoryview(self._frame)[self._filled :]
+            self._place = self._places.take(self._size)
+            self._filled = len(self._frame)
+            self._place[: self._filled] = self._frame
+            self._frame = bytearray()
+        return self._place[self._filled :]
 
-    def fill(self, size: int) -> bytearray | None:
+    def fill(self, size: int) -> memoryview | None:
         """Count `size` bytes as put into the vacancy; returns the frame if that completes it."""
         self._filled += size
         if self._filled < self._size:
             return None
-        frame = self._frame
-        self._size, self._frame, self._filled = -1, bytearray(), -1
+        frame, self._place = self._place, None
+        self._size, self._filled = -1, 0
         return frame
 
     def feed(self, data: bytes | memoryview) -> list[bytes | bytearray]:
@@ -117,9 +154,9 @@ class FrameReader:
                 self._refuse(size)
             self._size = size
             self._frame = bytearray()
-        if self._filled >= 0:
+        if self._place is not None:
             taken = min(self._size - self._filled, len(data) - position)
-            self._frame[self._filled : self._filled + taken] = data[position : position + taken]
+            self._place[self._filled : self._filled + taken] = data[position : position + taken]
             frame = self.fill(taken)
             frames += [] if frame is None else [frame]
             return position + taken

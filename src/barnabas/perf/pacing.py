@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas.clock import SYSTEM_CLOCK
@@ -50,15 +51,17 @@ class OpenLoop:
         return count
 
 
-def pause(delay_s: float, stopped: threading.Event) -> bool:
+def pause(delay_s: float, stopped: threading.Event, sleep: Callable[[float], object] = SYSTEM_CLOCK.sleep) -> bool:
     """Sleep, if there is something to sleep for; return whether the run is to stop.
+
+    :param sleep: for short sleeps.
 
     Short sleeps are the usual ones, ten thousand a second: they cost a system call each, and nothing more.
     """
     if delay_s > SHORT_S:
         return stopped.wait(delay_s)
     if delay_s > 0:
-        SYSTEM_CLOCK.sleep(delay_s)
+        sleep(delay_s)
     return stopped.is_set()
 
 

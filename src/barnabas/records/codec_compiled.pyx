@@ -950,6 +950,12 @@ cdef class RowTable:
 
     cdef Row* rows
     cdef Py_ssize_t capacity
+    cdef int64_t count
+    cdef int64_t base_offset
+    cdef int64_t last_offset_delta
+    cdef int64_t base_timestamp_ms
+    cdef int64_t append_time_ms
+    cdef bint has_append_time
 
     def __dealloc__(self):
         free(self.rows)
@@ -959,40 +965,49 @@ cdef class RowTable:
 
         :raises CorruptBatchError: as the twin would.
         """
-        cdef int64_t count, base_offset, last_offset_delta, base_timestamp_ms
-        cdef int64_t append_time_ms = 0
-        cdef bint has_append_time
         cdef bint sound
-        count = header.record_count
-        base_offset = header.base_offset
-        last_offset_delta = header.last_offset_delta
-        base_timestamp_ms = header.base_timestamp_ms
-        has_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        if has_append_time:
-            append_time_ms = header.max_timestamp_ms
-        codec_pure.check_ranges(size, header)
-        if count > self.capacity:
-            free(self.rows)
-            self.capacity = 0
-            self.rows = <Row*>malloc(count * sizeof(Row))
-            if self.rows == NULL:
-                raise MemoryError
-            self.capacity = count
+        self.prepare(size, header)
         if size < RELEASING_BYTES_MIN:
-            sound = parse_rows(
-                body, size, count, base_offset, last_offset_delta, base_timestamp_ms, append_time_ms, has_append_time,
-                self.rows,
-            )
+            sound = self.fill(body, size)
         else:
             with nogil:
-                sound = parse_rows(
-                    body, size, count, base_offset, last_offset_delta, base_timestamp_ms, append_time_ms,
-                    has_append_time, self.rows,
-                )
+                sound = self.fill(body, size)
         if not sound:
-            codec_pure.decode_records(PyBytes_FromStringAndSize(<const char*>body, size), header, "", 0)
-            raise AssertionError("the two codecs do not agree on what is damage")
+            self.complain(body, size, header)
         return 0
+
+    cdef int prepare(self, Py_ssize_t size, header) except -1:
+        """Make room for the rows that a header tells of.
+
+        :raises CorruptBatchError: the header does not agree with the size of the body.
+        """
+        self.count = header.record_count
+        self.base_offset = header.base_offset
+        self.last_offset_delta = header.last_offset_delta
+        self.base_timestamp_ms = header.base_timestamp_ms
+        self.has_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.append_time_ms = header.max_timestamp_ms if self.has_append_time else 0
+        codec_pure.check_ranges(size, header)
+        if self.count > self.capacity:
+            free(self.rows)
+            self.capacity = 0
+            self.rows = <Row*>malloc(self.count * sizeof(Row))
+            if self.rows == NULL:
+                raise MemoryError
+            self.capacity = self.count
+        return 0
+
+    cdef bint fill(self, const uint8_t* body, Py_ssize_t size) noexcept nogil:
+        """Find the rows of the body that was prepared for; return whether it is sound."""
+        return parse_rows(
+            body, size, self.count, self.base_offset, self.last_offset_delta, self.base_timestamp_ms,
+            self.append_time_ms, self.has_append_time, self.rows,
+        )
+
+    cdef int complain(self, const uint8_t* body, Py_ssize_t size, header) except -1:
+        """Raise what the twin raises about a body that is not sound."""
+        codec_pure.decode_records(PyBytes_FromStringAndSize(<const char*>body, size), header, "", 0)
+        raise AssertionError("the two codecs do not agree on what is damage")
 
     cdef Py_ssize_t lower_bound(self, Py_ssize_t count, int64_t offset) noexcept nogil:
         """Return the first row whose offset is at least `offset`."""
@@ -1142,13 +1157,29 @@ cdef class ColumnDecoder:
     ):
         """Add the records of a body; return how many; see the twin."""
         cdef View view = View(body, 0)
-        cdef Py_ssize_t count = header.record_count
         cdef int timestamp_type = header.timestamp_type
+        cdef bint sound = False
+        cdef Py_ssize_t added = 0
         codec_pure.check_column_room(self.size_bytes, view.size)
         self.check_free()
         self._busy = True
         try:
-            return self.take(view, header, count, timestamp_type, min_offset, max_offset, max_records)
+            self.table.prepare(view.size, header)
+            # The lock is given away once, if at all: to get it back may take longer than all of this.
+            if view.size < RELEASING_BYTES_MIN:
+                sound = self.table.fill(view.at, view.size)
+                if sound:
+                    added = self.take(view.at, view.size, timestamp_type, min_offset, max_offset, max_records)
+            else:
+                with nogil:
+                    sound = self.table.fill(view.at, view.size)
+                    if sound:
+                        added = self.take(view.at, view.size, timestamp_type, min_offset, max_offset, max_records)
+            if not sound:
+                self.table.complain(view.at, view.size, header)
+            if added == NO_ROOM:
+                raise MemoryError
+            return added
         finally:
             self._busy = False
 
@@ -1160,28 +1191,22 @@ cdef class ColumnDecoder:
 
     cdef Py_ssize_t take(
         self,
-        View view,
-        header,
-        Py_ssize_t count,
+        const uint8_t* body,
+        Py_ssize_t size,
         int timestamp_type,
         int64_t min_offset,
         int64_t max_offset,
         Py_ssize_t max_records,
-    ) except -1:
-        cdef Py_ssize_t first, last
-        cdef bint roomy
-        self.table.parse(view.at, view.size, header)
-        first = self.table.lower_bound(count, min_offset)
-        last = max(first, self.table.lower_bound(count, max_offset))
+    ) noexcept nogil:
+        """Add the rows of the table that are asked for; return how many, or NO_ROOM."""
+        cdef Py_ssize_t first = self.table.lower_bound(self.table.count, min_offset)
+        cdef Py_ssize_t last = self.table.lower_bound(self.table.count, max_offset)
+        if last < first:
+            last = first
         if max_records < last - first:
-            last = first + max(0, max_records)
-        if view.size < RELEASING_BYTES_MIN:
-            roomy = self.take_rows(view.at, view.size, first, last, timestamp_type)
-        else:
-            with nogil:
-                roomy = self.take_rows(view.at, view.size, first, last, timestamp_type)
-        if not roomy:
-            raise MemoryError
+            last = first + (max_records if max_records > 0 else 0)
+        if not self.take_rows(body, size, first, last, timestamp_type):
+            return NO_ROOM
         return last - first
 
     cdef bint take_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 
 from bench import memory
 
@@ -15,12 +16,12 @@ def test_several_times_what_a_run_writes_is_held_and_no_more_than_a_bound() -> N
 
 
 def held_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_memory_is_there_while_it_is_held_and_free_after_that() -> None:
     reserve, before, size = memory.Reserve(), held_bytes(), 64 * 1024**2
+    assert memory.available_bytes() > 2 * size
     for _ in range(2):
         reserve.hold(size)
         assert held_bytes() - before > size * 0.9

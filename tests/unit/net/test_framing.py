@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import MalformedMessageError
-from barnabas.net.framing import VACANCY_BYTES_MIN, VACANCY_FRAME_BYTES_MAX, FrameReader
+from barnabas.net.framing import (
+    KEPT_BYTES_MAX,
+    KEPT_MAX,
+    VACANCY_BYTES_MIN,
+    VACANCY_FRAME_BYTES_MAX,
+    FrameReader,
+)
 
 
 def stream_of(frames: list[bytes]) -> bytes:
@@ -88,6 +94,45 @@ def test_there_is_a_place_for_large_frames_only_and_not_for_huge_ones() -> None:
         assert (place is not None) == has_place
         assert place is None or len(place) == size - 2
         assert reader.held_bytes == 2
+
+
+def receive_large(reader: FrameReader, size: int, filler: int) -> memoryview:
+    """Receive a frame of one byte again and again into its place."""
+    reader.feed(struct.pack(">i", size))
+    vacancy = reader.vacancy()
+    assert vacancy is not None
+    with vacancy:
+        vacancy[:] = bytes([filler]) * size
+    frame = reader.fill(size)
+    assert frame is not None
+    return frame
+
+
+def test_a_place_is_used_again_when_nobody_looks_at_the_frame_any_longer() -> None:
+    reader = FrameReader(2**30)
+    first = receive_large(reader, 3_000_000, 1)
+    part_of_first = first[10:20]
+    second = receive_large(reader, 2_900_000, 2)
+    places = [id(first.obj), id(second.obj)]
+    assert places[0] != places[1]
+    del second
+    third = receive_large(reader, 3_100_000, 3)
+    assert id(third.obj) == places[1]
+    del first, third
+    assert id(receive_large(reader, 3_000_000, 4).obj) != places[0], "a part of it is looked at"
+    assert bytes(part_of_first) == bytes([1]) * 10
+    del part_of_first
+    assert id(receive_large(reader, 3_000_000, 5).obj) == places[0]
+
+
+def test_few_places_are_kept_and_no_very_large_one() -> None:
+    reader = FrameReader(2**30)
+    frames = [receive_large(reader, 1_000_000, number) for number in range(4)]
+    assert len({id(frame.obj) for frame in frames}) == 4
+    assert all(set(bytes(frame[:5])) == {number} for number, frame in enumerate(frames))
+    frames += [receive_large(reader, KEPT_BYTES_MAX + 1, 4)]
+    assert len(reader._places._kept) == KEPT_MAX
+    assert sum(map(len, reader._places._kept)) <= KEPT_MAX * KEPT_BYTES_MAX
 
 
 def test_views_are_of_what_was_fed_and_can_be_written() -> None:

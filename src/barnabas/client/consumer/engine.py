@@ -202,12 +202,8 @@ class ConsumerEngine:
         for node_id in leaders:
             self._lanes.wake(node_id)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no broker is asked for anything now."""
-        return self._lanes.idle
-
     def _on_answer(self) -> None:
+        """Under the guard."""
         if self.subscription.without_position():
             self._positions_wanted.set()
 

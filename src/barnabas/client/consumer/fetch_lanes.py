@@ -36,7 +36,7 @@ class FetchLanes:
 
     :param guard: guards the fetcher; notified when an answer has come.
     :param spawn: runs a coroutine in the background.
-    :param on_answer: called after each answer: partitions may have lost their positions.
+    :param on_answer: called after each answer, under the guard: partitions may have lost their positions.
     :param report: tells the application of an error that will not pass.
     :param on_fault: is told of an error that nobody foresaw.
     """
@@ -75,13 +75,16 @@ class FetchLanes:
             lanes.append(_Lane(self, node_id, f"fetch-{len(lanes)}"))
             lanes[-1].advance()
 
-    @property
-    def idle(self) -> bool:
-        """Whether no broker is asked for anything now."""
-        return not any(lane.busy for lanes in list(self._lanes.values()) for lane in lanes)
+    def wake_others(self, than_node_id: int) -> None:
+        """See to those brokers that had to wait for room, and to those that lead partitions since a moment ago."""
+        with self.guard:
+            node_ids = dict.fromkeys((*self.fetcher.put_off, *self.fetcher.leaders(self.cluster.view)))
+        for node_id in node_ids:
+            if node_id != than_node_id:
+                self.wake(node_id)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Send nothing more; let the brokers forget the sessions."""
         self.closed = True
         for lanes in self._lanes.values():
             for lane in lanes:
@@ -98,20 +101,42 @@ class _Lane:
         self._node_id = node_id
         self._name = name
         self._session = FetchSession()
+        self._view = lanes.cluster.view
+        """Where the partitions were when the last fetch was planned."""
         self._failures = 0
+        self._session_was_lost = False
         self._pause: asyncio.TimerHandle | None = None
 
     def advance(self) -> None:
         """Send the next fetch, if there is something to fetch and room for it."""
-        lanes = self._lanes
         self._pause = None
-        with lanes.guard:
-            fetch = lanes.fetcher.next_fetch(self._node_id, lanes.cluster.view)
-        self._go_on_with(fetch)
+        try:
+            with self._lanes.guard:
+                fetch = self._plan()
+            self._go_on_with(fetch)
+        except Exception as unforeseen:  # noqa: BLE001 - of a callback, or of an application's call that it is not for
+            self._lanes.on_fault(unforeseen)
 
     def close(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
+        request = self._session.farewell()
+        # On the lane's own connection it would stand behind the fetch that waits there.
+        channel = self._lanes.cluster.open_channel(self._node_id)
+        if request is None or channel is None:
+            return
+        try:
+            version = min(channel.version_for(FetchRequest), FETCH_VERSION_MAX)
+            channel.submit(request, _ignore, version=version)
+        except BarnabasError as error:
+            log.debug("fetch session with broker %d: %s", self._node_id, error)
+        else:
+            channel.flush()
+
+    def _plan(self) -> Fetch | None:
+        """Under the guard: return what to ask for next."""
+        self._view = self._lanes.cluster.view
+        return self._lanes.fetcher.next_fetch(self._node_id, self._view)
 
     def _go_on_with(self, fetch: Fetch | None) -> None:
         self.busy = fetch is not None
@@ -157,17 +182,23 @@ class _Lane:
             with lanes.guard:
                 stale = lanes.fetcher.on_response(fetch, response)
                 self._session.on_response(response)
-                next_fetch = None if stale else lanes.fetcher.next_fetch(self._node_id, lanes.cluster.view)
+                # Others may wait for the room that is free now, or lead what was asked for here.
+                others = bool(lanes.fetcher.put_off) or self._view is not lanes.cluster.view
+                next_fetch = None if stale or others else self._plan()
+                lanes.on_answer()
                 # Before the fetch leaves: while it does, the application's thread may run.
                 lanes.guard.notify_all()
         except KafkaError as error:
             self._failed(fetch, error)
             return
-        lanes.on_answer()
         if stale:
             self._wait_after_trouble()
+            return
+        self._failures, self._session_was_lost = 0, False
+        if others:
+            lanes.wake_others(self._node_id)
+            self.advance()
         else:
-            self._failures = 0
             self._go_on_with(next_fetch)
 
     def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
@@ -176,9 +207,9 @@ class _Lane:
         self._session.begin_anew()
         with lanes.guard:
             lanes.fetcher.on_failure(fetch)
-        lanes.on_answer()
-        if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._failures:
-            self._failures = 1
+            lanes.on_answer()
+        if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._session_was_lost:
+            self._session_was_lost = True
             self.advance()
             return
         if not error.retriable:
@@ -192,5 +223,10 @@ class _Lane:
         if lanes.closed:
             return
         lanes.cluster.want_refresh()
-        delay_s = lanes.cluster.backoff.delay_s(self._failures)
-        self._pause = asyncio.get_running_loop().call_later(delay_s, self.advance)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(lanes.wake_others, self._node_id)
+        self._pause = loop.call_later(lanes.cluster.backoff.delay_s(self._failures), self.advance)
+
+
+def _ignore(_response: FetchResponse, _error: BarnabasError | None) -> None:
+    """A farewell is answered to nobody."""

@@ -16,6 +16,8 @@ SESSIONS_SINCE = 7
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 """Asks for a new session, and closes the one that is named."""
+FINAL_EPOCH = -1
+"""Closes the session that is named."""
 EPOCH_MAX = 2**31 - 1
 
 _Wanted = tuple[int, int]
@@ -56,6 +58,12 @@ class FetchSession:
         else:
             self._id = response.session_id
             self._epoch = INITIAL_EPOCH + 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+
+    def farewell(self) -> FetchRequest | None:
+        """Return what to send so that the broker need not remember this session any longer; None if there is none."""
+        if self._id == NO_SESSION:
+            return None
+        return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[])
 
     def begin_anew(self) -> None:
         """Say everything again: nobody knows whether the last request has reached the broker."""

@@ -120,13 +120,15 @@ class Fetcher:
         self._buffer_bytes_max = buffer_bytes_max
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
-        self._reserved_bytes = 0
+        self._reserved_bytes: Counter[int] = Counter()
+        """What the answers under way may bring, by broker."""
+        self._leader_count = 1
         self._under_way: dict[PartitionState, int] = {}
         """Partitions that a fetch has asked for, and the version then."""
         self._fetch_counts: Counter[int] = Counter()
         """Fetches under way, by broker."""
-        self._short_of_room = False
-        """Whether a fetch had to be put off until the application has used up more."""
+        self.put_off: dict[int, None] = {}
+        """Brokers that could not be asked because there was no room, the first of them first."""
         self.hungry = False
         """Whether the application has used up so much that there may be something to ask for; for who looks after it
         to unset."""
@@ -149,17 +151,18 @@ class Fetcher:
 
         There are less than `FETCHES_MAX` under way to it.
         """
-        room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes
         share = self._share()
-        self._short_of_room = room < share
-        if self._short_of_room:
+        room = self._room(node_id, share)
+        if room < share:
             return None
         states = [state for state in self._subscription.partitions.values() if self._wants(state, node_id, view, share)]
         if not states or not (self._half_is_used_up() or any(not state.buffered_bytes for state in states)):
             return None
-        # The emptiest first: brokers fill a response in the order of the request.
+        # The emptiest first: brokers fill a response in the order of the request (within a session, in one of their
+        # own, in which what has just brought something comes last).
         states.sort(key=lambda state: state.buffered_bytes)
-        max_bytes = min(self._max_bytes, room, share * len(states), max(share, self._buffer_bytes_max // 2))
+        # Half of its part at most, so that there is some for what may be used up before the answer comes.
+        max_bytes = min(self._max_bytes, room, share * len(states), max(share, self._part_of_a_broker(share) // 2))
         topics: dict[str, list[FetchPartition]] = {}
         asked = {}
         for state in states:
@@ -172,7 +175,7 @@ class Fetcher:
                 partition_max_bytes=share,
             )
             topics.setdefault(state.tp.topic, []).append(part)
-        self._reserved_bytes += max_bytes
+        self._reserved_bytes[node_id] += max_bytes
         self._fetch_counts[node_id] += 1
         is_last = self._fetch_counts[node_id] >= FETCHES_MAX
         request = FetchRequest(
@@ -182,6 +185,17 @@ class Fetcher:
             topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
         )
         return Fetch(node_id, request, asked, max_bytes)
+
+    def _room(self, node_id: int, share: int) -> int:
+        """How much a broker may send now; none may take the room of all the others."""
+        room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes.total()
+        self.put_off.pop(node_id, None)
+        if room < share:
+            self.put_off[node_id] = None
+        return min(room, self._part_of_a_broker(share) - self._reserved_bytes[node_id])
+
+    def _part_of_a_broker(self, share: int) -> int:
+        return max(share, self._buffer_bytes_max // self._leader_count)
 
     def _wants(self, state: PartitionState, node_id: int, view: ClusterView, share: int) -> bool:
         return (
@@ -212,8 +226,9 @@ class Fetcher:
 
     def leaders(self, view: ClusterView) -> set[int]:
         """Return the brokers that lead assigned partitions."""
-        leaders = (view.leader(tp) for tp in self._subscription.partitions)
-        return {leader for leader in leaders if leader is not None}
+        leaders = {leader for tp in self._subscription.partitions if (leader := view.leader(tp)) is not None}
+        self._leader_count = max(1, len(leaders))
+        return leaders
 
     # --- answers ----------------------------------------------------------------------------------------
 
@@ -222,7 +237,7 @@ class Fetcher:
         self._ended_with(fetch)
 
     def _ended_with(self, fetch: Fetch) -> None:
-        self._reserved_bytes -= fetch.reserved_bytes
+        self._reserved_bytes[fetch.node_id] -= fetch.reserved_bytes
         self._fetch_counts[fetch.node_id] -= 1
         for state, version, _ in fetch.asked.values():
             if self._under_way.get(state) == version:
@@ -251,8 +266,6 @@ class Fetcher:
     def _on_partition(self, state: PartitionState, offset: int, part: PartitionData) -> bool:
         code = ErrorCode.of(part.error_code)
         if code is ErrorCode.NONE:
-            state.high_watermark = part.high_watermark
-            state.log_start_offset = part.log_start_offset
             return self._keep(state, offset, part.records)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(state, offset)
@@ -323,7 +336,7 @@ class Fetcher:
 
     def _hungers_for(self, state: PartitionState) -> bool:
         """Whether a fetch may ask for more, now that something of `state` was taken."""
-        if self._short_of_room:
+        if self.put_off:
             return True
         if self._under_way.get(state) == state.version:
             return False  # what it waits for comes by itself

@@ -29,8 +29,6 @@ class PartitionState:
         "committed",
         "done",
         "fetch_offset",
-        "high_watermark",
-        "log_start_offset",
         "paused",
         "position",
         "reset",
@@ -51,8 +49,6 @@ class PartitionState:
         self.paused = False
         self.version = 0
         """Counts seeks; what was fetched before one is not handed out after it."""
-        self.high_watermark: int | None = None
-        self.log_start_offset: int | None = None
         self.buffered_bytes = 0
 
     def move_to(self, offset: int) -> None:

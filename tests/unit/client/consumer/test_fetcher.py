@@ -108,6 +108,27 @@ def test_memory_is_bounded_with_what_is_under_way():
     assert fixture.fetch(2).request.max_bytes == 1_000
 
 
+def test_while_a_broker_is_put_off_each_step_of_the_application_counts():
+    fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=1_500)
+    fixture.answer(fixture.fetch(1), 0, make_batch(0, 1, 600))
+    assert fixture.fetch(2) is None
+    assert list(fixture.fetcher.put_off) == [2]
+    assert fixture.take()
+    assert fixture.fetcher.hungry
+    assert fixture.fetch(2) is not None
+    assert not fixture.fetcher.put_off
+
+
+def test_no_broker_takes_the_room_of_all_others():
+    fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=4_000)
+    assert fixture.fetch(1).request.max_bytes == 2_000  # as far as is known, it leads alone
+    assert fixture.fetcher.leaders(VIEW) == {1, 2}
+    fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=4_000)
+    fixture.fetcher.leaders(VIEW)
+    assert fixture.fetch(1).request.max_bytes == 1_000  # half of its half
+    assert fixture.fetch(2).request.max_bytes == 1_000
+
+
 @pytest.mark.parametrize(("count", "share"), [(1, SHARE_BYTES_MAX), (6, FETCH_BYTES // 6), (1_000, SHARE_BYTES_MIN)])
 def test_less_is_asked_of_each_where_there_are_many(count, share):
     partitions = tuple(PartitionView(partition, 1) for partition in range(count))
