@@ -142,9 +142,8 @@ class Contest:
     def measure(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
         """Run a contender once with the topic that the job names."""
         server = self.arena.server(contender.server)
-        if job.action != "consume":
-            self._reserve.hold(bytes_for(job.records, job.size))
-            self._reserve.release()
+        self._reserve.hold(bytes_for(job.records, job.size))
+        self._reserve.release()
         server.reset_memory_peak()
         cpu_before_s = server.cpu_s()
         outcome = contender.driver.run(server, job, self.scale.limit_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -46,7 +47,7 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
 
 def measure_consumer(contest: Contest) -> Sequence[Case]:
     """Measure W8."""
-    job = Job("consume", contest.scale.records(3_000_000, 6_000_000, 50_000_000))
+    job = Job("consume", contest.scale.records(3_000_000, 12_000_000, 50_000_000))
     several = replace(job, consumers=3)
     return [
         contest.run(
@@ -137,6 +138,7 @@ def _store(contest: Contest, contender: Contender, row: Row) -> None:
     contest.measure(contender, replace(job, records=job.records // 10))
     for number in range(1, chunks + 1):
         stored_gb = server.stored_bytes(topic) / 1e9
+        os.sync()
         run = replace(contest.measure(contender, job), stored_gb=stored_gb, series=[])
         row.runs.append(run)
         told = f"{contest.name}: {contender.title}, {number}/{chunks}, {stored_gb:.1f} GB stored"
