@@ -139,10 +139,21 @@ class Contest:
         except Exception as error:  # noqa: BLE001  # clients of all kinds are behind it
             self.progress.say(f"{self.name}: {server.title} did not delete {topic}: {problem_of(error)}")
 
-    def measure(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
-        """Run a contender once with the topic that the job names."""
+    def measure(
+        self,
+        contender: Contender,
+        job: Job,
+        look: Callable[[Server, Job, Outcome], Run] | None = None,
+        *,
+        into_fresh_memory: bool = False,
+    ) -> Run:
+        """Run a contender once with the topic that the job names.
+
+        :param into_fresh_memory: hold none for it.
+        """
         server = self.arena.server(contender.server)
-        self._reserve.hold(bytes_for(job.records, job.size))
+        if not into_fresh_memory:
+            self._reserve.hold(bytes_for(job.records, job.size))
         self._reserve.release()
         server.reset_memory_peak()
         cpu_before_s = server.cpu_s()
