@@ -14,7 +14,7 @@ from bench.arena import Arena
 from bench.downloads import UnavailableError
 from bench.drivers import DRIVERS, Driver
 from bench.drivers.job import Job, Outcome
-from bench.memory import Reserve, bytes_for
+from bench.memory import LEAST_BYTES, Reserve, bytes_for
 from bench.peers import SERVERS
 from bench.peers.server import Server
 from bench.processes import ClientError
@@ -149,12 +149,14 @@ class Contest:
     ) -> Run:
         """Run a contender once with the topic that the job names.
 
-        :param into_fresh_memory: hold none for it.
+        :param into_fresh_memory: hold what is at hand for none, not even for this one.
         """
         server = self.arena.server(contender.server)
-        if not into_fresh_memory:
+        if into_fresh_memory:
+            self._reserve.hold(LEAST_BYTES)
+        elif job.action != "consume":
             self._reserve.hold(bytes_for(job.records, job.size))
-        self._reserve.release()
+            self._reserve.release()
         server.reset_memory_peak()
         cpu_before_s = server.cpu_s()
         outcome = contender.driver.run(server, job, self.scale.limit_s)

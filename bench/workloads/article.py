@@ -47,7 +47,7 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
 
 def measure_consumer(contest: Contest) -> Sequence[Case]:
     """Measure W8."""
-    job = Job("consume", contest.scale.records(3_000_000, 12_000_000, 50_000_000))
+    job = Job("consume", contest.scale.records(3_000_000, 10_000_000, 50_000_000))
     several = replace(job, consumers=3)
     return [
         contest.run(
