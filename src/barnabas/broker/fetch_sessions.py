@@ -16,20 +16,18 @@ from typing import NamedTuple
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
+    next_session_epoch,
 )
 from barnabas.protocol.types import ZERO_UUID
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-"""The epoch of a request that asks for a new session."""
-FINAL_EPOCH = -1
-"""The epoch of a request that wants no session, or closes the one it names."""
-EPOCH_MAX = 2**31 - 1
 SESSION_ID_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 200_000
@@ -77,7 +75,7 @@ class FetchSession:
 
     def __init__(self, session_id: int, now_s: float) -> None:
         self.id = session_id
-        self.next_epoch = INITIAL_EPOCH + 1
+        self.next_epoch = next_session_epoch(INITIAL_EPOCH)
         self.used_at_s = now_s
         self.partitions: dict[FetchKey, FollowedPartition] = {}
 
@@ -180,7 +178,7 @@ class FetchSessions:
         if request.session_epoch != session.next_epoch:
             message = f"fetch session {session.id} goes on with epoch {session.next_epoch}, not {request.session_epoch}"
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
-        session.next_epoch = INITIAL_EPOCH + 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
+        session.next_epoch = next_session_epoch(session.next_epoch)
         session.used_at_s = now_s
         return session
 

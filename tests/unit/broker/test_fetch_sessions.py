@@ -6,9 +6,10 @@ import itertools
 
 import pytest
 
-from barnabas.broker.fetch_sessions import EPOCH_MAX, EVICTION_S, FetchKey, FetchPlan, FetchSessions
+from barnabas.broker.fetch_sessions import EVICTION_S, FetchKey, FetchPlan, FetchSessions
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
+    INT32_MAX,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -127,8 +128,8 @@ def test_a_session_is_closed_or_replaced_by_its_reader() -> None:
 def test_epochs_begin_again_after_the_last() -> None:
     cache = sessions()
     session = cache.plan(request(0, 0, {0: 0}), 0.0).respond([data(0)]).session_id
-    cache._sessions[session].next_epoch = EPOCH_MAX
-    cache.plan(request(session, EPOCH_MAX, {}), 0.0)
+    cache._sessions[session].next_epoch = INT32_MAX
+    cache.plan(request(session, INT32_MAX, {}), 0.0)
     assert offsets(cache.plan(request(session, 1, {}), 0.0)) == {0: 0}
 
 

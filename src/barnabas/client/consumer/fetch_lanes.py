@@ -126,8 +126,7 @@ class _Lane:
         if request is None or channel is None:
             return
         try:
-            version = min(channel.version_for(FetchRequest), FETCH_VERSION_MAX)
-            channel.submit(request, _ignore, version=version)
+            channel.submit(request, _ignore, version=_version(channel))
         except BarnabasError as error:
             log.debug("fetch session with broker %d: %s", self._node_id, error)
         else:
@@ -158,7 +157,7 @@ class _Lane:
 
     def _submit(self, channel: Channel, fetch: Fetch) -> None:
         try:
-            version = min(channel.version_for(FetchRequest), FETCH_VERSION_MAX)
+            version = _version(channel)
             request = self._session.narrow(fetch.request) if version >= SESSIONS_SINCE else fetch.request
             answered = partial(self._answered, fetch)
             channel.submit(request, answered, version=version, timeout_s=self._lanes.timeout_s)
@@ -226,6 +225,10 @@ class _Lane:
         loop = asyncio.get_running_loop()
         loop.call_soon(lanes.wake_others, self._node_id)
         self._pause = loop.call_later(lanes.cluster.backoff.delay_s(self._failures), self.advance)
+
+
+def _version(channel: Channel) -> int:
+    return min(channel.version_for(FetchRequest), FETCH_VERSION_MAX)
 
 
 def _ignore(_response: FetchResponse, _error: BarnabasError | None) -> None:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from barnabas.protocol.messages.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    next_session_epoch,
+)
 
 SESSIONS_SINCE = 7
 """The version of Fetch that brought sessions."""
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-"""Asks for a new session, and closes the one that is named."""
-FINAL_EPOCH = -1
-"""Closes the session that is named."""
-EPOCH_MAX = 2**31 - 1
 
 _Wanted = tuple[int, int]
 """Offset and bytes at most."""
@@ -57,7 +61,7 @@ class FetchSession:
             self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for one
         else:
             self._id = response.session_id
-            self._epoch = INITIAL_EPOCH + 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+            self._epoch = next_session_epoch(self._epoch)
 
     def farewell(self) -> FetchRequest | None:
         """Return what to send so that the broker need not remember this session any longer; None if there is none."""

@@ -71,12 +71,19 @@ async def give_way():
         await asyncio.sleep(0)
 
 
+def make_engine(cluster, partitions=(HERE,), **settings):
+    config = ConsumerConfig(**settings)
+    engine = ConsumerEngine(config, cluster, threading.Condition(), alive=lambda: True, done_offsets=dict)
+    engine.subscription.assign_by_hand(partitions)
+    for tp in partitions:
+        engine.subscription.state(tp).move_to(0)
+    return engine
+
+
 def test_an_error_is_fetched_once_until_the_application_has_taken_it():
     async def main():
         cluster = RefusingCluster(ErrorCode.CORRUPT_MESSAGE)
-        engine = ConsumerEngine(ConsumerConfig(), cluster, threading.Condition(), alive=lambda: True, done_offsets=dict)
-        engine.subscription.assign_by_hand([HERE])
-        engine.subscription.state(HERE).move_to(0)
+        engine = make_engine(cluster)
         engine.kick()
         await give_way()
         assert cluster.fetches == 1
@@ -116,12 +123,8 @@ class WaitingCluster(RefusingCluster):
 def test_a_fetch_that_waits_does_not_hold_up_what_another_would_bring():
     async def main():
         cluster = WaitingCluster()
-        config = ConsumerConfig(max_partition_fetch_bytes=200)
-        engine = ConsumerEngine(config, cluster, threading.Condition(), alive=lambda: True, done_offsets=dict)
         other = TopicPartition("t", 1)
-        engine.subscription.assign_by_hand([HERE, other])
-        for tp in (HERE, other):
-            engine.subscription.state(tp).move_to(0)
+        engine = make_engine(cluster, [HERE, other], max_partition_fetch_bytes=200)
         engine.kick()
         await give_way()
         # The second partition has more at hand than it should, so only the first one was asked for again.
@@ -148,15 +151,6 @@ class SessionCluster(RefusingCluster):
     def answer(self, request, purpose):
         self.requests.append(request)
         return self.answers.pop(0) if self.answers else None
-
-
-def make_engine(cluster, partitions=(HERE,), **settings):
-    config = ConsumerConfig(**settings)
-    engine = ConsumerEngine(config, cluster, threading.Condition(), alive=lambda: True, done_offsets=dict)
-    engine.subscription.assign_by_hand(partitions)
-    for tp in partitions:
-        engine.subscription.state(tp).move_to(0)
-    return engine
 
 
 def requests_to(cluster):

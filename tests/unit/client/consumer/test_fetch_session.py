@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.client.consumer.fetch_session import EPOCH_MAX, FetchSession
+from barnabas.client.consumer.fetch_session import FetchSession
 from barnabas.errors import KafkaError
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.messages.fetch import INT32_MAX, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 
 def request_for(wanted):
@@ -50,7 +50,7 @@ def test_epochs_begin_again_with_one():
     session = FetchSession()
     session.narrow(request_for({("a", 0): 1}))
     session.on_response(FetchResponse(session_id=5, responses=[]))
-    session._epoch = EPOCH_MAX
+    session._epoch = INT32_MAX
     session.on_response(FetchResponse(session_id=5, responses=[]))
     assert session.narrow(request_for({("a", 0): 1})).session_epoch == 1
 
