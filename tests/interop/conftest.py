@@ -28,7 +28,12 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that tests of this folder share."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("shared") / "broker", {"group_min_session_timeout_ms": "500"})
+    settings = {
+        "group_min_session_timeout_ms": "500",
+        # Tests write records of years ago. On a slow machine it lives so long that it would delete them in between.
+        "log_retention_check_interval_ms": "86400000",
+    }
+    broker = BrokerProcess(tmp_path_factory.mktemp("shared") / "broker", settings)
     broker.start()
     yield broker
     broker.close()
