@@ -78,11 +78,15 @@ function received({ partition, messages }) {
   }))
 }
 
+// Its log goes to standard error: standard output has the answers.
+const plain = (_, value) => (typeof value === 'bigint' ? String(value) : value)
+const logCreator = () => entry => process.stderr.write(JSON.stringify(entry, plain) + '\n')
+
 const calls = {
   connect({ bootstrap, retry_backoff_ms }) {
     const retry = { initialRetryTime: retry_backoff_ms, retries: 12, maxRetryTime: 1000 }
     const level = process.env.KAFKAJS_LOG ? logLevel.DEBUG : logLevel.NOTHING
-    kafka = new Kafka({ clientId: 'kafkajs', brokers: [bootstrap], logLevel: level, retry })
+    kafka = new Kafka({ clientId: 'kafkajs', brokers: [bootstrap], logLevel: level, logCreator, retry })
   },
 
   async createProducer(options) {
