@@ -47,8 +47,14 @@ class LossyLink:
 
     def _pass_requests(self, client: socket.socket, broker: socket.socket) -> None:
         with contextlib.suppress(OSError), broker:
-            while data := client.recv(CHUNK_BYTES_MAX):
-                broker.sendall(data)
+            self._pass_chunks(client, broker)
+            # Closing alone would end nothing while the other thread waits for answers of the same connection.
+            broker.shutdown(socket.SHUT_RDWR)
+            client.shutdown(socket.SHUT_RDWR)
+
+    def _pass_chunks(self, client: socket.socket, broker: socket.socket) -> None:
+        while data := client.recv(CHUNK_BYTES_MAX):
+            broker.sendall(data)
 
     def _pass_answers(self, client: socket.socket, broker: socket.socket) -> None:
         with contextlib.suppress(OSError), client:

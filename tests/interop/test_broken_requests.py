@@ -17,6 +17,9 @@ TOPIC = "numbers"
 CHUNKS_PER_CONNECTION = 12
 """Enough to find the broker, to get a producer id or to join a group, and to do some work."""
 CUTS_MIN = 10
+API_KEY = slice(4, 6)
+"""Where it stands in a request, after the size."""
+HEARTBEAT = (12).to_bytes(2)
 
 
 class CuttingLink(LossyLink):
@@ -25,19 +28,25 @@ class CuttingLink(LossyLink):
     def __init__(self, chunks_per_connection: int) -> None:
         super().__init__(answers_per_connection=1_000_000)
         self.cuts = 0
+        self.heartbeats_since_mended = 0
+        self._is_mended = False
         self._chunks_per_connection = chunks_per_connection
 
-    def _pass_requests(self, client: socket.socket, broker: socket.socket) -> None:
-        with contextlib.suppress(OSError), broker:
-            for _ in range(self._chunks_per_connection - 1):
-                data = client.recv(CHUNK_BYTES_MAX)
-                if not data:
-                    return
-                broker.sendall(data)
-            if data := client.recv(CHUNK_BYTES_MAX):
+    def mend(self) -> None:
+        """Cut no more."""
+        self._is_mended = True
+
+    def _pass_chunks(self, client: socket.socket, broker: socket.socket) -> None:
+        chunks = 0
+        while data := client.recv(CHUNK_BYTES_MAX):
+            chunks += 1
+            if self._is_mended:
+                self.heartbeats_since_mended += data[API_KEY] == HEARTBEAT
+            elif chunks >= self._chunks_per_connection:
                 broker.sendall(data[: len(data) // 2])
                 self.cuts += 1
-            client.shutdown(socket.SHUT_RDWR)
+                return
+            broker.sendall(data)
 
 
 @pytest.fixture
@@ -71,4 +80,7 @@ def test_a_member_of_a_group_sees_everything_when_its_requests_are_cut(make_brok
             producer.produce(TOPIC, [Event(b"%d" % n) for n in range(sent, sent + 20)], partition=0)
             sent += 20
         wait_until(lambda: len({place for place, _ in member.received}) >= sent, "all records")
+        if not client.closes_without_coordinator:
+            link.mend()
+            wait_until(lambda: link.heartbeats_since_mended, "it has found its coordinator again")
     assert {int(event.value): place.offset for place, event in member.received} == {n: n for n in range(sent)}

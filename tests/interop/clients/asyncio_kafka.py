@@ -45,6 +45,8 @@ class Aiokafka:
     name = "aiokafka"
     sends_null_headers = True
     reads_metadata_of_others = True
+    closes_without_coordinator = False
+    """A consumer that is being closed looks for a coordinator no more, and tries for ever to commit to none (0.14)."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -35,6 +35,7 @@ class ConfluentKafka:
     sends_null_headers = True
     # It takes the metadata for a C string, ends its own with a zero byte, and reads beyond the end of others'.
     reads_metadata_of_others = False
+    closes_without_coordinator = True
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> ConfluentProducer:  # noqa: B008
         return ConfluentProducer(bootstrap, sending)

@@ -43,6 +43,7 @@ class KafkaPython:
     name = "kafka-python"
     sends_null_headers = False
     reads_metadata_of_others = True
+    closes_without_coordinator = True
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> KafkaPythonProducer:  # noqa: B008
         return KafkaPythonProducer(bootstrap, sending)

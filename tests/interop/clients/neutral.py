@@ -130,6 +130,8 @@ class Client(Protocol):
     """Whether its producer can send a header without a value."""
     reads_metadata_of_others: bool
     """Whether its consumer can be asked for metadata that another client has committed."""
+    closes_without_coordinator: bool
+    """Whether its consumer can be closed while it has lost the coordinator of its group."""
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> Producer: ...
     def consumer(self, bootstrap: str, topic: str, membership: Membership | None = None) -> Consumer: ...

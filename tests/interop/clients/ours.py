@@ -29,6 +29,7 @@ class Ours:
     name = "barnabas"
     sends_null_headers = True
     reads_metadata_of_others = True
+    closes_without_coordinator = True
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> OurProducer:  # noqa: B008
         return OurProducer(bootstrap, sending)
