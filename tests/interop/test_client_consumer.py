@@ -15,6 +15,8 @@ import pytest
 import barnabas
 from barnabas import OffsetAndMetadata, TopicPartition
 
+LONGER_THAN_ANYONE_WAITS_MS = 25_000
+"""A fetch that waits for nothing would take that long, and the test fails before."""
 SESSION = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
 
 
@@ -337,18 +339,17 @@ def test_kill_9_of_a_member_leaves_no_gap(broker, filled):
             seen += [(record.partition, record.offset) for record in consumer.poll(timeout_s=0.2)]
 
 
-def test_a_member_that_is_terminated_lets_the_others_go_on_at_once(broker, filled):
+def test_a_member_that_is_interrupted_leaves_its_group(broker, filled):
+    """Nobody waits for its session to end."""
     process = subprocess.Popen([sys.executable, "-c", MEMBER, broker.bootstrap], stdout=subprocess.PIPE, text=True)
     for _ in range(400):
         process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    process.wait(10)
-    process.stdout.close()
-    started = time.monotonic()
-    with barnabas.Consumer(broker.bootstrap, group="g", auto_offset_reset="earliest", **SESSION) as consumer:
-        consumer.subscribe(filled)
-        wait_for(lambda: consumer.poll(timeout_s=0.05) is not None and len(consumer.assignment()) == 4)
-    assert time.monotonic() - started < 5.5  # less than the session that a member killed would leave behind
+    with barnabas.Admin(broker.bootstrap) as admin:
+        assert len(admin.describe_group("g").members) == 1
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        process.stdout.close()
+        assert not admin.describe_group("g").members
 
 
 def test_who_does_not_poll_in_time_loses_its_partitions_and_is_told(broker, filled):
@@ -481,13 +482,13 @@ def test_a_partition_with_much_is_not_held_up_by_one_without(broker):
         for _ in range(100):
             producer.send_many("clicks", [bytes(1_000)] * 100, partition=0)
     with barnabas.Consumer(
-        broker.bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=100_000, fetch_max_wait_ms=5_000
+        broker.bootstrap,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=100_000,
+        fetch_max_wait_ms=LONGER_THAN_ANYONE_WAITS_MS,
     ) as consumer:
         consumer.subscribe("clicks")
-        consumer.poll(max_records=1, timeout_s=20)
-        begun = time.monotonic()
-        poll_until(consumer, 9_999)
-        assert time.monotonic() - begun < 4
+        poll_until(consumer, 10_000)
 
 
 def test_an_iteration_goes_on_after_an_error(broker, filled):
@@ -507,11 +508,11 @@ def test_partitions_at_their_end_do_not_keep_others_waiting(broker):
     with barnabas.Producer(broker.bootstrap) as producer:
         for partition in range(8):
             producer.send_many("uneven", [bytes(1_000)] * (3_000 if partition == 7 else 20), partition=partition)
-    settings = {"fetch_max_bytes": 30_000, "max_partition_fetch_bytes": 30_000, "fetch_max_wait_ms": 5_000}
+    settings = {
+        "fetch_max_bytes": 30_000,
+        "max_partition_fetch_bytes": 30_000,
+        "fetch_max_wait_ms": LONGER_THAN_ANYONE_WAITS_MS,
+    }
     with barnabas.Consumer(broker.bootstrap, auto_offset_reset="earliest", **settings) as consumer:
         consumer.subscribe("uneven")
-        begun_s = time.monotonic()
-        count = 0
-        while count < 3_140:
-            count += len(consumer.poll())
-        assert time.monotonic() - begun_s < 5  # one fetch that waits for nothing would take that long
+        poll_until(consumer, 3_140)

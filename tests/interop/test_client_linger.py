@@ -1,11 +1,10 @@
 """How long our producer waits before it sends, against a real broker: not at all for one, until it pays for many.
 
-The times are bounds for a busy machine, many times what is usual; the figures are measured elsewhere.
+The figures are measured elsewhere. Here a producer that waits would wait for longer than the test does.
 """
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 
@@ -13,8 +12,9 @@ import barnabas
 from barnabas.client import RangeReader
 from barnabas.records import iter_headers
 
-LINGER_MS = 1_000
+LINGER_MS = 60_000
 """So long that only a producer that does not wait is done in time."""
+IN_TIME_S = 20
 
 
 def batch_counts(bootstrap, topic, partition, end):
@@ -26,27 +26,21 @@ def batch_counts(bootstrap, topic, partition, end):
 def test_a_lone_message_is_not_kept_waiting_for_others(broker):
     with barnabas.Producer(broker.bootstrap, acks=1, linger_ms=LINGER_MS, batch_size=1_048_576) as producer:
         producer.send("clicks", b"first").result(10)
-        latencies_s = []
         for _ in range(20):
             answered = threading.Event()
-            started_s = time.monotonic()
             producer.send("clicks", b"lone").add_done_callback(lambda _, answered=answered: answered.set())
-            assert answered.wait(10)
-            latencies_s.append(time.monotonic() - started_s)
-    assert statistics.median(latencies_s) < LINGER_MS / 1000 / 10
+            assert answered.wait(IN_TIME_S)
 
 
 def test_without_acks_a_lone_message_is_not_kept_waiting_either(broker):
     with barnabas.Producer(broker.bootstrap, acks=0, linger_ms=LINGER_MS) as producer:
         producer.partitions_for("clicks")
-        started_s = time.monotonic()
         for number in range(5):
             producer.send("clicks", b"lone")
             wait_for_end(broker.bootstrap, "clicks", number + 1)
-        assert time.monotonic() - started_s < LINGER_MS / 1000
 
 
-def wait_for_end(bootstrap, topic, offset, timeout_s=20.0):
+def wait_for_end(bootstrap, topic, offset, timeout_s=IN_TIME_S):
     deadline_s = time.monotonic() + timeout_s
     with barnabas.Admin(bootstrap) as admin:
         while admin.end_offsets([(topic, 0)])[topic, 0] < offset:

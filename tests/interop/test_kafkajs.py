@@ -233,7 +233,7 @@ def test_it_goes_on_when_the_broker_was_started_again(make_broker, kafkajs, topi
             end()
             broker.restart()
         seen = len(member.received)
-        wait_until(lambda: len(member.received) > seen + 50, "records after it is back", timeout_s=40)
+        wait_until(lambda: len(member.received) > seen + 50, "records after it is back")
         sent = flow.stop()
         wait_until(lambda: len(numbers_seen(member)) >= sent, "all records")
 

@@ -84,7 +84,8 @@ const logCreator = () => entry => process.stderr.write(JSON.stringify(entry, pla
 
 const calls = {
   connect({ bootstrap, retry_backoff_ms }) {
-    const retry = { initialRetryTime: retry_backoff_ms, retries: 12, maxRetryTime: 1000 }
+    // About a minute: a producer gives up for good when the broker takes longer than that to start again.
+    const retry = { initialRetryTime: retry_backoff_ms, retries: 60, maxRetryTime: 1000 }
     const level = process.env.KAFKAJS_LOG ? logLevel.DEBUG : logLevel.NOTHING
     kafka = new Kafka({ clientId: 'kafkajs', brokers: [bootstrap], logLevel: level, logCreator, retry })
   },
