@@ -44,7 +44,7 @@ fmt: setup-dev ## format the code, and mend what ruff can mend
 clean: ## remove what make made: the virtual environment, caches, and the demo's data
 	rm -rf .venv .barnabas .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf build dist spark-warehouse metastore_db src/barnabas.egg-info
-	rm -f src/barnabas/records/codec_compiled.c src/barnabas/records/codec_compiled*.so
+	rm -f src/barnabas/records/*_compiled.c src/barnabas/records/*_compiled*.so
 	find src tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup-demo:

@@ -1,6 +1,6 @@
-"""The one thing that pyproject.toml cannot say yet: the record codec is compiled.
+"""The one thing that pyproject.toml cannot say yet: the record codec and the scan over batch headers are compiled.
 
-Where there is no C compiler it is left out (`optional`), and its twin in Python does the work; `barnabas --version`
+Where there is no C compiler they are left out (`optional`), and their twins in Python do the work; `barnabas --version`
 says which of the two is in use.
 """
 
@@ -9,10 +9,11 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "barnabas.records.codec_compiled",
-            ["src/barnabas/records/codec_compiled.pyx"],
+            f"barnabas.records.{name}",
+            [f"src/barnabas/records/{name}.pyx"],
             extra_compile_args=["-O3"],
             optional=True,
         )
+        for name in ("codec_compiled", "scan_compiled")
     ]
 )

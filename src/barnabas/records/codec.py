@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 
 from barnabas.errors import ConfigurationError
 
-_wanted = os.environ.get("BARNABAS_CODEC", "")
-if _wanted not in ("", "compiled", "pure"):
-    raise ConfigurationError(f"BARNABAS_CODEC={_wanted!r} must be 'compiled', 'pure' or empty")
+WANTED_CODEC = os.environ.get("BARNABAS_CODEC", "")
+"""What was asked for; empty: the compiled one if there is one."""
+if WANTED_CODEC not in ("", "compiled", "pure"):
+    raise ConfigurationError(f"BARNABAS_CODEC={WANTED_CODEC!r} must be 'compiled', 'pure' or empty")
 
-if TYPE_CHECKING or _wanted == "pure":
+if TYPE_CHECKING or WANTED_CODEC == "pure":
     from barnabas.records import codec_pure as codec
 else:
     try:
         from barnabas.records import codec_compiled as codec
     except ImportError as error:
-        if _wanted:
-            raise ConfigurationError(f"BARNABAS_CODEC={_wanted}, but it was not built here: {error}") from error
+        if WANTED_CODEC:
+            raise ConfigurationError(f"BARNABAS_CODEC={WANTED_CODEC}, but it was not built here: {error}") from error
         from barnabas.records import codec_pure as codec
 
 CODEC = codec.CODEC

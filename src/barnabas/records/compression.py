@@ -57,6 +57,13 @@ def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTE
         raise CorruptBatchError(f"{kind.name.lower()} data is damaged: {error}") from error
 
 
+def expanded_bytes_max(kind: Compression, size: int) -> int:
+    """Return a size that nothing which is compressed to `size` bytes can exceed; the formats allow no more."""
+    if kind == Compression.ZSTD:
+        return size // _ZSTD_BLOCK_SIZE_MIN * _ZSTD_BLOCK_CONTENT_MAX
+    return size * _RATIO_MAX[kind]
+
+
 def _too_large(kind: Compression, max_bytes: int) -> CorruptBatchError:
     return CorruptBatchError(f"{kind.name.lower()} data is larger than {max_bytes} bytes when decompressed")
 
@@ -77,6 +84,8 @@ _GZIP_EMPTY_MEMBERS_MAX = 16
 """A writer may have had nothing to flush; a member without content has 20 bytes, and costs as much work as others."""
 _GZIP_FIRST_INPUT_BYTES = 4 * 1024
 _GZIP_INPUT_GROWTH = 8
+_GZIP_RATIO_MAX = 1032
+"""Deflate codes a match of 258 bytes with at least two bits: one for its length, one for its distance (RFC 1951)."""
 
 
 def _compress_gzip(data: Data) -> bytes:
@@ -201,6 +210,10 @@ def _compress_zstd(data: Data) -> bytes:
 
 _ZSTD_LEVEL = 3
 """Kafka's default level."""
+_ZSTD_BLOCK_SIZE_MIN = 4
+_ZSTD_BLOCK_CONTENT_MAX = 128 * 1024
+"""A block that repeats one byte has a header of three bytes and that byte; no block holds more than 128 KiB (RFC 8878,
+3.1.1.2)."""
 
 
 def _decompress_zstd(data: Data, max_bytes: int) -> bytes:
@@ -254,4 +267,11 @@ _DECOMPRESSORS: dict[Compression, Callable[[Data, int], bytes]] = {
     Compression.SNAPPY: _decompress_snappy,
     Compression.LZ4: _decompress_lz4,
     Compression.ZSTD: _decompress_zstd,
+}
+
+_RATIO_MAX: dict[Compression, int] = {
+    Compression.NONE: 1,
+    Compression.GZIP: _GZIP_RATIO_MAX,
+    Compression.SNAPPY: _SNAPPY_RATIO_MAX,
+    Compression.LZ4: _LZ4_RATIO_MAX,
 }
