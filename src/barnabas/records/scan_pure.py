@@ -281,11 +281,18 @@ def header_damage(header: BatchHeader, position: int, expected: Expected) -> str
         check_structure(header, position)
     except CorruptBatchError as error:
         return str(error)
-    base_offset, last_offset = header.base_offset, header.last_offset
     if 0 <= expected.end < position + header.size:
         return f"batch at position {position} goes on beyond {expected.end}"
     if position + header.size > SEGMENT_BYTES_MAX:
         return f"batch at position {position} goes on beyond {SEGMENT_BYTES_MAX}, the most that a segment may have"
+    damage = _offset_damage(header, position, expected)
+    if damage is None and header.leader_epoch < expected.epoch:
+        return f"leader epoch {header.leader_epoch} at offset {header.base_offset} comes after {expected.epoch}"
+    return damage
+
+
+def _offset_damage(header: BatchHeader, position: int, expected: Expected) -> str | None:
+    base_offset, last_offset = header.base_offset, header.last_offset
     if expected.next_offset not in (NO_OFFSET, base_offset):
         return f"batch with offset {base_offset} instead of {expected.next_offset}"
     if base_offset < expected.base_offset or last_offset >= OFFSET_MAX:
@@ -295,8 +302,6 @@ def header_damage(header: BatchHeader, position: int, expected: Expected) -> str
             f"batch at position {position}: last offset {last_offset} is more than {RELATIVE_OFFSET_MAX}"
             f" above {expected.base_offset}"
         )
-    if header.leader_epoch < expected.epoch:
-        return f"leader epoch {header.leader_epoch} at offset {base_offset} comes after {expected.epoch}"
     return None
 
 
