@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the record codec with gcc's address and undefined-behaviour sanitizers, in a temporary folder, and runs its
-# tests and the comparison with its twin on it: a read outside of a buffer ends the run with a report.
+# Builds the record codec and the scan over batch headers with gcc's address and undefined-behaviour sanitizers, in a
+# temporary folder, and runs their tests and the comparison with their twins on them: a read outside of a buffer ends
+# the run with a report.
 #
 #   tools/sanitize_codec.sh [EXAMPLES]     examples for each property, 20,000 if not given
 set -eu
@@ -16,16 +17,19 @@ python=$PWD/.venv/bin/python
 suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 cp -R src "$folder/src"
-rm -f "$folder"/src/barnabas/records/codec_compiled*.so
-"$python" -m cython -3 src/barnabas/records/codec_compiled.pyx -o "$folder/codec.c"
-# Python itself counts references and shifts signed numbers in ways that only this sanitizer minds: alignment, shift.
-gcc -g -O1 -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=alignment,shift \
-    -fno-sanitize-recover=undefined -I"$include" "$folder/codec.c" \
-    -o "$folder/src/barnabas/records/codec_compiled$suffix"
+rm -f "$folder"/src/barnabas/records/*_compiled*.so
+for module in codec_compiled scan_compiled; do
+    "$python" -m cython -3 "src/barnabas/records/$module.pyx" -o "$folder/$module.c"
+    # Python itself counts references and shifts signed numbers in ways that only this sanitizer minds: alignment, shift.
+    gcc -g -O1 -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=alignment,shift \
+        -fno-sanitize-recover=undefined -I"$include" "$folder/$module.c" \
+        -o "$folder/src/barnabas/records/$module$suffix"
+done
 
 # PyMem's own pools would hide what the sanitizer looks for, and the interpreter leaks on purpose when it ends.
 PYTHONPATH=$folder/src PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 BARNABAS_CODEC=compiled \
     LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
     PARITY_EXAMPLES=$examples "$python" -m pytest -q -p no:cacheprovider --timeout=3600 \
-    tests/unit/records/test_codec.py tests/unit/records/test_reader.py tests/properties/test_codec_parity.py \
+    tests/unit/records/test_codec.py tests/unit/records/test_reader.py tests/unit/records/test_scan.py \
+    tests/properties/test_codec_parity.py tests/properties/test_scan_parity.py \
     tests/properties/test_records_round_trip.py

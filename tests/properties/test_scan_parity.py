@@ -23,7 +23,7 @@ from barnabas.storage.segment import ActiveSegment
 
 scan_compiled = pytest.importorskip("barnabas.records.scan_compiled", reason="the compiled scan was not built")
 
-EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "100"))
 """More are run where the scan is built with a sanitizer: `tools/sanitize_codec.sh`."""
 
 ATTRIBUTES = (
