@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.processes import ending_with_us
+
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+STOP_LIMIT_S = 60.0
+BARNABAS = ("-m", "barnabas.cli.main")
 
 
 class MeasuredBroker:
-    """A broker on a free port.
+    """A broker on a free port, in a session of its own: Ctrl-C reaches the bench alone, which then stops it.
 
     :param data: its data folder.
+    :param program: what Python runs instead of the command `barnabas`.
     :param settings: broker settings by field name.
     """
 
-    def __init__(self, data: Path, **settings: str) -> None:
+    def __init__(self, data: Path, program: Sequence[str] = BARNABAS, **settings: str) -> None:
         self.data = data
+        self._program = program
         self._environment = {**os.environ, **{f"BARNABAS_{name.upper()}": value for name, value in settings.items()}}
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -29,15 +37,25 @@ class MeasuredBroker:
         """From the start of the process to the line `ready`."""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "barnabas.cli.main", "up", "--port", str(self.port), "--data", str(self.data)]
+        up = ["up", "--port", str(self.port), "--data", str(self.data)]
         begun = time.perf_counter()
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self._environment
+            [*ending_with_us(), sys.executable, *self._program, *up],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+            start_new_session=True,
         )
         assert self._process.stdout
-        line = self._process.stdout.readline().decode()
+        try:
+            line = self._process.stdout.readline().decode()
+        except BaseException:
+            self.kill()
+            raise
         self.ready_s = time.perf_counter() - begun
         if not line.startswith("ready "):
+            self.kill()
             raise RuntimeError(f"the broker did not start: {line!r}")
         self.port = int(line.rsplit(":", 1)[1])
         return self
@@ -45,14 +63,26 @@ class MeasuredBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(60)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.stop()
+        self.kill()
+
+    def stop(self, limit_s: float = STOP_LIMIT_S) -> float:
+        """Ask it to end, as `docker stop` does; return the seconds that it took, 0 if it had ended.
+
+        :raises subprocess.TimeoutExpired: it still runs.
+        """
+        if self.process.poll() is not None:
+            return 0.0
+        begun = time.perf_counter()
+        self.process.terminate()
+        self.process.wait(limit_s)
+        return time.perf_counter() - begun
 
     def kill(self) -> None:
         """Kill it as `kill -9` does."""
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(STOP_LIMIT_S)
 
     @property
     def process(self) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from bench.goals import (
 )
 from bench.peers import SERVERS
 from bench.results import Case, Result, Row
+from bench.tables import table
 from bench.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -142,18 +143,6 @@ def _case_table(workload: str, case: Case) -> Iterator[str]:
     columns = COLUMNS.get(workload, THROUGHPUT)
     rows = [[row.server, row.client, *(text(case, row) for _, text in columns)] for row in case.rows if row.runs]
     yield from table(["broker", "client", *(name for name, _ in columns)], rows, left=2)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Return the lines of a table; columns after the first `left` are figures.
-
-    >>> list(table(["a", "b"], [["x", "1"]], left=1))
-    ['| a | b |', '|---|---:|', '| x | 1 |']
-    """
-    yield f"| {' | '.join(header)} |"
-    yield "|" + "|".join("---" if number < left else "---:" for number in range(len(header))) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
 
 
 def _rate(case: Case, row: Row) -> str:

@@ -100,7 +100,7 @@ class ServerProcess:
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*_ending_with_us(), *command],
+                [*ending_with_us(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -130,9 +130,16 @@ class ServerProcess:
         return " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-count:])[-500:]
 
 
-def _ending_with_us() -> list[str]:
+def ending_with_us() -> list[str]:
+    """Return what stands before a command so that its process ends when this one does, if it can be had."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+
+
+def allow_open_files() -> None:
+    """Allow this process as many open files as the system lets it have: thousands of connections need them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class RunningClient:
@@ -146,7 +153,7 @@ class RunningClient:
         self._lines: list[str] = []
         self._errors: list[str] = []
         self._process = subprocess.Popen(
-            [*_ending_with_us(), *command],
+            [*ending_with_us(), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

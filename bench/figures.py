@@ -1,0 +1,77 @@
+"""What commands that measure one broker share: figures kept as data, and an end on Ctrl-C that keeps what there is."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench import machine
+
+EXIT_INTERRUPTED = 130
+DIGITS = 5
+
+
+@dataclass(slots=True)
+class Interruption:
+    """Whether it was stopped from outside."""
+
+    exit_code: int = 0
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Let Ctrl-C and SIGTERM end what stands inside, in order, and go on behind it."""
+    interruption = Interruption()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield interruption
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; what was measured until now:\n")
+        interruption.exit_code = EXIT_INTERRUPTED
+
+
+def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write figures with what they were measured on, a line for each row."""
+    head = {
+        "command": " ".join(["python -m", module, *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text_of(head, rows), encoding="utf-8")
+
+
+def text_of(head: dict[str, str], rows: Sequence[dict[str, Any]]) -> str:
+    """Return the content of the file.
+
+    >>> print(text_of({"date": "2026-11-21"}, [{"ms": 1.23456789}]), end="")
+    {"date": "2026-11-21", "rows": [
+    {"ms": 1.2346}
+    ]}
+    """
+    begin = json.dumps(head, ensure_ascii=False)[:-1]
+    lines = ",\n".join(json.dumps(rounded(row), ensure_ascii=False) for row in rows)
+    return f'{begin}, "rows": [\n{lines}\n]}}\n'
+
+
+def rounded(value: Any) -> Any:
+    """Return data with as many digits as matter."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return value

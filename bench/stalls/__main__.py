@@ -1,0 +1,160 @@
+"""The worst stall that an innocent client sees while another one does its worst.
+
+    python -m bench.stalls                          every scenario, some minutes
+    python -m bench.stalls roll-often create-topics some
+    python -m bench.stalls --list                   says what there is
+    python -m bench.stalls --json FILE              keeps the figures as data too
+
+Each scenario has a broker of its own, in a process and a folder of its own. While it runs, another process asks that
+broker for its ApiVersions every 5 ms; a latency counts from the moment at which the question was due. Afterwards the
+same is asked of a broker that nobody uses, for as long (but no longer than some seconds): what that one's clients wait
+is the machine's noise. A scenario that does not end in time is ended, and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.arena import FOLDERS, remove_leftovers
+from bench.broker_process import MeasuredBroker
+from bench.downloads import cache_folder
+from bench.figures import interruptible, save
+from bench.processes import allow_open_files
+from bench.progress import Progress
+from bench.stalls import attacks, crowds, logs, report
+from bench.stalls.connection import ClosedError, Deadline, DeadlineError
+from bench.stalls.pinger import Pinger
+from bench.stalls.pings import Pings
+from bench.stalls.report import Figures, Run
+from bench.stalls.stage import Act, Scenario, Stage
+
+SCENARIOS = {each.name: each for each in (*attacks.SCENARIOS, *logs.SCENARIOS, *crowds.SCENARIOS)}
+DEADLINE_S = 30.0
+PREPARE_LIMIT_S = 300.0
+LEAD_S = 0.3
+TAIL_S = 0.5
+"""How long it is pinged before and after."""
+IDLE_S_MAX = 5.0
+DEAD_LIMIT_S = 1.0
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.stalls", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="by name; see --list")
+    parser.add_argument("--list", action="store_true", help="say which scenarios there are")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each is run; the table has the median [1]")
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S, help=f"seconds for each [{DEADLINE_S:g}]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
+    asked = parser.parse_args(arguments)
+    if unknown := [name for name in asked.scenarios if name not in SCENARIOS]:
+        parser.error(f"no such scenario: {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    return asked
+
+
+@contextmanager
+def fresh_folder(parent: Path) -> Iterator[Path]:
+    """Yield a folder that is removed in the end."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def measure(scenario: Scenario, parent: Path, limit_s: float, idle_port: int) -> Run:
+    """Run a scenario once.
+
+    :raises Exception: it could not be prepared.
+    """
+    deadline = Deadline(PREPARE_LIMIT_S)
+    with fresh_folder(parent) as folder, Stage(folder, deadline, scenario) as stage:
+        act = scenario.prepare(stage)
+        with Pinger(stage.broker.port) as pinger:
+            time.sleep(LEAD_S)
+            deadline.set(limit_s)
+            begun_s = time.perf_counter()
+            ended = _play(act, stage, limit_s)
+            seconds = time.perf_counter() - begun_s
+            time.sleep(TAIL_S)
+            pings = pinger.finish()
+        peak_mib = stage.broker.memory_mib_max if stage.broker.process.poll() is None else 0.0
+    return Run(pings, idle_pings(idle_port, seconds), ended, seconds, peak_mib)
+
+
+def _play(act: Act, stage: Stage, limit_s: float) -> str:
+    try:
+        return act()
+    except DeadlineError:
+        return f"ended after {limit_s:g} s"
+    except (ClosedError, ConnectionError):
+        return _death(stage.broker) or "refused: connection closed"
+
+
+def _death(broker: MeasuredBroker) -> str:
+    limit_s = time.monotonic() + DEAD_LIMIT_S
+    while time.monotonic() < limit_s:
+        if (code := broker.process.poll()) is not None:
+            return f"the broker died ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+        time.sleep(0.01)
+    return ""
+
+
+def idle_pings(port: int, seconds: float) -> Pings:
+    """Ping a broker that nobody uses."""
+    with Pinger(port) as pinger:
+        time.sleep(LEAD_S + min(seconds, IDLE_S_MAX) + TAIL_S)
+        return pinger.finish()
+
+
+def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figures]:
+    """Run the scenarios, one after the other."""
+    parent = asked.folder or cache_folder()
+    remove_leftovers(parent)
+    with fresh_folder(parent) as folder, MeasuredBroker(folder / "idle") as idle:
+        for name in asked.scenarios or SCENARIOS:
+            scenario, runs, problem = SCENARIOS[name], [], ""
+            for number in range(asked.rounds):
+                progress.say(f"{name}: run {number + 1}/{asked.rounds}")
+                try:
+                    runs.append(measure(scenario, parent, asked.deadline, idle.port))
+                except Exception as error:  # noqa: BLE001  # one that cannot be prepared must not stop the others
+                    problem = f"{type(error).__name__}: {error}"
+                    progress.say(f"{name} failed: {problem}")
+                    break
+                progress.say(f"{name}: {report.worst_of(runs[-1].pings)} ms; {runs[-1].ended}")
+            yield Figures(name, scenario.title, runs, problem)
+
+
+def main() -> int:
+    """Do what the command line asks for; return the exit code."""
+    asked = parse()
+    if asked.list:
+        for scenario in SCENARIOS.values():
+            sys.stdout.write(f"{scenario.name:26} {scenario.title}\n")
+        return 0
+    allow_open_files()
+    done: list[Figures] = []
+    with interruptible() as interrupted:
+        for figures in measure_all(asked, Progress()):
+            done.append(figures)
+    sys.stdout.write("\n".join(report.lines(done)) + "\n")
+    if asked.json:
+        save(asked.json, "bench.stalls", report.data(done))
+    return interrupted.exit_code or any(figures.problem for figures in done)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

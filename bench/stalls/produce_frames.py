@@ -1,0 +1,34 @@
+"""Produce requests as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.records import BatchBuilder
+from bench.stalls.connection import frame
+from bench.stalls.stage import TOPIC
+
+VERSION = 9
+TIMEOUT_MS = 30_000
+
+
+def produce_request(parts: Sequence[tuple[int, bytes | bytearray | memoryview]], topic: str = TOPIC) -> bytes:
+    """Return a request that brings batches to partitions of a topic, acks=1."""
+    data = [PartitionProduceData(index=index, records=records) for index, records in parts]
+    topics = [TopicProduceData(name=topic, partition_data=data)]
+    return frame(ProduceRequest(acks=1, timeout_ms=TIMEOUT_MS, topic_data=topics), VERSION)
+
+
+def batch_of(size: int, value: bytes, timestamp_ms: int | None = None) -> bytes:
+    """Return an uncompressed batch of as many records with this value as do not exceed a size, at least one."""
+    timestamp_ms = SYSTEM_CLOCK.time_ms() if timestamp_ms is None else timestamp_ms
+    one = BatchBuilder()
+    one.append_many(timestamp_ms, [value, value])
+    single = BatchBuilder()
+    single.append(timestamp_ms, None, value)
+    record_bytes = len(one.build()) - len(single.build()) + 3  # offsets of later records take up to 3 bytes more
+    builder = BatchBuilder()
+    builder.append_many(timestamp_ms, [value] * max(1, (size - len(single.build())) // record_bytes))
+    return bytes(builder.build())

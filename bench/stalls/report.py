@@ -1,0 +1,87 @@
+"""What the scenarios brought, as a table and as data."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.stalls.pings import Pings
+from bench.tables import table
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a scenario.
+
+    :param pings: of the innocent client, while it ran.
+    :param idle: the same pings, as long, to a broker that nobody uses: the noise of the machine.
+    :param ended: what came of it.
+    :param seconds: until then.
+    :param peak_mib: the most memory that the broker held, what the preparation took included.
+    """
+
+    pings: Pings
+    idle: Pings
+    ended: str
+    seconds: float
+    peak_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A scenario with its runs; `problem` says why there are none."""
+
+    name: str
+    title: str
+    runs: Sequence[Run]
+    problem: str = ""
+
+
+def lines(all_figures: Sequence[Figures]) -> Iterator[str]:
+    """Return a table: of several runs the one in the middle, by its worst stall."""
+    header = ["scenario", "worst stall, ms", "p99, ms", "idle: worst, ms", "how it ended", "broker's peak, MiB"]
+    rows = [_row(figures) for figures in all_figures]
+    yield from table([header[0], header[4], *header[1:4], header[5]], rows, left=2)
+
+
+def _row(figures: Figures) -> list[str]:
+    if not figures.runs:
+        return [figures.title, f"not measured: {figures.problem}", "", "", "", ""]
+    run = middle(figures.runs)
+    return [
+        figures.title,
+        f"{run.ended} ({run.seconds:.2f} s)",
+        worst_of(run.pings) + _spread(figures.runs),
+        f"{run.pings.p99_ms:,.1f}",
+        worst_of(run.idle),
+        f"{run.peak_mib:,.0f}",
+    ]
+
+
+def middle(runs: Sequence[Run]) -> Run:
+    """Return the run whose worst stall is the median (the lower one of two)."""
+    wanted = statistics.median_low([run.pings.worst_ms for run in runs])
+    return next(run for run in runs if run.pings.worst_ms == wanted)
+
+
+def worst_of(pings: Pings) -> str:
+    """Return the longest latency as text.
+
+    >>> worst_of(Pings(10, 1234.5, 20.0, answered_all=False))
+    '≥ 1,234.5'
+    """
+    return f"{'' if pings.answered_all else '≥ '}{pings.worst_ms:,.1f}"
+
+
+def _spread(runs: Sequence[Run]) -> str:
+    if len(runs) < 2:
+        return ""
+    worst = [run.pings.worst_ms for run in runs]
+    return f" ({min(worst):,.1f} to {max(worst):,.1f})"
+
+
+def data(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
+    """Return the same as plain data."""
+    return [asdict(figures) for figures in all_figures]

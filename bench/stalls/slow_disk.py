@@ -1,0 +1,33 @@
+"""A broker on a disk whose fsync takes long: `python -m bench.stalls.slow_disk SECONDS up ...`, else as `barnabas`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.storage import OsFileSystem
+
+
+def later(operation: Callable[..., Any], delay_s: float) -> Callable[..., Any]:
+    """Return an operation that takes longer."""
+
+    def delayed(*arguments: Any) -> Any:
+        time.sleep(delay_s)
+        return operation(*arguments)
+
+    return delayed
+
+
+def slow_down(delay_s: float) -> None:
+    """Let every fsync of this process take longer, whoever calls it; other operations stay as fast as they are."""
+    for name in ("fsync", "fsync_folder"):
+        setattr(OsFileSystem, name, later(getattr(OsFileSystem, name), delay_s))
+
+
+if __name__ == "__main__":
+    from barnabas.cli.main import main
+
+    slow_down(float(sys.argv.pop(1)))
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""Tables in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """Return the lines of a table; columns after the first `left` are figures.
+
+    >>> list(table(["a", "b"], [["x", "1"]], left=1))
+    ['| a | b |', '|---|---:|', '| x | 1 |']
+    """
+    yield f"| {' | '.join(header)} |"
+    yield "|" + "|".join("---" if number < left else "---:" for number in range(len(header))) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
