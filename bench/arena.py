@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +25,16 @@ def remove_leftovers(parent: Path) -> None:
         owner = folder.name.removeprefix(FOLDERS).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def fresh_folder(parent: Path) -> Iterator[Path]:
+    """Yield a folder that is removed in the end."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Arena:

@@ -14,17 +14,13 @@ is the machine's noise. A scenario that does not end in time is ended, and says 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-from bench.arena import FOLDERS, remove_leftovers
+from bench.arena import fresh_folder, remove_leftovers
 from bench.broker_process import MeasuredBroker
 from bench.downloads import cache_folder
 from bench.figures import interruptible, save
@@ -62,16 +58,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if unknown := [name for name in asked.scenarios if name not in SCENARIOS]:
         parser.error(f"no such scenario: {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
     return asked
-
-
-@contextmanager
-def fresh_folder(parent: Path) -> Iterator[Path]:
-    """Yield a folder that is removed in the end."""
-    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-", dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure(scenario: Scenario, parent: Path, limit_s: float, idle_port: int) -> Run:

@@ -37,18 +37,19 @@ SESSION_MS = 60_000
 PROTOCOL = "range"
 
 
-def _topic_names(count: int) -> list[str]:
+def topic_names(count: int) -> list[str]:
+    """Return names for so many topics."""
     return [f"topic-{number}" for number in range(count)]
 
 
 def _create_many(stage: Stage) -> Act:
-    request = frame(create_topics_request(_topic_names(NEW_TOPICS)), 4)
+    request = frame(create_topics_request(topic_names(NEW_TOPICS)), 4)
     connection = stage.connect()
     return lambda: connection.attack(request, CreateTopicsResponse, 4)
 
 
 def _create_partitions(stage: Stage) -> None:
-    for name in _topic_names(TOPICS):
+    for name in topic_names(TOPICS):
         stage.create_topics([name], PARTITIONS_EACH)
 
 
@@ -62,7 +63,7 @@ def _list_many(stage: Stage) -> Act:
 def fetch_of_all(topics: int, partitions: int, max_wait_ms: int = 0) -> bytes:
     """Return a request for the beginning of every partition."""
     wanted = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1024) for n in range(partitions)]
-    names = [FetchTopic(topic=name, partitions=wanted) for name in _topic_names(topics)]
+    names = [FetchTopic(topic=name, partitions=wanted) for name in topic_names(topics)]
     return frame(FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=names), 4)
 
 
@@ -92,7 +93,7 @@ def _poll_many(stage: Stage) -> Act:
 
 
 def _wake_many(stage: Stage) -> Act:
-    stage.create_topics(_topic_names(1))
+    stage.create_topics(topic_names(1))
     pollers = [stage.connect() for _ in range(POLLERS)]
     request = fetch_of_all(1, 1, max_wait_ms=60_000)
     for poller in pollers:

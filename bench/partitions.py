@@ -1,0 +1,285 @@
+"""What a broker needs for many partitions and for much data: to start, to stop, to start after kill -9; memory.
+
+    python -m bench.partitions                       all of it, some minutes
+    python -m bench.partitions many unwritten        some
+    python -m bench.partitions stored --gigabytes 0 1 20
+    python -m bench.partitions --json FILE           keeps the figures as data too
+
+- `many`: 10,000 partitions, 100 topics of 100, with a record in each;
+- `unwritten`: 5,000 partitions that nobody has written to;
+- `small-batches`: a gigabyte of batches of one record in the active segments of 8 partitions, sent to the broker;
+- `stored`: gigabytes of batches of 64 KiB, flushed, in 4 partitions; and one that was not flushed, in one partition.
+
+The page cache is dropped before each start where that is allowed, so that the disk is measured too. Nothing is left
+behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.create_topics import CreateTopicsResponse
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.records import BatchBuilder
+from barnabas.storage import LogConfig, LogManager, OsFileSystem
+from bench.arena import fresh_folder, remove_leftovers
+from bench.broker_process import MeasuredBroker
+from bench.downloads import cache_folder
+from bench.figures import interruptible, save
+from bench.progress import Progress
+from bench.segment_files import one_record_batch
+from bench.stalls.connection import Connection, Deadline, frame
+from bench.stalls.crowds import fetch_of_all, topic_names
+from bench.stalls.produce_frames import batch_of, produce_request
+from bench.stalls.stage import TOPIC, create_topics_request
+from bench.tables import table
+
+TOPICS, PARTITIONS_EACH = 100, 100
+UNWRITTEN_TOPICS = 50
+ASKED_TIMES = 5
+SMALL_BATCH_PARTITIONS = 8
+PIPELINED = 1_000
+STORED_PARTITIONS = 4
+GIGABYTE = 10**9
+STORED_BATCH_BYTES = 64 * 1024
+VALUE_BYTES = 1_000
+LIMIT_S = 600.0
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Something that was measured.
+
+    :param to_reach: in the same unit; None: nothing is asked for.
+    """
+
+    what: str
+    value: float
+    unit: str
+    to_reach: float | None = None
+
+
+def lines(figures: Sequence[Figure]) -> Iterator[str]:
+    """Return the figures as a table."""
+    rows = [[each.what, told(each.value, each.unit), told(each.to_reach, each.unit)] for each in figures]
+    yield from table(["what", "measured", "to reach"], rows, left=1)
+
+
+def told(value: float | None, unit: str) -> str:
+    """Return a value with its unit.
+
+    >>> told(0.4267, "s"), told(82.4, "MiB"), told(None, "s")
+    ('0.43 s', '82 MiB', '')
+    """
+    if value is None:
+        return ""
+    return f"{value:,.2f} {unit}" if unit == "s" else f"{value:,.0f} {unit}"
+
+
+def drop_caches() -> None:
+    """Let the next reads come from the disk, if that is allowed."""
+    with contextlib.suppress(OSError):
+        os.sync()
+        DROP_CACHES.write_text("1")
+
+
+@contextlib.contextmanager
+def connected(broker: MeasuredBroker) -> Iterator[Connection]:
+    """Connect to a broker for a while."""
+    connection = Connection(broker.port, Deadline(LIMIT_S))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def create_topics(broker: MeasuredBroker, names: Sequence[str], partitions: int) -> float:
+    """Make topics, one request each; return the seconds that it took."""
+    begun = time.perf_counter()
+    with connected(broker) as connection:
+        for name in names:
+            connection.ask(create_topics_request([name], partitions), 4, CreateTopicsResponse)
+    return time.perf_counter() - begun
+
+
+def write_to_all(broker: MeasuredBroker) -> None:
+    """Write a record into every partition."""
+    batch = batch_of(1, b"x")
+    parts = [(number, batch) for number in range(PARTITIONS_EACH)]
+    with connected(broker) as connection:
+        connection.pipeline(b"".join(produce_request(parts, name) for name in topic_names(TOPICS)), TOPICS)
+
+
+def seconds_of(broker: MeasuredBroker, request: bytes) -> float:
+    """Return how long an answer takes, the median of several."""
+    seconds = []
+    with connected(broker) as connection:
+        for _ in range(ASKED_TIMES):
+            begun = time.perf_counter()
+            connection.pipeline(request, 1)
+            seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds)
+
+
+def measure_many(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
+    """Measure 10,000 partitions, each with a record in it."""
+    count = f"{TOPICS * PARTITIONS_EACH:,} partitions"
+    with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
+        yield Figure(f"{count}: created", create_topics(broker, topic_names(TOPICS), PARTITIONS_EACH), "s")
+        write_to_all(broker)
+        yield Figure(f"{count}: memory after a record in each", broker.memory_mib, "MiB")
+        yield Figure(f"{count}: listed", seconds_of(broker, frame(MetadataRequest(topics=None), 7)), "s")
+        yield Figure(f"{count}: fetched from all", seconds_of(broker, fetch_of_all(TOPICS, PARTITIONS_EACH)), "s")
+        yield Figure(f"{count}: stop, all of them written", broker.stop(LIMIT_S), "s", 4)
+        drop_caches()
+        broker.__enter__()
+        yield Figure(f"{count}: start", broker.ready_s, "s", 4)
+        yield Figure(f"{count}: memory after the start", broker.memory_mib, "MiB", 80)
+        yield Figure(f"{count}: stop, nothing written since the start", broker.stop(LIMIT_S), "s")
+        broker.__enter__()
+        write_to_all(broker)
+        broker.kill()
+        drop_caches()
+        broker.__enter__()
+        yield Figure(f"{count}: start after kill -9", broker.ready_s, "s", 6)
+        yield Figure(f"{count}: memory after that start", broker.memory_mib, "MiB", 80)
+        broker.kill()
+
+
+def measure_unwritten(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
+    """Measure the stop of a broker whose partitions are empty."""
+    with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
+        create_topics(broker, topic_names(UNWRITTEN_TOPICS), PARTITIONS_EACH)
+        count = UNWRITTEN_TOPICS * PARTITIONS_EACH
+        yield Figure(f"{count:,} partitions that nobody wrote to: stop", broker.stop(LIMIT_S), "s", 2)
+
+
+def measure_small_batches(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
+    """Measure recovery where it has the most to do: a header for each record. A broker has written all of it."""
+    size = int(asked.small_gigabytes * GIGABYTE)
+    batch = one_record_batch(SYSTEM_CLOCK.time_ms())
+    request = produce_request([(number, batch) for number in range(SMALL_BATCH_PARTITIONS)])
+    bursts = size // (len(batch) * SMALL_BATCH_PARTITIONS * PIPELINED)
+    what = f"{asked.small_gigabytes:g} GB of one-record batches in {SMALL_BATCH_PARTITIONS} active segments"
+    with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
+        create_topics(broker, [TOPIC], SMALL_BATCH_PARTITIONS)
+        begun = time.perf_counter()
+        with connected(broker) as connection:
+            for _ in range(bursts):
+                connection.pipeline(request * PIPELINED, PIPELINED)
+        yield Figure(f"{what}: written", time.perf_counter() - begun, "s")
+        broker.kill()
+        drop_caches()
+        broker.__enter__()
+        yield Figure(f"{what}: start after kill -9", broker.ready_s, "s", 3)
+        yield Figure(f"{what}: most memory meanwhile", broker.memory_mib_max, "MiB")
+        broker.kill()
+
+
+def measure_stored(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
+    """Measure starts with data that was flushed, and with data that was not."""
+    for gigabytes in asked.gigabytes:
+        with fresh_folder(parent) as folder, stored(folder, gigabytes, STORED_PARTITIONS, flush=True) as broker:
+            yield Figure(f"{gigabytes:g} GB flushed: start after kill -9", broker.ready_s, "s")
+            broker.stop(LIMIT_S)
+            drop_caches()
+            broker.__enter__()
+            yield Figure(f"{gigabytes:g} GB flushed: start after a clean stop", broker.ready_s, "s")
+            broker.kill()
+    with fresh_folder(parent) as folder, stored(folder, 1.0, 1, flush=False) as broker:
+        yield Figure("1 GB not flushed: start after kill -9", broker.ready_s, "s")
+        broker.kill()
+
+
+@contextlib.contextmanager
+def stored(folder: Path, gigabytes: float, partitions: int, *, flush: bool) -> Iterator[MeasuredBroker]:
+    """Start a broker on so much data, which a broker that was killed has left."""
+    broker = MeasuredBroker(folder / "data")
+    with broker:
+        create_topics(broker, [TOPIC], STORED_PARTITIONS)
+    fill(broker.data, int(gigabytes * GIGABYTE), partitions, flush=flush)
+    drop_caches()
+    with broker:
+        yield broker
+
+
+def fill(data: Path, size_bytes: int, partitions: int, *, flush: bool) -> None:
+    """Write into the logs of a stopped broker, random bytes and no sparse files, and leave them as a kill would."""
+    manager = LogManager(data, LogConfig(), SYSTEM_CLOCK, OsFileSystem())
+    builder = BatchBuilder()
+    while builder.size_bytes < STORED_BATCH_BYTES:
+        builder.append(SYSTEM_CLOCK.time_ms(), None, secrets.token_bytes(VALUE_BYTES))
+    batch = builder.build()
+    for number in range(partitions):
+        log = manager.get(TopicPartition(TOPIC, number))
+        assert log
+        for _ in range(size_bytes // partitions // len(batch)):
+            log.append(batch, leader_epoch=0)
+        if flush:
+            log.flush()
+    if flush:
+        manager.checkpoint_recovery_points()
+    manager._abandon()
+
+
+MEASURES: dict[str, Callable[[Path, argparse.Namespace], Iterator[Figure]]] = {
+    "many": measure_many,
+    "unwritten": measure_unwritten,
+    "small-batches": measure_small_batches,
+    "stored": measure_stored,
+}
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.partitions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("measures", nargs="*", metavar="WHAT", help=f"of: {' '.join(MEASURES)}")
+    parser.add_argument("--gigabytes", type=float, nargs="*", default=[0.0, 1.0], help="sizes of `stored` [0 1]")
+    parser.add_argument("--small-gigabytes", type=float, default=1.0, help="size of `small-batches` [1]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
+    asked = parser.parse_args(arguments)
+    if unknown := [name for name in asked.measures if name not in MEASURES]:
+        parser.error(f"nothing is called {', '.join(unknown)}; there are {', '.join(MEASURES)}")
+    return asked
+
+
+def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figure]:
+    """Measure what is asked for."""
+    parent = asked.folder or cache_folder()
+    remove_leftovers(parent)
+    for name in asked.measures or MEASURES:
+        for figure in MEASURES[name](parent, asked):
+            progress.say(f"{figure.what}: {told(figure.value, figure.unit)}")
+            yield figure
+
+
+def main() -> int:
+    """Do what the command line asks for; return the exit code."""
+    asked = parse()
+    done: list[Figure] = []
+    with interruptible() as interrupted:
+        for figure in measure_all(asked, Progress()):
+            done.append(figure)  # what there is when it is interrupted is kept
+    sys.stdout.write("\n".join(lines(done)) + "\n")
+    if asked.json:
+        save(asked.json, "bench.partitions", [asdict(figure) for figure in done])
+    return interrupted.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
