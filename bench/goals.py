@@ -81,6 +81,12 @@ def broker_cpu(case: Case, row: Row) -> str | None:
     return f"{own:.2f} s, {own / theirs:.2f} of Kafka's" if own is not None and theirs else None
 
 
+def against_same_client(case: Case, row: Row) -> str | None:
+    """Tell the throughput against that of Apache Kafka with the same client, and itself."""
+    ratio = _ratio(row, case.row(KAFKA, row.client))
+    return f"{row.records_per_s:,.0f}/s, {ratio:.2f} x Kafka's" if ratio else None
+
+
 def server_cpu_per_million(row: Row) -> float | None:
     """Return the CPU seconds of the server per million records, None where nothing was measured."""
     return row.median(lambda run: run.cpu_server_s / run.records * 1e6 if run.records else None)
@@ -120,6 +126,10 @@ GOALS = (
     Goal("W1 batch of 1, pipelined, acks=0", "W1", "batch of 1", "Barnabas, pipelined requests", "50,000/s",
          "100,000/s", "250,000/s", rate),
     Goal("W1 batch of 50", "W1", "batch of 50", "Barnabas, pipelined requests", "400,000/s", "2 M/s", "4 M/s", rate),
+    Goal("W1A batch of 1, pipelined, acks=all", "W1A", "batch of 1", "Barnabas, pipelined requests", "",
+         "2 x Kafka with this client", "", against_same_client),
+    Goal("W1A batch of 50", "W1A", "batch of 50", "Barnabas, pipelined requests", "", "2 x Kafka with this client", "",
+         against_same_client),
     Goal("W2 one consumer, fetches of 200 KB", "W2", "one consumer", "Barnabas, records", "22,000/s",
          "1 M/s", "3 M/s", rate),
     Goal("W3 bytes a message beyond the payload", "W3", "bytes beyond the payload", "Barnabas, pipelined requests",

@@ -55,6 +55,18 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
     ]
 
 
+def measure_acknowledged(contest: Contest) -> Sequence[Case]:
+    """Measure W1A."""
+    single = contest.scale.records(50_000, 250_000, 2_000_000)
+    batched = contest.scale.records(1_000_000, 2_000_000, 10_000_000)
+    job = Job("produce", single, SIZE, acks="all", batch_records=1)
+    ours, theirs = Contender("barnabas", "requests"), Contender("kafka", "requests")
+    return [
+        contest.run(BATCH_OF_1, job, [ours, replace(theirs, share=0.5)]),
+        contest.run(BATCH_OF_50, replace(job, records=batched, batch_records=BATCH), [ours, theirs]),
+    ]
+
+
 def measure_consumer(contest: Contest) -> Sequence[Case]:
     """Measure W2."""
     job = Job(
@@ -150,6 +162,14 @@ WORKLOADS = (
         "Java client a `batch.size` that holds about as many. AMQP and JMS clients have no batches: they send one "
         "message a call.",
         measure_producer,
+    ),
+    Workload(
+        "W1A",
+        "The same, each request acknowledged",
+        "the paper has no acknowledgements",
+        "As W1, but acks=all, with up to 100 requests without an answer: one client, which sends the same requests to "
+        "both brokers in the same run.",
+        measure_acknowledged,
     ),
     Workload(
         "W2",

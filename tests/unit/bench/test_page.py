@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import page, results
-from bench.goals import against_confluent, against_kafka, flatness, latency
+from bench.goals import against_confluent, against_kafka, against_same_client, flatness, latency
 from bench.plots import latency_points, median_series
 from bench.results import Case, Result, Row, Run
 
@@ -59,6 +59,12 @@ def test_without_the_reference_there_is_no_ratio() -> None:
     assert against_confluent(alone, alone.rows[0]) is None
     assert against_kafka(alone, alone.rows[0]) is None
     assert "| Barnabas | Barnabas `send` | 1 | 1 to 1 |" in rendered(alone)
+
+
+def test_a_client_is_compared_with_itself_on_the_other_broker() -> None:
+    case = Case("batch of 1", 200, [row("Barnabas", "requests", 3000.0), row("Apache Kafka", "requests", 1000.0)])
+    assert against_same_client(case, case.rows[0]) == "3,000/s, 3.00 x Kafka's"
+    assert against_same_client(Case("batch of 1", 200, case.rows[:1]), case.rows[0]) is None
 
 
 def test_what_was_left_out_stands_below_the_table_with_its_reason() -> None:
