@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,12 +166,12 @@ def test_power_loss_at_every_operation(
 def test_log_whose_write_failed_is_offline_and_the_others_go_on(
     tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
 ) -> None:
-    filesystem = faulty_filesystem(error=errno.ENOSPC, stays_broken=False)
+    filesystem = faulty_filesystem(error=errno.EIO, stays_broken=False)
     manager = LogManager(tmp_path, CONFIG, ManualClock(), filesystem)
     log, other = manager.create(partition), manager.create(OTHER)
     log.append(make_batch([b"first"]), 0)
     filesystem.fail_at = len(filesystem.operations)
-    with pytest.raises(StorageError, match="No space left on device"):
+    with pytest.raises(StorageError, match="Input/output error"):
         log.append(make_batch([b"torn"]), 0)
     assert log.is_offline
     for call in (lambda: log.append(make_batch([b"x"]), 0), lambda: log.read(0, 1, 1), log.flush, log.roll):
@@ -185,6 +186,69 @@ def test_log_whose_write_failed_is_offline_and_the_others_go_on(
     assert mended is not None
     assert mended.log_end_offset == 1
     reopened.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_stops_writes_until_there_is_room_and_reads_go_on(
+    error: int,
+    tmp_path: Path,
+    partition: TopicPartition,
+    make_batch: MakeBatch,
+    read_all: ReadAll,
+    faulty_filesystem: Any,
+) -> None:
+    filesystem = faulty_filesystem(error=error, stays_broken=False)
+    manager = LogManager(tmp_path, CONFIG, ManualClock(), filesystem)
+    log = manager.create(partition)
+    log.append(make_batch([b"first"]), 0)
+    for _ in range(3):
+        filesystem.fail_at = len(filesystem.operations)
+        with pytest.raises(StorageError, match=os.strerror(error)):
+            log.append(make_batch([b"torn in the middle"]), 0)
+        assert [record.value for record in read_all(log)] == [b"first"]
+    assert log.append(make_batch([b"second"]), 0).base_offset == 1
+    assert [record.value for record in read_all(log)] == [b"first", b"second"]
+    manager.close()
+    reopened = LogManager(tmp_path, CONFIG, ManualClock(), OsFileSystem())
+    assert reopened.was_clean
+    mended = reopened.get(partition)
+    assert mended is not None
+    assert [record.value for record in read_all(mended)] == [b"first", b"second"]
+    reopened.close()
+
+
+def test_what_cannot_be_taken_back_takes_the_log_offline(
+    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
+) -> None:
+    filesystem = faulty_filesystem(error=errno.ENOSPC, stays_broken=True)
+    log = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), filesystem)
+    log.append(make_batch([b"first"]), 0)
+    filesystem.fail_at = len(filesystem.operations)
+    with pytest.raises(StorageError, match="offline"):
+        log.append(make_batch([b"torn"]), 0)
+    assert log.is_offline
+
+
+def test_error_that_nobody_foresaw_takes_the_log_offline(
+    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind bytes that nobody accounted for nothing is acknowledged."""
+    log = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
+    log.append(make_batch([b"first"]), 0)
+
+    def fail(*_: object) -> None:
+        raise OverflowError("unsigned int is greater than maximum")
+
+    monkeypatch.setattr("barnabas.storage.segment.ActiveSegment.note_all", fail)
+    with pytest.raises(StorageError, match="unsigned int is greater"):
+        log.append(make_batch([b"second"]), 0)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="offline"):
+        log.append(make_batch([b"third"]), 0)
+    reopened = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
+    assert reopened.log_end_offset == 2
+    assert reopened.append(make_batch([b"third"]), 0).base_offset == 2
+    reopened.abandon()
 
 
 def test_failed_fsync_is_never_tried_again(

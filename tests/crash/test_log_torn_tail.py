@@ -14,6 +14,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import Record, read_header
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
+from tests.log_steps import read
 
 CONFIG = LogConfig(index_interval_bytes=100, segment_bytes=1_000)
 MakeBatch = Callable[..., bytearray]
@@ -129,7 +130,7 @@ def test_damaged_index_is_rebuilt(
     read_all: ReadAll,
 ) -> None:
     log = reopen(folder, partition)
-    sound = [log.offset_for_timestamp(0), log.max_timestamp()]
+    sound = [log.time_search().first_at(0), log.time_search().latest()]
     log.close()
     for path in folder.glob(f"*{suffix}"):
         data = bytearray(path.read_bytes())
@@ -149,12 +150,12 @@ def test_damaged_index_is_rebuilt(
             path.write_bytes(data[8:] + data[:8])
     log = reopen(folder, partition, clean=clean, recovery_point=60)
     for offset in range(60):
-        region = log.read(offset, 1, 60)
+        region = read(log, offset, 1, 60)
         assert region is not None
         data = os.pread(region.file.fileno(), region.length, region.position)
         assert read_header(data).base_offset == offset // 2 * 2
     if suffix == ".index":
-        assert [log.offset_for_timestamp(0), log.max_timestamp()] == sound
+        assert [log.time_search().first_at(0), log.time_search().latest()] == sound
     assert is_sound(log, read_all, make_batch) == 60
 
 

@@ -21,6 +21,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, read_header, read_records
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
+from tests.log_steps import delete_old_segments
 
 PARTITION = TopicPartition("clicks", 0)
 START_MS = 1_700_000_000_000
@@ -145,7 +146,7 @@ class LogMachine(RuleBasedStateMachine):
     def retain(self, keep_bytes: int) -> None:
         self.log.config = replace(self.config, retention_bytes=keep_bytes, retention_ms=-1)
         before = self.log.size_bytes
-        self.log.delete_old_segments()
+        delete_old_segments(self.log)
         assert self.log.size_bytes >= min(before, keep_bytes)
         self.log.config = self.config
         assert self.log.log_start_offset >= self.start
@@ -196,10 +197,10 @@ class LogMachine(RuleBasedStateMachine):
         target = START_MS + ahead_ms
         there = list(enumerate(self.flat()))[self.start :]
         expected = next((offset for offset, (timestamp_ms, _) in there if timestamp_ms >= target), None)
-        found = self.log.offset_for_timestamp(target)
+        found = self.log.time_search().first_at(target)
         assert (found.offset if found else None) == expected
         latest = max((timestamp_ms for _, (timestamp_ms, _) in there), default=-1)
-        assert self.log.max_timestamp().timestamp_ms == latest
+        assert self.log.time_search().latest().timestamp_ms == latest
 
     @invariant()
     def offsets_agree(self) -> None:

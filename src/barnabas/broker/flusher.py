@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.disk_lane import DiskLane
 from barnabas.errors import BarnabasError
 from barnabas.storage.config import NEVER
 
@@ -34,8 +35,9 @@ _TIMER_S_MAX = 365 * 24 * 3600.0
 class Flusher:
     """Flushes one log. Used from the event loop's thread only."""
 
-    def __init__(self, log: Log, on_flushed: OnFlushed) -> None:
+    def __init__(self, log: Log, on_flushed: OnFlushed, lane: DiskLane) -> None:
         self._log = log
+        self._lane = lane
         self._on_flushed = on_flushed
         self._covered_offset = log.recovery_point
         """Below it everything is flushed, or will be by the flush that runs."""
@@ -96,7 +98,7 @@ class Flusher:
 
     async def _flush_once(self) -> BarnabasError | None:
         try:
-            await asyncio.to_thread(self._log.flush)
+            await self._lane.do(self._log.flush)
         except BarnabasError as error:
             return error
         return None

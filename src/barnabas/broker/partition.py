@@ -8,27 +8,38 @@ exposed to the consumers after it is flushed"). The paper's broker acknowledges 
   after the flush that it causes, so `flush.messages=1` means that all that is acknowledged is durable;
 - acks=all means, as everywhere, that consumers can have the message: it waits for the flush, and does not leave it
   to `flush.messages` or `flush.ms` when that is.
+
+The event loop never waits for the disk here. An append is carried out at once where the log can take it at once. Where
+it must first be compressed anew, or the log needs a new segment or leader epoch, the append gets in line, and those
+that come after it behind it, while a thread does what is needed; whoever produced them waits, and nobody else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from barnabas.broker.disk_lane import DiskLane, RunBeside
 from barnabas.broker.flusher import Flusher
-from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError, StorageError
-from barnabas.model import Acks, FileRegion, TopicPartition
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
 from barnabas.records.recompression import recompress
+from barnabas.storage.segment import IndexDamagedError, SealedSegment
 
 if TYPE_CHECKING:
     from barnabas.broker.topic_config import TopicConfig
     from barnabas.records.header import Buffer
+    from barnabas.storage.append import AppendInfo
     from barnabas.storage.append_group import Outcome
-    from barnabas.storage.log import AppendInfo, Log
+    from barnabas.storage.log import Log
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 OnReadable = Callable[[int], None]
 """Called with the number of bytes that became readable, or with a huge one when the partition went away."""
@@ -41,10 +52,17 @@ GONE_BYTES = 2**62
 
 
 class Partition:
-    """A partition whose leader this broker is. Used from the event loop's thread only."""
+    """A partition whose leader this broker is. Used from the event loop's thread only.
+
+    :param run: what calls a function on a thread that may wait for the disk.
+    """
 
     __slots__ = (
         "_flusher",
+        "_lane",
+        "_line",
+        "_mending",
+        "_moving",
         "_on_readable",
         "_unexposed_bytes",
         "_waiting",
@@ -55,7 +73,14 @@ class Partition:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, log: Log, leader_epoch: int, config: TopicConfig) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: Log,
+        leader_epoch: int,
+        config: TopicConfig,
+        run: RunBeside = asyncio.to_thread,
+    ) -> None:
         self.topic_partition = topic_partition
         self.log = log
         self.leader_epoch = leader_epoch
@@ -64,6 +89,10 @@ class Partition:
         self._flusher: Flusher | None = None
         self._unexposed_bytes = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._lane = DiskLane(run)
+        self._line: deque[Callable[[], Awaitable[None]]] = deque()
+        self._moving: asyncio.Task[None] | None = None
+        self._mending: dict[SealedSegment, asyncio.Task[None]] = {}
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -78,26 +107,21 @@ class Partition:
             self._flusher = None
             self._expose(self.log.log_end_offset)
         elif config.log.has_flush_policy:
-            self._flusher = Flusher(self.log, self._on_flushed)
+            self._flusher = Flusher(self.log, self._on_flushed, self._lane)
 
-    def append(self, records: Buffer) -> AppendInfo:
-        """Append a produce request's batches.
-
-        :raises BarnabasError: the batches were refused, or the disk refused them.
-        """
-        (outcome,) = self.append_all([records])
-        if isinstance(outcome, BarnabasError):
-            raise outcome
-        return outcome
-
-    def append_all(self, requests: Sequence[Buffer]) -> list[Outcome]:
+    def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
         """Append the batches of several produce requests, each judged alone, in their order.
 
         What has to be waited for before one is acknowledged, `when_acknowledged` tells.
+
+        :returns: the outcomes; or a future of them, where something has to be waited for.
         """
-        if self.config.compression is not None:
-            return [self._recompress_and_append(records) for records in requests]
-        return self._append_all(requests)
+        outcomes: list[Outcome] = []
+        if not self._moving and self.config.compression is None:
+            outcomes = self._append_ready(requests)
+            if len(outcomes) == len(requests):
+                return outcomes
+        return self._get_in_line(lambda: self._append_in_turn(requests, outcomes))
 
     def when_acknowledged(self, info: AppendInfo, acks: int) -> asyncio.Future[None] | None:
         """Return what has to be waited for before the batches that were just appended are acknowledged.
@@ -114,13 +138,14 @@ class Partition:
         self._waiting.append((info.last_offset, exposed))
         return exposed
 
-    def _append_all(self, requests: Sequence[Buffer]) -> list[Outcome]:
-        outcomes = self.log.append_all(requests, self.leader_epoch)
+    def _append_ready(self, requests: Sequence[Buffer]) -> list[Outcome]:
+        """Append up to the first request that the log has to be prepared for."""
+        outcomes = self.log.append_ready(requests, self.leader_epoch)
         if not self._flusher and not self._on_readable:
             return outcomes
         size = sum(
             len(records)
-            for records, outcome in zip(requests, outcomes, strict=True)
+            for records, outcome in zip(requests, outcomes, strict=False)
             if not isinstance(outcome, BarnabasError) and not outcome.duplicate
         )
         if self._flusher:
@@ -130,17 +155,63 @@ class Partition:
             self._notify(size)
         return outcomes
 
-    def _recompress_and_append(self, records: Buffer) -> Outcome:
-        assert self.config.compression is not None
-        limit = self.config.log.max_message_bytes
+    def _get_in_line(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Do something that excludes appends after all that waits already; those that come later wait for it."""
+        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def take_turn() -> None:
+            try:
+                result = await step()
+            except Exception as error:  # noqa: BLE001 - it is told to whoever asked
+                if not ended.done():
+                    ended.set_exception(error)
+            else:
+                if not ended.done():
+                    ended.set_result(result)
+
+        self._line.append(take_turn)
+        if self._moving is None:
+            self._moving = asyncio.get_running_loop().create_task(self._move_line())
+        return ended
+
+    async def _move_line(self) -> None:
         try:
-            if len(records) > limit:
-                message = f"{len(records)} bytes of batches, max.message.bytes is {limit}"
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
-            recompressed = recompress(records, self.config.compression, max(RECOMPRESSED_BYTES_MAX, limit))
-        except BarnabasError as error:
-            return error
-        return self._append_all([recompressed])[0]
+            while self._line:
+                await self._line[0]()
+                self._line.popleft()
+        finally:
+            self._moving = None
+
+    async def _append_in_turn(self, requests: Sequence[Buffer], outcomes: list[Outcome]) -> list[Outcome]:
+        """Append those requests that have no outcome yet; whatever becomes of one, the others have theirs too."""
+        while rest := requests[len(outcomes) :]:
+            try:
+                if self.config.compression is not None:
+                    # One by one: each may be refused by itself.
+                    rest = [await self._lane.beside(self._recompressed, rest[0])]
+                ready = self._append_ready(rest)
+                outcomes += ready
+                if len(ready) < len(rest):
+                    await self._lane.do(self.log.prepare)
+                    outcomes += self._append_ready(rest[len(ready) : len(ready) + 1])
+            except BarnabasError as error:
+                outcomes.append(error)
+            except Exception as error:
+                log.exception("%s: an append failed", self.topic_partition)
+                outcomes.append(StorageError(f"{self.topic_partition}: append failed: {error!r}"))
+        return outcomes
+
+    async def _roll(self) -> None:
+        await self._get_in_line(lambda: self._lane.do(self.log.roll))
+
+    def _recompressed(self, records: Buffer) -> Buffer:
+        compression, limit = self.config.compression, self.config.log.max_message_bytes
+        if compression is None:
+            return records
+        if len(records) > limit:
+            message = f"{len(records)} bytes of batches, max.message.bytes is {limit}"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
+        return recompress(records, compression, max(RECOMPRESSED_BYTES_MAX, limit))
 
     def _on_flushed(self, error: BarnabasError | None) -> None:
         if error is None:
@@ -173,11 +244,58 @@ class Partition:
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
         """Return whole batches from the one that holds `offset`, below the high watermark.
 
+        :returns: None where there is nothing; or where an index has to be made anew first, which a thread then does:
+            those who watch are told when it is done.
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
-        return self.log.read(offset, max_bytes, self.log.high_watermark, min_one_batch=min_one_batch)
+        try:
+            return self.log.read(offset, max_bytes, self.log.high_watermark, min_one_batch=min_one_batch)
+        except IndexDamagedError as error:
+            if error.segment not in self._mending:
+                log.warning("%s; the indexes are made anew", error)
+                mending = asyncio.get_running_loop().create_task(self._mend_indexes(error.segment))
+                self._mending[error.segment] = mending
+            return None
 
-    def delete_old_records(self) -> None:
+    async def _mend_indexes(self, segment: SealedSegment) -> None:
+        try:
+            await self._lane.do(segment.rebuild_indexes, store=True)
+        except OSError as error:
+            log.warning("%s: the indexes cannot be made: %s", segment.paths.log, error)
+        finally:
+            del self._mending[segment]
+            self._notify(GONE_BYTES)
+
+    async def first_record_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """Return the first record with this timestamp or a later one; None if there is none.
+
+        :raises BarnabasError: the disk refused, or the batches are damaged.
+        """
+        return await self._search(self.log.time_search().first_at, timestamp_ms)
+
+    async def latest_record(self) -> OffsetAndTimestamp:
+        """Return the first record with the greatest timestamp; (-1, -1) if there are no records.
+
+        :raises BarnabasError: the disk refused, or the batches are damaged.
+        """
+        return await self._search(self.log.time_search().latest)
+
+    async def _search(self, search: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return await self._lane.beside(search, *arguments, **named)
+        except OSError as error:
+            raise StorageError(f"{self.topic_partition}: search failed: {error}") from error
+
+    async def delete_records_before(self, offset: int) -> int:
+        """Forget the records before `offset`; return where the log begins now. See `Log.delete_records_before`.
+
+        :raises BarnabasError: as that does.
+        """
+        if self.log.log_start_offset < offset == self.log.log_end_offset == self.log.high_watermark:
+            await self._roll()
+        return self.log.delete_records_before(offset)
+
+    async def delete_old_records(self) -> None:
         """Delete what the topic's settings do not keep any longer; an error is logged, and met by the next request."""
         if self.is_deleted or self.log.is_offline:
             return
@@ -185,13 +303,23 @@ class Partition:
             # Sealed segments are flushed apart from the flusher, too.
             self._expose(self.log.recovery_point)
         try:
-            count = self.log.delete_old_segments()
-        except (StorageError, CorruptBatchError) as error:
-            log.warning("%s", error)
-        else:
-            if count:
-                start = self.log.log_start_offset
-                log.info("%s: deleted %d old segments; it begins with offset %d", self.topic_partition, count, start)
+            await self._delete_old_records()
+        except (BarnabasError, OSError) as error:
+            log.warning("%s: old records cannot be deleted: %s", self.topic_partition, error)
+
+    async def _delete_old_records(self) -> None:
+        old = self.log.old_segments()
+        if old is None:
+            return
+        if old.must_roll:
+            await self._roll()
+        end = await self._lane.beside(old.find)
+        if end is None or self.is_deleted:
+            return
+        if end > self.log.active_base_offset:
+            await self._roll()
+        start = self.log.delete_records_before(end)
+        log.info("%s: deleted old segments; it begins with offset %d", self.topic_partition, start)
 
     def check_replicas(self) -> None:
         """Check that a message could be acknowledged by as many replicas as the topic asks for.

@@ -266,8 +266,7 @@ class Topics:
     async def delete_old_records(self) -> None:
         """Delete what the topics' settings do not keep any longer."""
         for partition in [partition for topic in self.all() for partition in topic.partitions]:
-            partition.delete_old_records()
-            # A log may have files to look into: between two of them, requests have their turn.
+            await partition.delete_old_records()
             await asyncio.sleep(0)
         await self.store_log_starts()
 
@@ -305,12 +304,17 @@ class Topics:
     async def _open_in_turns(
         self, topic_id: bytes, partitions: Iterable[TopicPartition], config: TopicConfig
     ) -> tuple[Partition, ...]:
-        """Open new logs; between two of them, requests have their turn."""
+        """Open new logs, beside the event loop; one at a time, so that others have their turn at the disk."""
         opened = []
         for where in partitions:
-            opened.append(Partition(where, self._open_log(where, config.log, topic_id), 0, config))
-            await asyncio.sleep(0)
+            made = await asyncio.to_thread(self._open_new_log, where, config.log, topic_id)
+            opened.append(Partition(where, made, 0, config))
         return tuple(opened)
+
+    def _open_new_log(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
+        made = self._open_log(where, config, topic_id)
+        made.begin_epoch(0)
+        return made
 
     def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         identity = uuid.UUID(bytes=topic_id)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.records import (
     BatchHeader,
@@ -19,12 +19,32 @@ from barnabas.records import (
     set_log_append_time,
     stamp,
 )
-from barnabas.records.header import CONTROL_MASK, CRC_START, LENGTH_OVERHEAD, MAGIC, check_structure
+from barnabas.records.header import (
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    CRC_START,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    check_structure,
+)
+from barnabas.records.scan import count_records, max_record_count
 from barnabas.storage.config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch
 
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Kafka's indexes hold offsets as signed 32-bit numbers above the segment's base offset."""
+
+OFFSET_MAX = 2**63 - 1 - 2**32
+"""No log goes on beyond this, so that no sum of offsets leaves 64 bits."""
+
 _MAGIC_POSITION = 16
 """Where the magic is in this batch format and in the two before it."""
+
+_PRODUCERS_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE_MASK
+"""What a producer without transactions may say of a batch."""
 
 Placed = tuple[int, BatchHeader]
 """A batch's header and where in a request the batch begins."""
@@ -62,7 +82,7 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[Placed]:
     if not size:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
     batches: list[Placed] = []
-    position = 0
+    position = span = 0
     while position < size:
         header = read_header(view, position)
         check_structure(header, position)
@@ -75,8 +95,45 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[Placed]:
         if end > size or crc32c(view[position + CRC_START : end]) != header.crc:
             check_batch(view, position, header)  # raises what is wrong
         _check_header(header)
+        _check_body(view[position + BATCH_HEADER_SIZE : end], header)
         batches.append((position, header))
         position = end
+        span += header.last_offset_delta + 1
+    if span > RELATIVE_OFFSET_MAX:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE, f"{span} records at once; {RELATIVE_OFFSET_MAX} fit into a segment"
+        )
+    return batches
+
+
+def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, leader_epoch: int) -> list[Placed]:
+    """Return the batches that a leader sent to its follower, after every check.
+
+    They were judged by the leader when it took them, so its rules for producers are not asked again; what would
+    make this log another one than the leader's is: offsets, epochs, and bytes that are damaged.
+
+    :param next_offset: where this log ends.
+    :param last_epoch: the epoch of its last batch, -1 if that is not known.
+    :param leader_epoch: of the leader that sent them.
+    :raises CorruptBatchError: a batch is damaged, or is not the one that comes next.
+    """
+    batches: list[Placed] = []
+    position, size = 0, len(view)
+    while position < size:
+        header = read_header(view, position)
+        check_batch(view, position, header)
+        if header.base_offset != next_offset:
+            raise CorruptBatchError(f"batch with offset {header.base_offset} instead of {next_offset}")
+        if not last_epoch <= header.leader_epoch <= leader_epoch:
+            raise CorruptBatchError(
+                f"batch of leader epoch {header.leader_epoch} at offset {next_offset}:"
+                f" the one before has {last_epoch}, the leader {leader_epoch}"
+            )
+        batches.append((position, header))
+        next_offset, last_epoch = header.next_offset, header.leader_epoch
+        position += header.size
+    if batches and next_offset - batches[0][1].base_offset > RELATIVE_OFFSET_MAX:
+        raise CorruptBatchError(f"batches that span {next_offset - batches[0][1].base_offset} offsets")
     return batches
 
 
@@ -86,13 +143,38 @@ def _check_header(header: BatchHeader) -> None:
             ErrorCode.INVALID_RECORD,
             f"batch of {header.record_count} records with {header.last_offset_delta + 1} offsets",
         )
-    if header.attributes & CONTROL_MASK:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "control batches are written by brokers only")
-    if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
+    if header.attributes & ~_PRODUCERS_ATTRIBUTES:
+        raise KafkaError(ErrorCode.INVALID_RECORD, _what_is_wrong_with(header.attributes))
+    if header.producer_id != NO_PRODUCER_ID and (
+        header.producer_id < 0 or header.base_sequence < 0 or header.producer_epoch < 0
+    ):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"batch of producer {header.producer_id} with epoch {header.producer_epoch}"
             f" and sequence {header.base_sequence}",
+        )
+
+
+def _what_is_wrong_with(attributes: int) -> str:
+    if attributes & CONTROL_MASK:
+        return "control batches are written by brokers only"
+    if attributes & TRANSACTIONAL_MASK:
+        return "a batch of a transaction, sent outside of one"
+    return f"batch with unknown attributes {attributes & 0xFFFF:#06x}"
+
+
+def _check_body(body: memoryview, header: BatchHeader) -> None:
+    """Check that the body holds the records that the header counts: consumers would wait for them for ever.
+
+    Only bodies that are not compressed are walked; of the others the size tells how much they can hold.
+    """
+    if header.attributes & COMPRESSION_MASK:
+        is_whole = header.record_count <= max_record_count(len(body), header.compression)
+    else:
+        is_whole = count_records(body, header.record_count)
+    if not is_whole:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"the header counts {header.record_count} records, and the body has others"
         )
 
 

@@ -1,4 +1,4 @@
-"""Requests to append to one log that are on their way into one write. Pure: `Log` checks, writes and accounts.
+"""Requests to append to one log that are on their way into one write. Pure: `Log` writes and accounts.
 
 The group knows what the active segment will look like after the write, so that a request is judged by those before
 it as if they were in the log already: by their sequences, and by the room that they leave. Each request has an
@@ -9,95 +9,183 @@ are not in the log.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from barnabas.errors import BarnabasError
-from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from barnabas.records.header import LENGTH_OVERHEAD
-from barnabas.storage.append import AppendInfo, Placed, stamped
+from barnabas.storage.append import (
+    OFFSET_MAX,
+    AppendInfo,
+    Placed,
+    batches_to_replicate,
+    checked_batches,
+    find_duplicate,
+    stamped,
+)
+from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
+from barnabas.storage.rolling import must_roll
 from barnabas.storage.segment import ActiveSegment, NewBatch
 
 Outcome = AppendInfo | BarnabasError
 """Where a request's batches are, or why they were not appended."""
 
 
-class AppendGroup:
-    """The requests of one call of `Log.append_all`.
+class LogState(NamedTuple):
+    """What the group has to know of its log."""
 
-    :param append_time_ms: the timestamp that the batches get, or -1 to leave the producer's.
+    active: ActiveSegment
+    active_since_ms: int
+    log_start_offset: int
+    latest_epoch: int
+    """The latest leader epoch that was begun."""
+    last_epoch: int
+    """The leader epoch of the last batch, or -1."""
+    producers: ProducerStates
+    config: LogConfig
+
+
+class Preparation(NamedTuple):
+    """What has to be done to the log before a request can be appended."""
+
+    epochs: Sequence[EpochStart] = ()
+    """New leader epochs, to be written down."""
+    roll: bool = False
+    """Whether another segment is to be begun."""
+
+
+NOTHING_TO_PREPARE = Preparation()
+
+
+class AppendGroup:
+    """The requests of one write.
+
+    :param leader_epoch: that the batches get, or the leader's that they come from.
     """
 
     __slots__ = (
-        "_final_count",
+        "_last_epoch",
+        "_latest_epoch",
         "_leader_epoch",
         "_log_start_offset",
         "_now_ms",
+        "_since_ms",
         "append_time_ms",
         "base_offset",
         "batches",
         "chunks",
+        "config",
         "first_timestamp_ms",
         "index_bytes",
+        "needs",
         "next_offset",
         "outcomes",
         "producers",
         "size",
     )
 
-    def __init__(
-        self, producers: ProducerStates, leader_epoch: int, now_ms: int, append_time_ms: int, log_start_offset: int
-    ) -> None:
+    def __init__(self, log: LogState, leader_epoch: int, now_ms: int) -> None:
         self._leader_epoch = leader_epoch
         self._now_ms = now_ms
-        self._log_start_offset = log_start_offset
-        self.append_time_ms = append_time_ms
-        self.producers = PendingProducers(producers)
+        self._log_start_offset = log.log_start_offset
+        self._latest_epoch = log.latest_epoch
+        self._last_epoch = log.last_epoch
+        self._since_ms = log.active_since_ms
+        self.config = log.config
+        by_broker = log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.append_time_ms = now_ms if by_broker else NO_TIMESTAMP
+        self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
-        self._final_count = 0
+        self.needs = NOTHING_TO_PREPARE
+        """What the request that was not taken waits for."""
         self.chunks: list[memoryview] = []
         """What is to be written."""
         self.batches: list[NewBatch] = []
         """What `chunks` hold."""
+        self.base_offset = log.active.base_offset
+        self.next_offset = log.active.next_offset
+        self.size = log.active.size
+        self.index_bytes = log.active.index_bytes
+        self.first_timestamp_ms = log.active.first_timestamp_ms
 
-    def begin(self, active: ActiveSegment) -> None:
-        """Go on at the end of a segment, with nothing on its way; to be called before anything is added."""
-        self.chunks.clear()
-        self.batches.clear()
-        self._final_count = len(self.outcomes)
-        self.base_offset = active.base_offset
-        self.next_offset = active.next_offset
-        self.size = active.size
-        self.index_bytes = active.index_bytes
-        self.first_timestamp_ms = active.first_timestamp_ms
+    def take(self, view: memoryview) -> bool:
+        """Let a produce request's batches come next; its outcome follows those before.
 
-    def known(self, batch: ProducerBatch) -> AppendInfo:
+        :returns: False if the log has to be prepared first; `needs` says how.
+        """
+        try:
+            batches = checked_batches(view, self.config)
+            duplicate = find_duplicate(batches, self.producers)
+            if duplicate is not None:
+                self.outcomes.append(self._known(duplicate))
+                return True
+            if self.next_offset > OFFSET_MAX:
+                raise KafkaError(ErrorCode.INVALID_RECORD, "the log has no offsets left")
+        except BarnabasError as error:
+            self.outcomes.append(error)
+            return True
+        epochs: Sequence[EpochStart] = ()
+        if self._leader_epoch != self._latest_epoch:
+            epochs = (EpochStart(self._leader_epoch, self.next_offset),)
+        if self._must_prepare(epochs, len(view), batches):
+            return False
+        self._put(stamped(view, batches, self.next_offset, self._leader_epoch, self.append_time_ms), batches)
+        return True
+
+    def replicate(self, view: memoryview) -> bool:
+        """Let batches come next that have their offsets and epochs from a leader.
+
+        :returns: False if the log has to be prepared first; `needs` says how.
+        :raises CorruptBatchError: a batch is damaged, or is not the one that comes next.
+        """
+        self.append_time_ms = NO_TIMESTAMP
+        batches = batches_to_replicate(view, self.next_offset, self._last_epoch, self._leader_epoch)
+        if self._must_prepare(self._new_epochs(batches), len(view), batches):
+            return False
+        self._put(view, batches)
+        return True
+
+    def fail(self, error: BarnabasError) -> None:
+        """The disk refused what was on its way: nothing of it may be acknowledged."""
+        self.producers.forget()
+        self.needs = NOTHING_TO_PREPARE
+        self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]
+
+    def _known(self, batch: ProducerBatch) -> AppendInfo:
         """Return the outcome of a request that brought a batch which is in the log already, or on its way."""
         return AppendInfo(batch.base_offset, batch.last_offset, self.append_time_ms, self._log_start_offset, True)
 
-    def add(self, view: memoryview, batches: Sequence[Placed]) -> AppendInfo:
-        """Stamp a request's batches and let them come next."""
+    def _new_epochs(self, batches: Sequence[Placed]) -> list[EpochStart]:
+        latest, starts = self._latest_epoch, list[EpochStart]()
+        for _, header in batches:
+            if header.leader_epoch > latest:
+                latest = header.leader_epoch
+                starts.append(EpochStart(latest, header.base_offset))
+        return starts
+
+    def _must_prepare(self, epochs: Sequence[EpochStart], size: int, batches: Sequence[Placed]) -> bool:
+        roll = must_roll(self, self.config, size, batches, self._now_ms, self._since_ms)
+        if not epochs and not roll:
+            return False
+        self.needs = Preparation(epochs, roll)
+        return True
+
+    def _put(self, view: memoryview, batches: Sequence[Placed]) -> None:
         base_offset = offset = self.next_offset
         append_time_ms, noted = self.append_time_ms, self.batches
-        self.chunks.append(stamped(view, batches, base_offset, self._leader_epoch, append_time_ms))
         for _, header in batches:
             last_offset = offset + header.last_offset_delta
             timestamp_ms = header.max_timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
             noted.append((header.batch_length + LENGTH_OVERHEAD, last_offset, timestamp_ms))
-            if header.producer_id != NO_PRODUCER_ID:
+            if header.producer_id != NO_PRODUCER_ID and not header.is_control:
                 self.producers.update(header, offset, self._now_ms)
             offset = last_offset + 1
-        if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = noted[0][2]
+        if batches:
+            self.chunks.append(view)
+            if self.first_timestamp_ms is None:
+                self.first_timestamp_ms = noted[0][2]
         self.size += len(view)
         self.next_offset = offset
-        return AppendInfo(base_offset, offset - 1, append_time_ms, self._log_start_offset, False)
-
-    def fail(self, error: BarnabasError) -> None:
-        """The disk refused what was on its way: nothing of it may be acknowledged."""
-        outcomes = self.outcomes
-        self.producers.forget()
-        for number in range(self._final_count, len(outcomes)):
-            if isinstance(outcomes[number], AppendInfo):
-                outcomes[number] = error
-        self.chunks.clear()
-        self.batches.clear()
+        self.outcomes.append(AppendInfo(base_offset, offset - 1, append_time_ms, self._log_start_offset, False))

@@ -12,12 +12,15 @@ from typing import NamedTuple
 from barnabas.errors import CorruptBatchError
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, check_batch, read_header
 from barnabas.records.header import check_structure
+from barnabas.records.scan import SegmentScan
 from barnabas.storage.filesystem import DataFile, FileSystem
 
 _HEADERS_BYTES = 8 * 1024
 """Two index intervals: a lookup usually needs one read."""
 
 _CHECK_BYTES = 1024 * 1024
+
+_SCAN_BYTES = 1024 * 1024
 
 
 class PlacedBatch(NamedTuple):
@@ -43,6 +46,23 @@ def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int
 def scan_checked(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
     """Do as `scan_headers` does, and check the CRC of each batch before it is yielded."""
     return _scan(filesystem, file, position, end, _CHECK_BYTES, check_crc=True)
+
+
+def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end: int) -> None:
+    """Let a scan go along a file from where it is to `end`, or to the first damage, or to the end of the file.
+
+    :raises OSError: the file cannot be read.
+    """
+    read_bytes = _SCAN_BYTES
+    while scan.damage is None and scan.size < end:
+        before, count = scan.size, scan.batch_count
+        wanted = max(scan.wanted_bytes, read_bytes)
+        chunk = filesystem.pread(file, wanted, before)
+        if scan.feed(chunk, before) == before and len(chunk) < wanted:
+            return
+        # Where batches are large and only their headers are of interest, what lies between is not read.
+        sparse = scan.batch_count == count + 1 and scan.size > before + len(chunk)
+        read_bytes = BATCH_HEADER_SIZE if sparse else _SCAN_BYTES
 
 
 def _scan(

@@ -1,7 +1,7 @@
 """All that storage asks of the operating system's files, behind an interface that tests fill with faults.
 
-Every write, fsync, truncation, rename and unlink of `barnabas.storage` goes through a `FileSystem`. Only maps of
-index files, which are read and never trusted, do not.
+Every access to a file of `barnabas.storage` goes through a `FileSystem`. Nothing is mapped: a file cut short under
+its map would end the process.
 
 Errors are OSErrors here; `Log` and `LogManager` turn them into StorageError and take the log offline.
 """
@@ -24,11 +24,12 @@ _IOVECS_MAX = 1024
 _JOINED_BYTES = 4096
 """To copy a buffer that is smaller costs less than to pass one more to writev."""
 
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether the system was short of open files or memory, which passes and says nothing about the disk."""
+    """Whether there was too little of something: open files, memory, room on the disk. It passes, and what is on the
+    disk is as sound as before."""
     return error.errno in _SHORTAGES
 
 

@@ -3,16 +3,23 @@
     log_start_offset <= high_watermark <= log_end_offset
 
 Appending gives batches their offsets and writes them with one writev; reading gives a `FileRegion` that the
-socket layer hands to sendfile. Neither looks at a single record.
+socket layer hands to sendfile. Neither looks at a single record, and neither does any other work on files: an append
+that first needs a new segment, or has to begin a new leader epoch, says so (`append_ready`), and `prepare` does it.
 
-Threads: all calls come from one thread, except `flush`, which may run on another at any time. What both touch is
-guarded by `_state_lock`, which is never held while the disk works. Flushes, truncation and closing exclude each
-other by `_flush_lock`.
+An append is one transaction: everything is checked before the first byte is written; then the batches are written,
+accounted for, and told. Whatever goes wrong between the write and the accounting takes the log offline, so that
+nothing is acknowledged behind bytes that nobody accounted for.
 
-Errors: when the disk refuses, the log goes offline: this call and all later ones raise StorageError. A flush
+Threads. One thread, the owner's, appends and reads. These calls may wait for the disk, and may come from other
+threads, one at a time for each log: `prepare` and `roll`, while nobody appends; `flush`, `remove_old_files`,
+`truncate_to`, `close`. What they share with the owner is guarded by `_state_lock`, which is never held while the disk
+works; `_flush_lock` lets no two of them at the same files. Searches (`time_search`, `old_segments`) work on what the
+log was when they were made, and need neither.
+
+Errors: when the disk fails, the log goes offline: this call and all later ones raise StorageError. A flush
 that failed is never tried again, since the kernel may have dropped the pages and would then report success
-(shared wisdom since "fsyncgate"). The next start recovers what is whole. A shortage of file descriptors or memory
-is not the disk's fault: where no batch was written yet, only the call fails.
+(shared wisdom since "fsyncgate"). The next start recovers what is whole. A shortage of room, file descriptors or
+memory is not the disk's fault: only the call fails, what it wrote is taken back, and reads go on.
 """
 
 from __future__ import annotations
@@ -26,34 +33,29 @@ from pathlib import Path
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import (
-    NO_OFFSET,
-    NO_TIMESTAMP,
     FileRegion,
-    OffsetAndTimestamp,
-    TimestampType,
     TopicPartition,
 )
 from barnabas.records.header import Buffer
-from barnabas.storage.append import AppendInfo, checked_batches, find_duplicate
-from barnabas.storage.append_group import AppendGroup, Outcome
+from barnabas.storage.append import AppendInfo
+from barnabas.storage.append_group import NOTHING_TO_PREPARE, AppendGroup, LogState, Outcome
+from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.config import LogConfig
-from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan
 from barnabas.storage.health import LogHealth
 from barnabas.storage.recovery import (
     TRUST_ALL,
-    EpochCheck,
     LoadedLog,
     load_log,
     load_producers,
-    load_segment,
 )
-from barnabas.storage.retention import count_deletable
-from barnabas.storage.rolling import must_roll
-from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
-from barnabas.storage.segment_files import delete_segment_files, set_segment_files_aside
-from barnabas.storage.segment_list import SegmentList
-from barnabas.storage.time_search import first_record_at, latest_record
+from barnabas.storage.retention import OldSegments
+from barnabas.storage.segment import ActiveSegment, SealedSegment
+from barnabas.storage.segment_files import set_segment_files_aside
+from barnabas.storage.segment_list import OpenSegments, SegmentList
+from barnabas.storage.time_search import TimeSearch
+from barnabas.storage.truncation import cut_segments, delete_segments
 
 __all__ = ["AppendInfo", "Log", "LogConfig"]
 
@@ -70,6 +72,7 @@ class Log:
         filesystem: FileSystem,
         loaded: LoadedLog,
         recovery_point: int,
+        open_segments: OpenSegments | None = None,
     ) -> None:
         self.folder = folder
         self.partition = partition
@@ -80,7 +83,7 @@ class Log:
         """Whether an append moves the high watermark; replication switches it off and sets it itself."""
         self._clock = clock
         self._filesystem = filesystem
-        self._segments = SegmentList(loaded.sealed, loaded.active)
+        self._segments = SegmentList(loaded.sealed, loaded.active, open_segments)
         self._removed: list[SealedSegment] = []
         self._active_since_ms = clock.time_ms()
         self._log_start_offset = loaded.log_start_offset
@@ -91,6 +94,7 @@ class Log:
         self._beside = BesideFiles(filesystem, folder)
         self._new_names = True
         self._as_closed = False
+        self._needs = NOTHING_TO_PREPARE
         self._bytes_since_checkpoint = loaded.active.size
         self._health = LogHealth(folder, partition)
         self._state_lock = threading.Lock()
@@ -167,6 +171,11 @@ class Log:
         return len(self._segments.sealed) + 1
 
     @property
+    def active_base_offset(self) -> int:
+        """Where the segment begins that is appended to."""
+        return self._segments.active.base_offset
+
+    @property
     def is_offline(self) -> bool:
         """Whether the disk refused; such a log must be opened anew, which recovers it."""
         return self._health.is_offline
@@ -195,32 +204,83 @@ class Log:
         return outcome
 
     def append_all(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
-        """Append the batches of several requests, in their order, with one write.
+        """Append the batches of several requests, in their order, as a leader does; wait for the disk if need be.
 
         Each request is judged alone, as by `append`, after those before it; what `append` raises is its outcome.
         """
-        try:
-            self._health.check()
-            self._check_epoch(leader_epoch)
-        except BarnabasError as error:
-            return [error] * len(requests)
-        now_ms = self._clock.time_ms()
-        by_broker = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        new_ms = now_ms if by_broker else NO_TIMESTAMP
-        group = AppendGroup(self._producers, leader_epoch, now_ms, new_ms, self._log_start_offset)
-        group.begin(self._segments.active)
-        for records in requests:
+        outcomes = self.append_ready(requests, leader_epoch)
+        while len(outcomes) < len(requests):
             try:
-                outcome: Outcome = self._gather(group, records, leader_epoch, now_ms)
-            except BarnabasError as error:
-                outcome = error
-            group.outcomes.append(outcome)
+                self.prepare()
+            except StorageError as error:
+                outcomes.append(error)
+            outcomes += self.append_ready(requests[len(outcomes) :], leader_epoch)
+        return outcomes
+
+    def append_ready(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+        """Do as `append_all` does, with one write, up to the first request that `prepare` has to be called for.
+
+        :returns: the outcomes of the requests before that one; of all if there is none.
+        """
+        if (refusal := self._refusal(leader_epoch)) is not None:
+            return [refusal] * len(requests)
+        group = self._begin_group(leader_epoch)
+        for records in requests:
+            if not group.take(memoryview(records)):
+                break
         with suppress(StorageError):  # it stands in the outcomes
             self._write(group)
         return group.outcomes
 
+    def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
+        """Append batches as they are, with the offsets and epochs that their leader gave them.
+
+        They must begin where this log ends. The high watermark is the follower's to set.
+
+        :param records: of one fetch answer, whole batches only.
+        :param leader_epoch: of the leader that they come from.
+        :raises CorruptBatchError: a batch is damaged, or is not the one that comes next; nothing was appended.
+        :raises KafkaError: FENCED_LEADER_EPOCH; nothing was appended.
+        :raises StorageError: the disk refused.
+        """
+        if (refusal := self._refusal(leader_epoch)) is not None:
+            raise refusal
+        group = self._begin_group(leader_epoch)
+        while not group.replicate(memoryview(records)):
+            self._needs = group.needs
+            self.prepare()
+            group = self._begin_group(leader_epoch)
+        self._write(group)
+        (info,) = group.outcomes
+        assert isinstance(info, AppendInfo)
+        return info
+
+    def prepare(self) -> None:
+        """Do what the append that comes next waits for: begin a new segment, or a new leader epoch.
+
+        May be called from another thread; nobody appends meanwhile.
+
+        :raises StorageError: the disk refused.
+        """
+        needs, self._needs = self._needs, NOTHING_TO_PREPARE
+        if needs.epochs:
+            self._begin_epochs(needs.epochs)
+        if needs.roll:
+            self.roll()
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Begin a leader epoch before the first append in it, which then need not wait. To be called as `prepare` is.
+
+        :raises KafkaError: FENCED_LEADER_EPOCH.
+        :raises StorageError: the disk refused.
+        """
+        if (refusal := self._refusal(leader_epoch)) is not None:
+            raise refusal
+        if leader_epoch > self.leader_epochs.latest:
+            self._begin_epochs([EpochStart(leader_epoch, self._log_end_offset)])
+
     def roll(self) -> None:
-        """Begin a new segment, unless the active one is empty.
+        """Begin a new segment, unless the active one is empty. To be called as `prepare` is.
 
         :raises StorageError: the disk refused.
         """
@@ -239,6 +299,7 @@ class Log:
         :param max_offset: nothing from this offset on is returned; the high watermark, for consumers.
         :returns: None if there is nothing to return.
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises IndexDamagedError: an index of a sealed segment has to be made anew first.
         :raises CorruptBatchError: the batches are damaged.
         :raises StorageError: the disk refused.
         """
@@ -255,73 +316,46 @@ class Log:
         with self._health.offline_on_error("read", even_if_short=False):
             return self._segments.holding(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Return the first record with this timestamp or a later one; None if there is none.
+    def time_search(self) -> TimeSearch:
+        """Return a search by time over the records that are in the log now, to be carried out on any thread.
 
-        :raises CorruptBatchError: the batches are damaged.
-        :raises StorageError: the disk refused.
+        :raises StorageError: the log is offline.
         """
         self._health.check()
-        with self._health.offline_on_error("search", even_if_short=False):
-            for segment in self._segments.all:
-                if segment.max_timestamp_ms >= timestamp_ms:
-                    found = first_record_at(segment, timestamp_ms, self._log_start_offset)
-                    if found is not None:
-                        return found
-        return None
-
-    def max_timestamp(self) -> OffsetAndTimestamp:
-        """Return the first record with the greatest timestamp of all; (-1, -1) if there are no records."""
-        self._health.check()
-        with self._health.offline_on_error("search", even_if_short=False):
-            # The first segment's own greatest timestamp may be that of a record before the start of the log.
-            first, *others = self._segments.all
-            candidates = [first, max(others, key=lambda each: each.max_timestamp_ms)] if others else [first]
-            found = [latest_record(segment, self._log_start_offset) for segment in candidates]
-        nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
-        return max((each for each in found if each), key=lambda each: each.timestamp_ms, default=nothing)
+        return TimeSearch([segment.snapshot() for segment in self._segments.all], self._log_start_offset)
 
     # --- deletion of old records ---
 
     def delete_records_before(self, offset: int) -> int:
         """Forget the records before `offset`; return where the log begins now.
 
-        Nobody can read them when this returns. Segments that hold nothing else are let go; `remove_old_files`
-        removes their files, after the new start was stored.
+        Nobody can read them when this returns. Sealed segments that hold nothing else are let go; `remove_old_files`
+        removes their files, after the new start was stored. Where all records go, `roll` first.
 
         :raises KafkaError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
-        :raises StorageError: the disk refused.
+        :raises StorageError: the log is offline.
         """
         self._health.check()
         if not 0 <= offset <= self._high_watermark:
             message = f"{self.partition}: delete before offset {offset}, the high watermark is {self._high_watermark}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if offset > self._log_start_offset:
-            if offset == self._log_end_offset:
-                self.roll()
             self._begin_with(offset)
         return self._log_start_offset
 
-    def delete_old_segments(self) -> int:
-        """Let go of the segments that the settings do not keep (`barnabas.storage.retention`); return how many.
+    def old_segments(self) -> OldSegments | None:
+        """Return the question which segments the settings do not keep any longer, to be answered on any thread.
 
-        To be called now and then. It also closes an active segment after `segment.ms`, so that a log to which
-        nothing is appended is not kept for longer than others.
-
-        :raises StorageError: the disk refused.
+        :returns: None where it is clear that all are kept.
+        :raises StorageError: the log is offline.
         """
         self._health.check()
         now_ms = self._clock.time_ms()
-        with self._health.offline_on_error("delete old segments", even_if_short=False):
-            if now_ms - self._active_since_ms > self.config.segment_ms:
-                self.roll()
-            segments = self._segments.all
-            count = count_deletable(segments, self.config, now_ms, self._high_watermark, Segment.newest_ms)
-            if count:
-                if count == len(segments):
-                    self.roll()
-                self._begin_with(segments[count - 1].next_offset)
-        return count
+        outlived = now_ms - self._active_since_ms > self.config.segment_ms and self._segments.active.size > 0
+        segments = [segment.snapshot() for segment in self._segments.all if segment.size]
+        if not segments:
+            return None
+        return OldSegments(segments, self.config, now_ms, self._high_watermark, must_roll=outlived)
 
     def remove_old_files(self) -> list[Path]:
         """Rename the files of the segments that were let go, and return their new names, to be deleted later.
@@ -380,7 +414,7 @@ class Log:
             if offset < start or self._segments.holding(offset).locate(offset).header.base_offset < start:
                 self._start_over(min(offset, start))
             else:
-                self._truncate(offset)
+                self._end_at(*cut_segments(self._filesystem, self.folder, self._segments, offset, self.config))
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Does nothing the second time.
@@ -403,53 +437,54 @@ class Log:
             self._health.closed = True
             self._segments.close()
 
-    def delete(self) -> None:
-        """Close the log and remove its folder.
-
-        :raises StorageError: the disk refused; some of the files may be left.
-        """
-        self.abandon()
-        try:
-            self._filesystem.remove_folder(self.folder)
-        except OSError as error:
-            raise StorageError(f"{self.folder}: cannot be removed: {error}") from error
-
     # --- segments; flushes, one at a time ---
 
-    def _gather(self, group: AppendGroup, records: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Check a request and put it into the group."""
-        view = memoryview(records)
-        batches = checked_batches(view, self.config)
-        duplicate = find_duplicate(batches, group.producers)
-        if duplicate is not None:
-            return group.known(duplicate)
-        if leader_epoch != self.leader_epochs.latest:
+    def _refusal(self, leader_epoch: int) -> BarnabasError | None:
+        """Return why nothing can be appended in this epoch, or None."""
+        try:
             self._health.check()
-            self._as_closed = False
-            with self._health.offline_on_error("append", even_if_short=False):
-                self._begin_epoch(leader_epoch, group.next_offset)
-        if must_roll(group, self.config, len(view), batches, now_ms, self._active_since_ms):
-            self._health.check()
-            self._write(group)
-            self._as_closed = False
-            with self._health.offline_on_error("append", even_if_short=False):
-                self._roll(now_ms)
-            group.begin(self._segments.active)
-        return group.add(view, batches)
+            self._check_epoch(leader_epoch)
+        except BarnabasError as error:
+            return error
+        return None
+
+    def _begin_group(self, leader_epoch: int) -> AppendGroup:
+        state = LogState(
+            self._segments.active,
+            self._active_since_ms,
+            self._log_start_offset,
+            self.leader_epochs.latest,
+            self.leader_epochs.epoch_for_offset(self._log_end_offset - 1),
+            self._producers,
+            self.config,
+        )
+        return AppendGroup(state, leader_epoch, self._clock.time_ms())
 
     def _write(self, group: AppendGroup) -> None:
         """Write what the group gathered, and account for it.
 
         :raises StorageError: the disk refused; the outcomes say so.
         """
+        self._needs = group.needs
         if not group.chunks:
             return
         self._as_closed = False
         active = self._segments.active
         try:
             self._health.check()
-            with self._health.offline_on_error("append"):
-                active.write(group.chunks)
+            self._write_to(active, group)
+            # A flush may have failed meanwhile: these batches may never reach the disk.
+            self._health.check()
+        except StorageError as error:
+            group.fail(error)
+            self._needs = group.needs
+            # Those that were begun for these batches are begun anew for others.
+            self.leader_epochs.truncate_from(self._log_end_offset)
+            raise
+
+    def _write_to(self, active: ActiveSegment, group: AppendGroup) -> None:
+        try:
+            active.write(group.chunks)
             with self._state_lock:
                 self._bytes_since_checkpoint += group.size - active.size
                 active.note_all(group.batches)
@@ -457,12 +492,22 @@ class Log:
                 self._log_end_offset = group.next_offset
             if self.high_watermark_follows_end:
                 self._high_watermark = self._log_end_offset
-            # A flush may have failed meanwhile: these batches may never reach the disk.
-            self._health.check()
-        except StorageError as error:
-            group.fail(error)
-            raise
-        group.begin(active)
+        except OSError as error:
+            if is_shortage(error) and self._is_taken_back(active):
+                raise self._health.refused("append", error) from error
+            raise self._health.go_offline("append", error) from error
+        except BaseException as error:
+            # Nobody foresaw it, so nobody knows what the file holds.
+            raise self._health.go_offline("append", error) from error
+        self._health.note_success()
+
+    def _is_taken_back(self, active: ActiveSegment) -> bool:
+        """Cut off what was written in part, as the next append would come behind it; False if even that fails."""
+        try:
+            self._filesystem.truncate(active.file, active.size)
+        except OSError:
+            return False
+        return True
 
     def _roll(self, now_ms: int) -> None:
         sealed, base_offset = self._segments.active, self._log_end_offset
@@ -493,13 +538,18 @@ class Log:
             message = f"{self.partition}: leader epoch {leader_epoch}, {latest} is known"
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
 
-    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        self.leader_epochs.assign(leader_epoch, start_offset)
-        try:
-            self._beside.write_epochs(self.leader_epochs)
-        except OSError:
-            self.leader_epochs.truncate_from(start_offset)
-            raise
+    def _begin_epochs(self, epochs: Sequence[EpochStart]) -> None:
+        """Write down epochs before the first batch of them is in the log, so that recovery can tell a wrong one."""
+        self._health.check()
+        self._as_closed = False
+        for epoch, start_offset in epochs:
+            self.leader_epochs.assign(epoch, start_offset)
+        with self._health.offline_on_error("append", even_if_short=False):
+            try:
+                self._beside.write_epochs(self.leader_epochs)
+            except OSError:
+                self.leader_epochs.truncate_from(epochs[0].start_offset)
+                raise
 
     def _flush(self, *, closing: bool) -> None:
         with self._state_lock:
@@ -542,7 +592,7 @@ class Log:
     # --- truncation ---
 
     def _start_over(self, offset: int) -> None:
-        self._delete_segments([*self._removed, *self._segments.all])
+        delete_segments(self._filesystem, self.folder, [*self._removed, *self._segments.all])
         self._beside.remove_all_snapshots()
         self._removed = []
         self._log_start_offset = offset
@@ -550,35 +600,6 @@ class Log:
             self._beside.write_epochs(self.leader_epochs)
         active = ActiveSegment.create(self._filesystem, self.folder, offset, self.config.index_interval_bytes)
         self._end_at([], active)
-
-    def _truncate(self, offset: int) -> None:
-        self._delete_segments([segment for segment in self._segments.all if segment.base_offset > offset])
-        kept = [segment for segment in self._segments.sealed if segment.base_offset <= offset]
-        active = self._segments.active
-        if active.base_offset > offset:
-            last = kept.pop()
-            active, damage = load_segment(
-                self._filesystem,
-                self.folder,
-                last.base_offset,
-                self.config.index_interval_bytes,
-                TRUST_ALL,
-                EpochCheck(None),
-            )
-            last.close()
-            if damage is not None:
-                raise OSError(f"{last.paths.log} is damaged: {damage}")
-        if offset < active.next_offset:
-            active.truncate(active.locate(offset))
-        active.write_indexes(*active.encode_indexes(closing=False), durable=True)
-        self._filesystem.fsync_folder(self.folder)
-        self._end_at(kept, active)
-
-    def _delete_segments(self, segments: list[Segment]) -> None:
-        """Delete from the end, so that a crash in between leaves a log without a gap."""
-        for segment in reversed(segments):
-            delete_segment_files(self._filesystem, self.folder, segment.base_offset)
-            segment.close()
 
     def _end_at(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
         """Make everything else agree with segments that were cut."""

@@ -4,19 +4,22 @@ File format (Kafka's): entries of 8 bytes, big-endian, in ascending order: last 
 the segment's base offset, u32; position of that batch in the segment, u32. There is an entry for about every
 `index.interval.bytes` (paper, 3.1: the sorted list of offsets that the broker keeps in memory).
 
-The active segment's index grows in memory (`OffsetIndex`); that of another segment is a map of its file
-(`MappedOffsetIndex`). Both answer the same questions. A wrong entry is found where it is used: the batch at the
+The active segment's index grows in memory (`OffsetIndex`); that of another segment is read from its file
+(`FileOffsetIndex`). Both answer the same questions. A wrong entry is found where it is used: the batch at the
 position must end with the offset.
 """
 
 from __future__ import annotations
 
-import mmap
 import struct
 import sys
 from array import array
 from bisect import bisect_right
 from typing import NamedTuple, Protocol
+
+from barnabas.records.scan import SegmentScan
+from barnabas.storage.file_index import FileIndex
+from barnabas.storage.filesystem import DataFile, FileSystem
 
 ENTRY_SIZE = 8
 
@@ -75,6 +78,19 @@ class OffsetIndex:
             raise ValueError("the entries of the offset index do not ascend")
         return index
 
+    @classmethod
+    def of_scan(cls, scan: SegmentScan) -> OffsetIndex:
+        """Take over the entries that a scan of the batches brought."""
+        index = cls()
+        index._offsets, index._positions = scan.offset_entries
+        return index
+
+    def copy(self) -> OffsetIndex:
+        """Return an index that does not change with this one."""
+        index = OffsetIndex()
+        index._offsets, index._positions = self._offsets[:], self._positions[:]
+        return index
+
     def encode(self) -> bytes:
         """Return the content of the index file."""
         numbers = array(_UINT32, bytes(ENTRY_SIZE * len(self)))
@@ -116,17 +132,16 @@ class OffsetIndex:
         return OffsetPosition(self._offsets[index], self._positions[index]) if index >= 0 else None
 
 
-class MappedOffsetIndex:
-    """The index of a segment that is not written any more, read from a map of its file."""
+class FileOffsetIndex:
+    """The index of a segment that is not written any more, read from its file."""
 
-    __slots__ = ("_length", "_map")
+    __slots__ = ("_entries",)
 
-    def __init__(self, content: mmap.mmap | bytes) -> None:
-        self._map = content
-        self._length = len(content) // ENTRY_SIZE
+    def __init__(self, filesystem: FileSystem, file: DataFile, size: int) -> None:
+        self._entries = FileIndex(filesystem, file, size, _ENTRY)
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._entries)
 
     def floor(self, relative_offset: int) -> OffsetPosition | None:
         return self._floor(relative_offset, 0)
@@ -135,14 +150,8 @@ class MappedOffsetIndex:
         return self._floor(position, 1)
 
     def _floor(self, target: int, column: int) -> OffsetPosition | None:
-        content = self._map
-
-        def key(entry: int) -> int:
-            value: int = _ENTRY.unpack_from(content, entry * ENTRY_SIZE)[column]
-            return value
-
-        entry = bisect_right(range(self._length), target, key=key) - 1
-        return OffsetPosition(*_ENTRY.unpack_from(content, entry * ENTRY_SIZE)) if entry >= 0 else None
+        found = self._entries.floor(target, column)
+        return OffsetPosition(*found) if found else None
 
 
 def _ascends(numbers: array[int]) -> bool:

@@ -1,11 +1,12 @@
-"""Which segments a log's settings let go. Pure: segments are looked at by size and time only.
+"""Which segments a log's settings let go: by their size and time only.
 
 As in Kafka, segments go from the oldest on, whole, and only if all of their records are below the high watermark:
 
 - by time: while the newest record of the segment is older than `retention.ms`;
 - by size: while the log without the segment still has `retention.bytes`.
 
-The active segment may be among them; an empty one never is.
+The active segment may be among them; an empty one never is. A segment whose index says that it is old enough is
+asked for the time of every batch before it goes: nothing is deleted on the word of an index.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from barnabas.errors import CorruptBatchError
+from barnabas.model import NO_TIMESTAMP
 from barnabas.storage.config import LogConfig
+from barnabas.storage.segment import SealedSegment
 
 UNLIMITED = -1
 """What `retention.ms` and `retention.bytes` are where nothing is to go."""
@@ -53,3 +57,44 @@ def count_deletable(
 
 def _is_expired(retention_ms: int, now_ms: int, segment: S, newest_ms: Callable[[S], int]) -> bool:
     return retention_ms != UNLIMITED and now_ms - newest_ms(segment) > retention_ms
+
+
+class OldSegments:
+    """The question which of a log's segments are to go, as of one moment; `find` answers it, on any thread.
+
+    :param segments: snapshots of all that hold something, oldest first.
+    :param must_roll: the active segment has been active for `segment.ms`; it is to be closed whatever the answer.
+    """
+
+    def __init__(
+        self, segments: Sequence[SealedSegment], config: LogConfig, now_ms: int, high_watermark: int, *, must_roll: bool
+    ) -> None:
+        self.must_roll = must_roll
+        self._segments = segments
+        self._config = config
+        self._now_ms = now_ms
+        self._high_watermark = high_watermark
+
+    def find(self) -> int | None:
+        """Return the offset before which everything is to go, or None.
+
+        :raises CorruptBatchError: a segment that would go cannot be understood.
+        :raises OSError: the files cannot be read.
+        """
+        count = count_deletable(self._segments, self._config, self._now_ms, self._high_watermark, self._newest_ms)
+        return self._segments[count - 1].next_offset if count else None
+
+    def _newest_ms(self, segment: SealedSegment) -> int:
+        """Return the time of the newest record; if records have none, that of the last write."""
+        newest_ms = _claimed_ms(segment)
+        if newest_ms is None or self._now_ms - newest_ms > self._config.retention_ms:
+            newest_ms = segment.confirm_timestamp()
+        return segment.filesystem.modified_ms(segment.paths.log) if newest_ms == NO_TIMESTAMP else newest_ms
+
+
+def _claimed_ms(segment: SealedSegment) -> int | None:
+    """Return the greatest timestamp that the index tells; None if it tells none."""
+    try:
+        return segment.max_timestamp_ms
+    except CorruptBatchError:
+        return None

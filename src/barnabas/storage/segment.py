@@ -6,19 +6,23 @@ it becomes a `SealedSegment`, which opens its files when it is read and can be a
 Invariants: batches lie one after the other from position 0; the first one's base offset is the segment's; each
 begins with the offset after the one before; `next_offset` is the one after the last.
 
-Not safe to use from several threads; `Log` says which calls it makes from where.
+A read touches a few pages and is quick. Where it would have to go along a whole file, because an index is missing or
+wrong, it raises `IndexDamagedError` instead: whoever reads has `rebuild_indexes` called on a thread that may wait.
+
+Not safe to use from several threads, but for `rebuild_indexes`; others work on a `snapshot`.
 """
 
 from __future__ import annotations
 
-import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, FileRegion
-from barnabas.storage.batch_scan import PlacedBatch, scan_headers
+from barnabas.records.scan import SegmentScan
+from barnabas.storage.batch_scan import PlacedBatch, scan_headers, scan_segment
 from barnabas.storage.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -26,26 +30,46 @@ from barnabas.storage.file_names import (
     offset_name,
 )
 from barnabas.storage.filesystem import Chunk, DataFile, FileSystem, replace_file, write_fully
-from barnabas.storage.offset_index import MappedOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
-from barnabas.storage.time_index import MappedTimeIndex, TimeIndex, TimeLookup
+from barnabas.storage.offset_index import FileOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
+from barnabas.storage.time_index import FileTimeIndex, TimeIndex, TimeLookup, TimeOffset
 
 NewBatch = tuple[int, int, int]
 """Size in bytes, last offset and greatest timestamp of a batch."""
 
 _HINTS_MAX = 256
-RELATIVE_OFFSET_MAX = 2**31 - 1
-"""Kafka's indexes hold offsets as signed 32-bit numbers above the base offset."""
+
+SCANNED_BYTES_MAX = 1024 * 1024
+"""How far from an index entry a batch may begin; a sound index has an entry every few KiB."""
+
+
+class IndexDamagedError(CorruptBatchError):
+    """An index is missing or says what is not so. It can be made anew from the batches."""
+
+    def __init__(self, segment: SealedSegment, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
 
 
 class SegmentPaths:
     """Where the files of a segment are."""
 
-    __slots__ = ("index", "log", "time_index")
+    __slots__ = ("_base_offset", "_folder")
 
     def __init__(self, folder: Path, base_offset: int) -> None:
-        self.log = folder / offset_name(base_offset, LOG_SUFFIX)
-        self.index = folder / offset_name(base_offset, INDEX_SUFFIX)
-        self.time_index = folder / offset_name(base_offset, TIME_INDEX_SUFFIX)
+        self._folder = folder
+        self._base_offset = base_offset
+
+    @property
+    def log(self) -> Path:
+        return self._folder / offset_name(self._base_offset, LOG_SUFFIX)
+
+    @property
+    def index(self) -> Path:
+        return self._folder / offset_name(self._base_offset, INDEX_SUFFIX)
+
+    @property
+    def time_index(self) -> Path:
+        return self._folder / offset_name(self._base_offset, TIME_INDEX_SUFFIX)
 
 
 class Segment(ABC):
@@ -78,12 +102,11 @@ class Segment(ABC):
     @property
     @abstractmethod
     def max_timestamp_ms(self) -> int:
-        """The greatest timestamp in the segment, or -1."""
+        """The greatest timestamp in the segment, or -1, as far as is known without reading it."""
 
-    def newest_ms(self) -> int:
-        """Return the time of the newest record; if records have none, that of the last write."""
-        newest_ms = self.max_timestamp_ms
-        return self.filesystem.modified_ms(self.paths.log) if newest_ms == NO_TIMESTAMP else newest_ms
+    @abstractmethod
+    def snapshot(self) -> SealedSegment:
+        """Return the segment as it is now, with files of its own, for another thread to read."""
 
     def read(self, offset: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> FileRegion | None:
         """Return whole batches, beginning with the one that holds `offset`; it must be in this segment.
@@ -91,16 +114,15 @@ class Segment(ABC):
         :param max_bytes: of the result.
         :param max_offset: batches that reach this offset are left out.
         :param min_one_batch: return the first batch even if it is larger than `max_bytes`.
+        :raises IndexDamagedError: an index does not lead there.
         :raises CorruptBatchError: there are no batches where they should be.
         """
         if max_bytes <= 0 and not min_one_batch:
             return None
         try:
             return self._read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
-        except CorruptBatchError:
-            if not self._rebuild_indexes():
-                raise
-            return self._read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+        except CorruptBatchError as error:
+            raise self._blamed(error) from error
 
     def hint(self, offset: int, position: int) -> None:
         """Remember that the batch that begins with `offset` lies, or will lie, at `position`."""
@@ -109,15 +131,17 @@ class Segment(ABC):
         self._hints[offset] = position
 
     def locate(self, offset: int) -> PlacedBatch:
-        """Return the batch that holds `offset`.
+        """Return the batch that holds `offset`; make the indexes anew if that is needed, which may take long.
 
-        :raises CorruptBatchError: there is none; or the index is wrong, and is so after it was rebuilt.
+        :raises CorruptBatchError: there is none.
         """
         try:
             return self._locate(offset)
-        except CorruptBatchError:
-            if not self._rebuild_indexes():
+        except CorruptBatchError as error:
+            blamed = self._blamed(error)
+            if not isinstance(blamed, IndexDamagedError):
                 raise
+            blamed.segment.rebuild_indexes()
             return self._locate(offset)
 
     def headers(self, offset: int) -> Iterator[PlacedBatch]:
@@ -126,16 +150,6 @@ class Segment(ABC):
         if offset < self.next_offset:
             start = self.locate(offset).position
             yield from scan_headers(self.filesystem, self.file, start, self.size)
-
-    def find_timestamp(self, timestamp_ms: int) -> Iterator[PlacedBatch]:
-        """Yield, in order, the batches whose greatest timestamp is `timestamp_ms` or later."""
-        if not self.size:
-            return
-        entry = self.time_index.floor(timestamp_ms)
-        start = self.base_offset + entry.relative_offset if entry else self.base_offset
-        for batch in self.headers(min(start, self.next_offset - 1)):
-            if batch.header.max_timestamp_ms >= timestamp_ms:
-                yield batch
 
     def read_batch(self, batch: PlacedBatch) -> bytes:
         """Return the bytes of one batch."""
@@ -183,21 +197,29 @@ class Segment(ABC):
     def _scan_from(self, entry: OffsetPosition | None, end: int) -> Iterator[PlacedBatch]:
         """Yield the batches from an index entry on, or all.
 
-        :raises CorruptBatchError: the entry does not tell the truth.
+        :raises CorruptBatchError: the entry does not tell the truth, or there should be one that is nearer.
         """
-        for batch in scan_headers(self.filesystem, self.file, entry.position if entry else 0, end):
+        start = entry.position if entry else 0
+        for batch in scan_headers(self.filesystem, self.file, start, end):
             if entry and batch.header.last_offset != self.base_offset + entry.relative_offset:
                 raise CorruptBatchError(f"{self.paths.index}: {entry} is not where {batch.header} is")
+            if batch.position - start > SCANNED_BYTES_MAX + batch.header.size and not self._has_sure_indexes:
+                raise CorruptBatchError(f"{self.paths.index}: no entry between {start} and {batch.position}")
             entry = None
             yield batch
+
+    @property
+    @abstractmethod
+    def _has_sure_indexes(self) -> bool:
+        """Whether the indexes were made from the batches by this object."""
 
     @abstractmethod
     def close(self) -> None:
         """Let go of all files; regions in use keep theirs."""
 
-    @abstractmethod
-    def _rebuild_indexes(self) -> bool:
-        """Make the indexes anew from the batches; return False if they are no better afterwards."""
+    def _blamed(self, error: CorruptBatchError) -> CorruptBatchError:
+        """Return what the error is, given that it may be the index that is damaged."""
+        return error
 
 
 class SealedSegment(Segment):
@@ -216,78 +238,153 @@ class SealedSegment(Segment):
         super().__init__(filesystem, folder, base_offset, size=size, next_offset=next_offset)
         # Kept until it is flushed: an fsync through another descriptor might not report an earlier error.
         self.unflushed_file = unflushed_file
+        self.confirmed_timestamp_ms: int | None = None
+        """The greatest timestamp, once every batch was asked for it."""
         self._file: DataFile | None = None
         self._offset_index: OffsetLookup | None = None
         self._time_index: TimeLookup | None = None
-        self._max_timestamp_ms: int | None = None
         self._rebuilt = False
 
     @property
     def file(self) -> DataFile:
-        if self._file is None:
-            self._file = self.unflushed_file or self.filesystem.open(self.paths.log, writable=False)
-        return self._file
+        file = self._file
+        if file is None:
+            file = self._file = self.unflushed_file or self.filesystem.open(self.paths.log, writable=False)
+        return file
 
     @property
     def offset_index(self) -> OffsetLookup:
-        if self._offset_index is None:
-            self._offset_index = MappedOffsetIndex(self._map(self.paths.index))
-        return self._offset_index
+        index = self._offset_index
+        if index is None:
+            index = self._offset_index = FileOffsetIndex(self.filesystem, *self._open_index(self.paths.index))
+        return index
 
     @property
     def time_index(self) -> TimeLookup:
-        if self._time_index is None:
-            self._time_index = MappedTimeIndex(self._map(self.paths.time_index))
-        return self._time_index
+        index = self._time_index
+        if index is None:
+            index = self._time_index = FileTimeIndex(self.filesystem, *self._open_index(self.paths.time_index))
+        return index
 
     @property
     def max_timestamp_ms(self) -> int:
-        if self._max_timestamp_ms is None:
-            last = self.time_index.last()
-            self._max_timestamp_ms = last.timestamp_ms if last else NO_TIMESTAMP
-            self.release()
-        return self._max_timestamp_ms
+        if self.confirmed_timestamp_ms is not None:
+            return self.confirmed_timestamp_ms
+        last = self.time_index.last()
+        return last.timestamp_ms if last else NO_TIMESTAMP
+
+    def check_time_index(self) -> None:
+        """Look whether the last entry of the index by time is true; make the indexes anew if it is not.
+
+        :raises CorruptBatchError: the batches are damaged.
+        """
+        try:
+            self._check_time(self.time_index.last(), must_exist=self.size > 0 and not self._rebuilt)
+        except CorruptBatchError as error:
+            if not isinstance(self._blamed(error), IndexDamagedError):
+                raise
+            self.rebuild_indexes()
+
+    def find_timestamp(self, timestamp_ms: int) -> Iterator[PlacedBatch]:
+        """Yield, in order, the batches whose greatest timestamp is `timestamp_ms` or later.
+
+        The indexes are made anew if they are wrong, which may take long.
+
+        :raises CorruptBatchError: the batches are damaged.
+        """
+        try:
+            entry = self.time_index.floor(timestamp_ms)
+            self._check_time(entry)
+        except CorruptBatchError as error:
+            if not isinstance(self._blamed(error), IndexDamagedError):
+                raise
+            self.rebuild_indexes()
+            entry = self.time_index.floor(timestamp_ms)
+        start = self.base_offset + entry.relative_offset if entry else self.base_offset
+        for batch in self.headers(min(start, self.next_offset - 1)):
+            if batch.header.max_timestamp_ms >= timestamp_ms:
+                yield batch
+
+    def _check_time(self, entry: TimeOffset | None, *, must_exist: bool = False) -> None:
+        """:raises CorruptBatchError: an entry is not what its batch says, or is missing."""
+        if entry is None:
+            if must_exist:
+                raise CorruptBatchError(f"{self.paths.time_index} is empty")
+            return
+        header = self.locate(self.base_offset + entry.relative_offset).header
+        if header.max_timestamp_ms != entry.timestamp_ms:
+            raise CorruptBatchError(f"{self.paths.time_index}: {entry} is not what {header} says")
+
+    def confirm_timestamp(self) -> int:
+        """Ask every batch for the greatest timestamp, which takes long once; return it, or -1.
+
+        Nothing is deleted on the word of an index.
+
+        :raises CorruptBatchError: a batch cannot be understood.
+        """
+        if self.confirmed_timestamp_ms is None:
+            scan = self._scan()
+            if scan.damage is not None:
+                raise CorruptBatchError(f"{self.paths.log}: {scan.damage}")
+            self.confirmed_timestamp_ms = scan.max_timestamp_ms
+        return self.confirmed_timestamp_ms
+
+    def snapshot(self) -> SealedSegment:
+        copy = SealedSegment(
+            self.filesystem,
+            self.folder,
+            self.base_offset,
+            size=self.size,
+            next_offset=self.next_offset,
+            unflushed_file=self.unflushed_file,
+        )
+        copy.confirmed_timestamp_ms = self.confirmed_timestamp_ms
+        return copy
+
+    def rebuild_indexes(self, *, store: bool = False) -> None:
+        """Make the indexes anew from the batches. May be called from any thread.
+
+        :param store: in their files too; if the disk refuses, memory has to do.
+        :raises OSError: the batches cannot be read.
+        """
+        scan = self._scan()
+        offset_index, time_index = OffsetIndex.of_scan(scan), TimeIndex.of_scan(scan)
+        if store:
+            with suppress(OSError):
+                # In this order, so that a crash between the two leaves no offset entry without its time entry.
+                replace_file(self.filesystem, self.paths.time_index, time_index.encode(), durable=False)
+                replace_file(self.filesystem, self.paths.index, offset_index.encode(), durable=False)
+        self._rebuilt = True
+        self._time_index, self._offset_index = time_index, offset_index
 
     def release(self) -> None:
         """Let go of the files; the next read opens them again, and regions in use keep theirs."""
         self._file = self._offset_index = self._time_index = None
+        self._rebuilt = False
 
     def close(self) -> None:
         """Let go of all files, flushed or not."""
         self.release()
         self.unflushed_file = None
 
-    def _map(self, path: Path) -> mmap.mmap | bytes:
-        file = self._open_index(path)
-        try:
-            if not self.filesystem.size(path):
-                return b""
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        finally:
-            file.close()
+    @property
+    def _has_sure_indexes(self) -> bool:
+        return self._rebuilt
 
-    def _open_index(self, path: Path) -> DataFile:
+    def _blamed(self, error: CorruptBatchError) -> CorruptBatchError:
+        return error if self._rebuilt else IndexDamagedError(self, str(error))
+
+    def _open_index(self, path: Path) -> tuple[DataFile, int]:
         try:
-            return self.filesystem.open(path, writable=False)
+            return self.filesystem.open(path, writable=False), self.filesystem.size(path)
         except FileNotFoundError:
-            self._rebuild_indexes()
-            return self.filesystem.open(path, writable=False)
+            raise CorruptBatchError(f"{path} is missing") from None
 
-    def _rebuild_indexes(self) -> bool:
-        if self._rebuilt:
-            return False
-        file = self.file
-        rebuilt = ActiveSegment(self.filesystem, self.folder, self.base_offset, file, size=self.size)
-        self._rebuilt = True
-        try:
-            for batch in scan_headers(self.filesystem, file, 0, self.size):
-                rebuilt.note(batch.position, batch.header.size, batch.header.last_offset, batch.header.max_timestamp_ms)
-            rebuilt.write_indexes(*rebuilt.encode_indexes(closing=True))
-        except OSError:
-            self._rebuilt = False
-            raise
-        self._offset_index = self._time_index = self._max_timestamp_ms = None
-        return True
+    def _scan(self) -> SegmentScan:
+        """Go along all batches, up to damage if there is some."""
+        scan = SegmentScan(self.base_offset, check_crc=False, end=self.size)
+        scan_segment(self.filesystem, self.file, scan, self.size)
+        return scan
 
 
 class ActiveSegment(Segment):
@@ -311,6 +408,7 @@ class ActiveSegment(Segment):
         self._bytes_since_entry = 0
         self._max_timestamp_ms = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
+        self._noted_all = True  # and took nothing over from a stored index
         self.first_timestamp_ms: int | None = None
         self.is_sealed = False
         """Its last indexes were stored; nothing is written any more."""
@@ -401,6 +499,7 @@ class ActiveSegment(Segment):
             self._bytes_since_entry = self._index_interval_bytes + 1
         self._offset_index, self._time_index = offset_index, time_index
         if (last_time := time_index.last()) is not None:
+            self._noted_all = False
             self._max_timestamp_ms = last_time.timestamp_ms
             self._max_timestamp_offset = self.base_offset + last_time.relative_offset
         return last
@@ -449,17 +548,27 @@ class ActiveSegment(Segment):
             next_offset=self.next_offset,
             unflushed_file=self._file,
         )
-        sealed._max_timestamp_ms = self._max_timestamp_ms
+        sealed.confirmed_timestamp_ms = self._max_timestamp_ms if self._noted_all else None
         sealed._hints = self._hints
         return sealed
+
+    def snapshot(self) -> SealedSegment:
+        copy = self.seal()
+        copy._hints = {}
+        copy._offset_index, copy._time_index = self._offset_index.copy(), self._time_index.copy()
+        copy._rebuilt = True
+        if self._max_timestamp_offset != NO_OFFSET:
+            copy._time_index.maybe_append(self._max_timestamp_ms, self._max_timestamp_offset - self.base_offset)
+        return copy
 
     def close(self) -> None:
         """Let go of the file."""
         self._file = None
 
+    @property
+    def _has_sure_indexes(self) -> bool:
+        return True
+
     def _note_time(self) -> None:
         if self._max_timestamp_offset != NO_OFFSET:
             self._time_index.maybe_append(self._max_timestamp_ms, self._max_timestamp_offset - self.base_offset)
-
-    def _rebuild_indexes(self) -> bool:
-        return False

@@ -1,7 +1,6 @@
 """The segments of a log, in order: sealed ones, and the active one at the end.
 
-Keeps the files of a few sealed segments open, those that were read last. Each segment begins where the one before
-ends. `Log` guards every change with its state lock.
+Each segment begins where the one before ends. `Log` guards every change with its state lock.
 """
 
 from __future__ import annotations
@@ -11,7 +10,33 @@ from bisect import bisect_right
 from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 
 SEALED_OPEN_MAX = 8
-"""Sealed segments whose files a log keeps open after they were read."""
+"""Sealed segments whose files are kept open after they were read, where nobody says otherwise."""
+
+
+class OpenSegments:
+    """The sealed segments, of any number of logs, whose files are kept open: those that were read last.
+
+    Each has two files open: its batches and an index. Used from the thread that reads.
+    """
+
+    __slots__ = ("_segments", "_segments_max")
+
+    def __init__(self, segments_max: int = SEALED_OPEN_MAX) -> None:
+        self._segments: dict[SealedSegment, None] = {}
+        self._segments_max = segments_max
+
+    def touch(self, segment: SealedSegment) -> None:
+        """Note that a segment is read; the one that was not read for longest lets go of its files if need be."""
+        self._segments.pop(segment, None)
+        self._segments[segment] = None
+        if len(self._segments) > self._segments_max:
+            oldest = next(iter(self._segments))
+            del self._segments[oldest]
+            oldest.release()
+
+    def forget(self, segment: SealedSegment) -> None:
+        """The segment was closed."""
+        self._segments.pop(segment, None)
 
 
 class SegmentList:
@@ -19,10 +44,10 @@ class SegmentList:
 
     __slots__ = ("_open", "active", "sealed")
 
-    def __init__(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
+    def __init__(self, sealed: list[SealedSegment], active: ActiveSegment, opened: OpenSegments | None = None) -> None:
         self.sealed = sealed
         self.active = active
-        self._open: dict[SealedSegment, None] = {}
+        self._open = opened or OpenSegments()
 
     @property
     def all(self) -> list[Segment]:
@@ -49,12 +74,7 @@ class SegmentList:
         if offset >= self.active.base_offset:
             return self.active
         segment = self.sealed[bisect_right(self.sealed, offset, key=lambda each: each.base_offset) - 1]
-        self._open.pop(segment, None)
-        self._open[segment] = None
-        if len(self._open) > SEALED_OPEN_MAX:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.release()
+        self._open.touch(segment)
         return segment
 
     def seal_active(self, active: ActiveSegment) -> None:
@@ -67,17 +87,19 @@ class SegmentList:
         gone = [segment for segment in self.sealed if segment.next_offset <= offset]
         del self.sealed[: len(gone)]
         for segment in gone:
-            self._open.pop(segment, None)
+            self._open.forget(segment)
             segment.close()
         return gone
 
     def replace(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
         """Put other segments in place of all."""
+        for segment in self.sealed:
+            self._open.forget(segment)
         self.sealed, self.active = sealed, active
-        self._open.clear()
 
     def close(self) -> None:
         """Let go of all files."""
-        self._open.clear()
-        for segment in self.all:
+        for segment in self.sealed:
+            self._open.forget(segment)
             segment.close()
+        self.active.close()

@@ -4,16 +4,20 @@ File format (Kafka's): entries of 12 bytes, big-endian: timestamp in ms, i64; of
 base offset, u32. The entry (T, O) says that T is the greatest timestamp in the segment up to the batch that ends
 with O, and that this batch holds it; every record later than T comes after O. Timestamps and offsets ascend.
 
-As with the offset index, the active segment's grows in memory, and the others' files are mapped.
+As with the offset index, the active segment's grows in memory, and the others' files are read.
 """
 
 from __future__ import annotations
 
-import mmap
 import struct
 from array import array
 from bisect import bisect_right
 from typing import NamedTuple, Protocol
+
+from barnabas.model import NO_OFFSET
+from barnabas.records.scan import SegmentScan
+from barnabas.storage.file_index import FileIndex
+from barnabas.storage.filesystem import DataFile, FileSystem
 
 ENTRY_SIZE = 12
 
@@ -65,6 +69,21 @@ class TimeIndex:
             index._offsets.append(relative_offset)
         return index
 
+    @classmethod
+    def of_scan(cls, scan: SegmentScan) -> TimeIndex:
+        """Take over the entries that a scan of the batches brought, the one for the end included."""
+        index = cls()
+        index._timestamps_ms, index._offsets = scan.time_entries
+        if scan.max_timestamp_offset != NO_OFFSET:
+            index.maybe_append(scan.max_timestamp_ms, scan.max_timestamp_offset - scan.base_offset)
+        return index
+
+    def copy(self) -> TimeIndex:
+        """Return an index that does not change with this one."""
+        index = TimeIndex()
+        index._timestamps_ms, index._offsets = self._timestamps_ms[:], self._offsets[:]
+        return index
+
     def encode(self) -> bytes:
         """Return the content of the index file."""
         return b"".join(map(_ENTRY.pack, self._timestamps_ms, self._offsets))
@@ -95,28 +114,20 @@ class TimeIndex:
         return TimeOffset(self._timestamps_ms[index], self._offsets[index]) if index >= 0 else None
 
 
-class MappedTimeIndex:
-    """The index of a segment that is not written any more, read from a map of its file."""
+class FileTimeIndex:
+    """The index of a segment that is not written any more, read from its file."""
 
-    __slots__ = ("_length", "_map")
+    __slots__ = ("_entries",)
 
-    def __init__(self, content: mmap.mmap | bytes) -> None:
-        self._map = content
-        self._length = len(content) // ENTRY_SIZE
+    def __init__(self, filesystem: FileSystem, file: DataFile, size: int) -> None:
+        self._entries = FileIndex(filesystem, file, size, _ENTRY)
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._entries)
 
     def floor(self, timestamp_ms: int) -> TimeOffset | None:
-        entries = range(self._length)
-        return self._entry(bisect_right(entries, timestamp_ms, key=self._timestamp_ms) - 1)
+        found = self._entries.floor(timestamp_ms, 0)
+        return TimeOffset(*found) if found else None
 
     def last(self) -> TimeOffset | None:
-        return self._entry(self._length - 1)
-
-    def _timestamp_ms(self, index: int) -> int:
-        timestamp_ms: int = _ENTRY.unpack_from(self._map, index * ENTRY_SIZE)[0]
-        return timestamp_ms
-
-    def _entry(self, index: int) -> TimeOffset | None:
-        return TimeOffset(*_ENTRY.unpack_from(self._map, index * ENTRY_SIZE)) if index >= 0 else None
+        return TimeOffset(*self._entries.read(len(self) - 1)) if len(self) else None

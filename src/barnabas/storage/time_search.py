@@ -1,55 +1,107 @@
-"""Finds a record by its timestamp within a segment: the one place where storage looks into a batch.
+"""Finds records by their timestamps: the one place where storage looks into batches.
 
-It decodes one batch per search. Should its records be unreadable (the broker checks the CRC of what producers
-send, not their records), or too many, the batch's first offset stands for the record.
+A search works on a snapshot of a log's segments, with files of its own, so that it can run on any thread while the
+log goes on. Batches are found by their headers. Whoever wrote a batch may lie in its header, so how many are
+looked into in vain is bounded, and how much they may hold; beyond that, and where the records cannot be read (the
+broker checks the CRC of what producers send, and counts the records), the header is believed: the batch's first
+offset stands for the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from barnabas.errors import CorruptBatchError
-from barnabas.model import NO_TIMESTAMP, OffsetAndTimestamp
+from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.records import read_records
 from barnabas.storage.batch_scan import PlacedBatch
-from barnabas.storage.segment import Segment
+from barnabas.storage.segment import SealedSegment
 
-SEARCHED_BYTES_MAX = 16 * 1024 * 1024
+SEARCHED_BYTES_MAX = 4 * 1024 * 1024
 """A batch that holds more than this when decompressed is not looked into."""
 
-
-def first_record_at(segment: Segment, timestamp_ms: int, min_offset: int) -> OffsetAndTimestamp | None:
-    """Return the first record of a segment, from `min_offset` on, with this timestamp or a later one."""
-    for batch in segment.find_timestamp(timestamp_ms):
-        if batch.header.last_offset >= min_offset:
-            for record in _records(segment, batch, min_offset):
-                if record.timestamp_ms >= timestamp_ms:
-                    return record
-    return None
+SEARCHED_BATCHES_MAX = 64
+"""So many batches are looked into for one search."""
 
 
-def latest_record(segment: Segment, min_offset: int) -> OffsetAndTimestamp | None:
-    """Return the first of the records of a segment, from `min_offset` on, that have the greatest timestamp."""
-    if segment.max_timestamp_ms == NO_TIMESTAMP:
+class TimeSearch:
+    """A search over some segments; used once, from one thread.
+
+    :param segments: snapshots, oldest first.
+    :param min_offset: records before it are not there any more.
+    """
+
+    def __init__(self, segments: Sequence[SealedSegment], min_offset: int) -> None:
+        self._segments = segments
+        self._min_offset = min_offset
+        self._batches_left = SEARCHED_BATCHES_MAX
+
+    def first_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """Return the first record with this timestamp or a later one; None if there is none.
+
+        :raises CorruptBatchError: the batches are damaged.
+        :raises OSError: the files cannot be read.
+        """
+        for segment in self._segments:
+            if _latest_ms(segment) >= timestamp_ms:
+                found = self._first_in(segment, timestamp_ms)
+                if found is not None:
+                    return found
         return None
-    if min_offset <= segment.base_offset:
-        return first_record_at(segment, segment.max_timestamp_ms, min_offset)
-    latest: OffsetAndTimestamp | None = None
-    for batch in segment.headers(min_offset):
-        if latest is None or batch.header.max_timestamp_ms > latest.timestamp_ms:
-            for record in _records(segment, batch, min_offset):
-                if latest is None or record.timestamp_ms > latest.timestamp_ms:
-                    latest = record
-    return latest
+
+    def latest(self) -> OffsetAndTimestamp:
+        """Return the first record with the greatest timestamp of all; (-1, -1) if there are no records.
+
+        :raises CorruptBatchError: the batches are damaged.
+        :raises OSError: the files cannot be read.
+        """
+        # The first segment's own greatest timestamp may be that of a record before the start of the log.
+        first, *others = self._segments
+        candidates = [first, max(others, key=_latest_ms)] if others else [first]
+        found = [self._latest_in(segment) for segment in candidates]
+        nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
+        return max((each for each in found if each), key=lambda each: each.timestamp_ms, default=nothing)
+
+    def _first_in(self, segment: SealedSegment, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        for batch in segment.find_timestamp(timestamp_ms):
+            if batch.header.last_offset >= self._min_offset:
+                for record in self._records(segment, batch):
+                    if record.timestamp_ms >= timestamp_ms:
+                        return record
+        return None
+
+    def _latest_in(self, segment: SealedSegment) -> OffsetAndTimestamp | None:
+        latest_ms = _latest_ms(segment)
+        if latest_ms == NO_TIMESTAMP:
+            return None
+        if self._min_offset <= segment.base_offset:
+            return self._first_in(segment, latest_ms)
+        latest: OffsetAndTimestamp | None = None
+        for batch in segment.headers(self._min_offset):
+            if latest is None or batch.header.max_timestamp_ms > latest.timestamp_ms:
+                for record in self._records(segment, batch):
+                    if latest is None or record.timestamp_ms > latest.timestamp_ms:
+                        latest = record
+        return latest
+
+    def _records(self, segment: SealedSegment, batch: PlacedBatch) -> Iterator[OffsetAndTimestamp]:
+        header = batch.header
+        instead = OffsetAndTimestamp(max(header.base_offset, self._min_offset), header.max_timestamp_ms)
+        if not self._batches_left:
+            yield instead
+            return
+        self._batches_left -= 1
+        try:
+            data = segment.read_batch(batch)
+            records = read_records(data, "", 0, self._min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
+        except CorruptBatchError:
+            yield instead
+            return
+        for record in records:
+            yield OffsetAndTimestamp(record.offset, record.timestamp_ms)
 
 
-def _records(segment: Segment, batch: PlacedBatch, min_offset: int) -> Iterator[OffsetAndTimestamp]:
-    header = batch.header
-    try:
-        data = segment.read_batch(batch)
-        records = read_records(data, "", 0, min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
-    except CorruptBatchError:
-        yield OffsetAndTimestamp(max(header.base_offset, min_offset), header.max_timestamp_ms)
-        return
-    for record in records:
-        yield OffsetAndTimestamp(record.offset, record.timestamp_ms)
+def _latest_ms(segment: SealedSegment) -> int:
+    """Return the greatest timestamp in a segment."""
+    segment.check_time_index()
+    return segment.max_timestamp_ms

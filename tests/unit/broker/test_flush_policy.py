@@ -22,6 +22,7 @@ from barnabas.model import Acks, TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
+from tests.log_steps import append_now
 
 CLICKS = TopicPartition("clicks", 0)
 TIMEOUT_S = 10
@@ -55,6 +56,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.disk = GatedFileSystem()
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
+        self.log.begin_epoch(0)
         self.partition = Partition(CLICKS, self.log, 0, topic_config(BrokerConfig(), {}))
         self.told: list[int] = []
         self.partition.watch(self.told.append)
@@ -66,7 +68,7 @@ class Bench:
     def append(self, acks: Acks = Acks.LEADER, count: int = 1) -> asyncio.Future[None] | None:
         builder = BatchBuilder()
         builder.append_many(1_000, [b"value"] * count)
-        return self.partition.when_acknowledged(self.partition.append(builder.build()), acks)
+        return self.partition.when_acknowledged(append_now(self.partition, builder.build()), acks)
 
     async def flush_begins(self) -> None:
         assert await asyncio.to_thread(self.disk.begun.acquire, timeout=TIMEOUT_S)
@@ -256,8 +258,8 @@ def test_retry_of_what_is_not_flushed_yet_waits_too(run: Run) -> None:
         builder = BatchBuilder()
         builder.append_many(1_000, [b"value"])
         batch = bytes(builder.build(producer_id=1, producer_epoch=0, base_sequence=0))
-        first = bench.partition.when_acknowledged(bench.partition.append(batch), Acks.ALL)
-        info = bench.partition.append(batch)
+        first = bench.partition.when_acknowledged(append_now(bench.partition, batch), Acks.ALL)
+        info = append_now(bench.partition, batch)
         second = bench.partition.when_acknowledged(info, Acks.ALL)
         assert info.duplicate
         assert first is not None

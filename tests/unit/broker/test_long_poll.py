@@ -16,6 +16,7 @@ from barnabas.broker.handlers.fetch import fetch
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import BatchBuilder
+from tests.log_steps import append_now
 
 CONTEXT = Context(11, "me", Peer("127.0.0.1", 1, "127.0.0.1"))
 LONG_MS = 60_000
@@ -54,7 +55,7 @@ def append(broker: Broker) -> int:
     builder = BatchBuilder()
     builder.append(1_000, None, b"value")
     batch = builder.build()
-    broker.topics.partition("clicks", 0).append(batch)
+    append_now(broker.topics.partition("clicks", 0), batch)
     return len(batch)
 
 

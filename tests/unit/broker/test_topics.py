@@ -29,6 +29,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 )
 from barnabas.records import BatchBuilder
 from barnabas.storage import LogManager, OsFileSystem
+from tests.log_steps import append
 
 CONFIG = BrokerConfig()
 
@@ -109,7 +110,7 @@ class Bench:
     def append(self, number: int = 0) -> None:
         builder = BatchBuilder()
         builder.append(1_000, None, b"value")
-        self.topics.partition("clicks", number).append(builder.build())
+        asyncio.run(append(self.topics.partition("clicks", number), builder.build()))
 
     def partitions_in_tree(self) -> int:
         found = registry.read_topic(self.tree, "clicks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,9 +154,11 @@ def test_the_disk_is_full_in_the_middle(tmp_path: Path, disk: CountingFiles, mak
     assert offsets(outcomes) == [0, 1, 2, 3, None, 4, 5, None, None, None, None]
     assert isinstance(outcomes[4], KafkaError)
     assert all(isinstance(outcome, StorageError) for outcome in outcomes[7:])
-    assert log.is_offline
+    assert log.read(0, 1_000, 6) is not None
+    disk.refused_from = sys.maxsize
+    assert offsets(log.append_all([batch] * 2, 0)) == [6, 7]
     log.abandon()
-    assert open_log(tmp_path, OsFileSystem()).log_end_offset == 6
+    assert open_log(tmp_path, OsFileSystem()).log_end_offset == 8
 
 
 def test_retries_of_what_the_disk_refused_are_not_acknowledged(
@@ -176,7 +179,8 @@ def test_a_repeat_behind_a_failed_roll_is_not_acknowledged_either(
     disk.refused_from = disk.writes + 1
     outcomes = log.append_all([*batches, batches[1]], 0)
     assert isinstance(outcomes[0], AppendInfo)
-    assert [type(outcome) for outcome in outcomes[1:]] == [StorageError] * 3
+    assert [type(outcome) for outcome in outcomes[1:]] == [StorageError, KafkaError, StorageError]
+    assert log.log_end_offset == outcomes[0].last_offset + 1
 
 
 def test_a_flush_that_fails_during_the_write_fails_them_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import threading
 from collections.abc import Callable
@@ -133,7 +134,7 @@ def test_log_append_time_is_the_broker_clock(
     info = log.append(kind(make_batch(2, timestamp_ms=5)), 0)
     assert info.log_append_time_ms == START_MS + 60_000
     assert {record.timestamp_ms for record in read_all(log)} == {START_MS + 60_000}
-    assert log.offset_for_timestamp(START_MS) == OffsetAndTimestamp(0, START_MS + 60_000)
+    assert log.time_search().first_at(START_MS) == OffsetAndTimestamp(0, START_MS + 60_000)
 
 
 # --- idempotent producers ---
@@ -316,7 +317,8 @@ def test_region_stays_readable_after_the_log_is_deleted(
     log.roll()
     log.append(make_batch(2), 0)
     regions = [log.read(0, 10_000, 4), log.read(2, 10_000, 4)]
-    log.delete()
+    log.abandon()
+    shutil.rmtree(tmp_path / "clicks-0")
     assert not (tmp_path / "clicks-0").exists()
     for region in regions:
         assert region is not None
@@ -412,27 +414,27 @@ def test_offset_for_timestamp_is_exact(open_log: OpenLog, make_batch: MakeBatch)
     for number in range(100):
         for extra in range(10):
             expected = 5 * number + extra if extra < 5 else 5 * number + 5
-            found = log.offset_for_timestamp(START_MS + 10 * number + extra)
+            found = log.time_search().first_at(START_MS + 10 * number + extra)
             assert (found.offset if found else 500) == expected
-    assert log.offset_for_timestamp(0) == OffsetAndTimestamp(0, START_MS)
-    assert log.offset_for_timestamp(START_MS + 10_000) is None
-    assert log.max_timestamp() == OffsetAndTimestamp(499, START_MS + 994)
+    assert log.time_search().first_at(0) == OffsetAndTimestamp(0, START_MS)
+    assert log.time_search().first_at(START_MS + 10_000) is None
+    assert log.time_search().latest() == OffsetAndTimestamp(499, START_MS + 994)
 
 
 def test_times_that_go_back_are_searched_in_offset_order(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log(index_interval_bytes=0, segment_bytes=600)
     for timestamp_ms in (50, 10, 70, 20, 90, 30):
         log.append(make_batch(timestamp_ms=timestamp_ms), 0)
-    assert log.offset_for_timestamp(5) == OffsetAndTimestamp(0, 50)
-    assert log.offset_for_timestamp(60) == OffsetAndTimestamp(2, 70)
-    assert log.offset_for_timestamp(80) == OffsetAndTimestamp(4, 90)
-    assert log.max_timestamp() == OffsetAndTimestamp(4, 90)
+    assert log.time_search().first_at(5) == OffsetAndTimestamp(0, 50)
+    assert log.time_search().first_at(60) == OffsetAndTimestamp(2, 70)
+    assert log.time_search().first_at(80) == OffsetAndTimestamp(4, 90)
+    assert log.time_search().latest() == OffsetAndTimestamp(4, 90)
 
 
 def test_search_by_time_in_a_log_without_records(open_log: OpenLog) -> None:
     log = open_log()
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp() == OffsetAndTimestamp(-1, -1)
+    assert log.time_search().first_at(0) is None
+    assert log.time_search().latest() == OffsetAndTimestamp(-1, -1)
 
 
 def test_unreadable_records_do_not_stop_a_search_by_time(open_log: OpenLog) -> None:
@@ -443,7 +445,7 @@ def test_unreadable_records_do_not_stop_a_search_by_time(open_log: OpenLog) -> N
     write_crc(batch, 0, len(batch))
     log = open_log()
     log.append(batch, 0)
-    assert log.offset_for_timestamp(START_MS) == OffsetAndTimestamp(0, START_MS)
+    assert log.time_search().first_at(START_MS) == OffsetAndTimestamp(0, START_MS)
 
 
 # --- truncation ---

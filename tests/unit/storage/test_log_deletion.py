@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import OffsetAndTimestamp
 from barnabas.records import Record, read_records
 from barnabas.storage import Log
+from tests.log_steps import delete_old_segments, delete_records_before
 
 START_MS = 1_700_000_000_000
 DAY_S = 24 * 3600
@@ -93,7 +95,7 @@ def test_deleting_everything_frees_the_active_segment_too(
 ) -> None:
     log = open_log()
     fill(log, make_batch)
-    log.delete_records_before(30)
+    delete_records_before(log, 30)
     log.remove_old_files()
     assert segments_in(tmp_path / "clicks-0") == [30]
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (30, 30, 0)
@@ -129,11 +131,11 @@ def test_searches_by_time_begin_with_the_log(open_log: OpenLog, make_batch: Make
     log.append(make_batch(10, timestamp_ms=START_MS + 5_000), 0)
     log.append(make_batch(10, timestamp_ms=START_MS), 0)
     log.delete_records_before(8)
-    assert log.offset_for_timestamp(START_MS) == OffsetAndTimestamp(8, START_MS + 5_008)
-    assert log.max_timestamp() == OffsetAndTimestamp(9, START_MS + 5_009)
+    assert log.time_search().first_at(START_MS) == OffsetAndTimestamp(8, START_MS + 5_008)
+    assert log.time_search().latest() == OffsetAndTimestamp(9, START_MS + 5_009)
     log.delete_records_before(10)
-    assert log.offset_for_timestamp(START_MS + 5) == OffsetAndTimestamp(15, START_MS + 5)
-    assert log.max_timestamp() == OffsetAndTimestamp(19, START_MS + 9)
+    assert log.time_search().first_at(START_MS + 5) == OffsetAndTimestamp(15, START_MS + 5)
+    assert log.time_search().latest() == OffsetAndTimestamp(19, START_MS + 9)
 
 
 def test_epochs_of_deleted_segments_are_forgotten(open_log: OpenLog, make_batch: MakeBatch) -> None:
@@ -179,9 +181,9 @@ def test_segments_with_old_records_are_deleted(
     fill(log, make_batch, 2)
     clock.advance(4 * DAY_S)
     fill(log, make_batch, 1, timestamp_ms=clock.time_ms())
-    assert log.delete_old_segments() == 0
+    assert delete_old_segments(log) == 0
     clock.advance(4 * DAY_S)
-    assert log.delete_old_segments() == 2
+    assert delete_old_segments(log) == 2
     assert log.log_start_offset == 20
     assert [record.offset for record in read_all(log)] == list(range(20, 30))
 
@@ -192,16 +194,16 @@ def test_active_segment_goes_when_all_of_its_records_are_old(
     log = open_log(retention_ms=1_000, segment_ms=DAY_S * 1000)
     fill(log, make_batch, 2)
     clock.advance(2)
-    assert log.delete_old_segments() == 2
+    assert delete_old_segments(log) == 2
     assert (log.log_start_offset, log.log_end_offset, log.segment_count) == (20, 20, 1)
-    assert log.delete_old_segments() == 0
+    assert delete_old_segments(log) == 0
 
 
 def test_log_that_is_too_large_loses_its_oldest_segments(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log(retention_ms=-1)
     fill(log, make_batch, 5)
     log.config = log.config.override({"retention.bytes": str(log.size_bytes // 5 * 2)})
-    assert log.delete_old_segments() == 3
+    assert delete_old_segments(log) == 3
     assert log.log_start_offset == 30
 
 
@@ -210,13 +212,13 @@ def test_segment_without_appends_is_closed_after_its_time(
 ) -> None:
     log = open_log(retention_ms=-1, segment_ms=60_000)
     fill(log, make_batch, 1, timestamp_ms=START_MS - 10 * DAY_S * 1000)
-    log.delete_old_segments()
+    delete_old_segments(log)
     assert log.segment_count == 1
     clock.advance(61)
-    log.delete_old_segments()
+    delete_old_segments(log)
     assert log.segment_count == 2
     clock.advance(61)
-    log.delete_old_segments()
+    delete_old_segments(log)
     assert log.segment_count == 2
 
 
@@ -227,9 +229,9 @@ def test_records_without_timestamps_are_as_old_as_the_file(
     log.append(make_batch(1, timestamp_ms=-1), 0)
     path = tmp_path / "clicks-0" / f"{0:020}.log"
     os.utime(path, (START_MS / 1000, START_MS / 1000))
-    assert log.delete_old_segments() == 0
+    assert delete_old_segments(log) == 0
     clock.advance(2)
-    assert log.delete_old_segments() == 1
+    assert delete_old_segments(log) == 1
 
 
 def test_records_above_the_high_watermark_are_kept(
@@ -240,7 +242,7 @@ def test_records_above_the_high_watermark_are_kept(
     log.high_watermark_follows_end = False
     fill(log, make_batch, 1)
     clock.advance(2)
-    assert log.delete_old_segments() == 1
+    assert delete_old_segments(log) == 1
     assert log.log_start_offset == 10
 
 
@@ -259,7 +261,7 @@ def test_looking_for_old_segments_opens_no_more_than_it_deletes(
         return original(path, **kwargs)
 
     monkeypatch.setattr(log._filesystem, "open", counting)
-    assert log.delete_old_segments() == 0
+    assert delete_old_segments(log) == 0
     assert len(opened) <= 1
 
 
@@ -286,17 +288,42 @@ def test_deletion_runs_beside_flushes_and_appends(
     for number in range(600):
         log.append(make_batch(3, producer_id=1, producer_epoch=0, base_sequence=3 * number), 0)
         if number % 7 == 0:
-            log.delete_old_segments()
+            delete_old_segments(log)
         if number % 50 == 0:
             log.delete_records_before(log.log_end_offset - 1)
     ends.set()
     for thread in threads:
         thread.join()
     assert errors == []
-    log.delete_old_segments()
+    delete_old_segments(log)
     start, end = log.log_start_offset, log.log_end_offset
     assert [record.offset for record in read_all(log)] == list(range(start, end))
     log.close()
     log = open_log(clean=True, log_start_offset=start)
     assert [record.offset for record in read_all(log)] == list(range(start, end))
     assert log.append(make_batch(3, producer_id=1, producer_epoch=0, base_sequence=3 * 599), 0).duplicate
+
+
+@pytest.mark.parametrize("content", [b"zeros", b"", b"early"])
+def test_nothing_is_deleted_on_the_word_of_an_index(
+    open_log: OpenLog, make_batch: MakeBatch, clock: ManualClock, tmp_path: Path, content: bytes, read_all: ReadAll
+) -> None:
+    """An index by time that says that all is old: the batches say otherwise."""
+    log = open_log(retention_ms=60_000)
+    for _ in range(17):
+        log.append(make_batch(10, timestamp_ms=clock.time_ms()), 0)
+    log.roll()
+    log.append(make_batch(1, timestamp_ms=clock.time_ms()), 0)
+    log.close()
+    index = tmp_path / "clicks-0" / "00000000000000000000.timeindex"
+    size = index.stat().st_size
+    index.write_bytes({b"zeros": bytes(size), b"": b"", b"early": struct.pack(">qI", 5, 9)}[content])
+    for clean in (True, False):
+        reopened = open_log(clean=clean, recovery_point=171, retention_ms=60_000)
+        assert delete_old_segments(reopened) == 0
+        assert len(read_all(reopened)) == 171
+        assert reopened.time_search().latest().timestamp_ms == clock.time_ms() + 9
+        reopened.abandon()
+    clock.advance(120)
+    old = open_log(clean=True, retention_ms=60_000)
+    assert delete_old_segments(old) == 2

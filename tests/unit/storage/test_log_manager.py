@@ -235,6 +235,7 @@ def test_files_of_deleted_records_stay_for_the_delay(make_batch: MakeBatch, tmp_
     manager = LogManager(tmp_path, LogConfig(), clock, OsFileSystem(), file_delete_delay_ms=60_000)
     log = manager.create(CLICKS)
     log.append(make_batch(10), 0)
+    log.roll()
     log.delete_records_before(10)
     manager.remove_deleted_records()
     manager.create(OTHER)

@@ -1,25 +1,31 @@
-"""The sparse index by time, in memory and mapped."""
+"""The sparse index by time, in memory and in a file."""
 
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 
-from barnabas.storage.time_index import MappedTimeIndex, TimeIndex, TimeOffset
+from barnabas.storage import OsFileSystem
+from barnabas.storage.time_index import FileTimeIndex, TimeIndex, TimeOffset
 
 ENTRIES = [(-1, 3), (1_000, 9), (2_000, 19)]
 
 
-@pytest.fixture(params=["memory", "mapped"])
-def index(request: pytest.FixtureRequest) -> TimeIndex | MappedTimeIndex:
+@pytest.fixture(params=["memory", "file"])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> TimeIndex | FileTimeIndex:
     built = TimeIndex()
     for entry in ENTRIES:
         built.maybe_append(*entry)
-    return built if request.param == "memory" else MappedTimeIndex(built.encode())
+    if request.param == "memory":
+        return built
+    path = tmp_path / "index"
+    path.write_bytes(built.encode())
+    return FileTimeIndex(OsFileSystem(), OsFileSystem().open(path), path.stat().st_size)
 
 
-def test_floor_and_last(index: TimeIndex | MappedTimeIndex) -> None:
+def test_floor_and_last(index: TimeIndex | FileTimeIndex) -> None:
     assert index.floor(-2) is None
     assert index.floor(999) == TimeOffset(-1, 3)
     assert index.floor(1_000) == TimeOffset(1_000, 9)

@@ -30,7 +30,7 @@ async def delete_records(broker: Broker, request: DeleteRecordsRequest, context:
     """Move the start of each log, and store where they begin."""
     topics = [
         DeleteRecordsTopicResult(
-            name=topic.name, partitions=[_delete(broker, topic.name, wanted) for wanted in topic.partitions]
+            name=topic.name, partitions=[await _delete(broker, topic.name, wanted) for wanted in topic.partitions]
         )
         for topic in request.topics
     ]
@@ -44,14 +44,14 @@ async def delete_records(broker: Broker, request: DeleteRecordsRequest, context:
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+async def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=NO_OFFSET, error_code=ErrorCode.NONE
     )
     try:
-        log = broker.topics.partition(topic, wanted.partition_index).log
-        offset = log.high_watermark if wanted.offset == UP_TO_HIGH_WATERMARK else wanted.offset
-        result.low_watermark = log.delete_records_before(offset)
+        partition = broker.topics.partition(topic, wanted.partition_index)
+        offset = partition.log.high_watermark if wanted.offset == UP_TO_HIGH_WATERMARK else wanted.offset
+        result.low_watermark = await partition.delete_records_before(offset)
     except BarnabasError as error:
         result.error_code = error_code(error)
     return result

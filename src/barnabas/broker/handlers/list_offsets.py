@@ -1,11 +1,11 @@
 """ListOffsets, versions 1 to 7: the offset of a time, of the beginning, of the end.
 
-Without transactions both isolation levels have the same end, the high watermark.
+Without transactions both isolation levels have the same end, the high watermark. Searches by time look into files, and
+so run beside the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -40,14 +40,12 @@ async def list_offsets(broker: Broker, request: ListOffsetsRequest, context: Con
         found = []
         for wanted in topic.partitions:
             is_repeated = times[topic.name, wanted.partition_index] > 1
-            found.append(_look_up(broker, topic.name, wanted, context.version, is_repeated=is_repeated))
-            if wanted.timestamp >= 0:
-                await asyncio.sleep(0)  # a search may take a while; others have their turn after each
+            found.append(await _look_up(broker, topic.name, wanted, context.version, is_repeated=is_repeated))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
     return ListOffsetsResponse(topics=topics)
 
 
-def _look_up(
+async def _look_up(
     broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int, *, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     try:
@@ -55,7 +53,7 @@ def _look_up(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
         partition = broker.topics.partition(topic, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
-        found = _offset_for(partition, wanted.timestamp, version)
+        found = await _offset_for(partition, wanted.timestamp, version)
     except BarnabasError as error:
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error_code(error))
     return ListOffsetsPartitionResponse(
@@ -67,7 +65,7 @@ def _look_up(
     )
 
 
-def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAndTimestamp:
+async def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAndTimestamp:
     log = partition.log
     nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
     if timestamp == LATEST_TIMESTAMP:
@@ -75,10 +73,10 @@ def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAnd
     if timestamp == EARLIEST_TIMESTAMP:
         return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
     if timestamp == MAX_TIMESTAMP and version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:
-        found = log.max_timestamp()
+        found = await partition.latest_record()
     elif timestamp < 0:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the special timestamp {timestamp} is not known")
     else:
-        found = log.offset_for_timestamp(timestamp) or nothing
+        found = await partition.first_record_at(timestamp) or nothing
     # As in Kafka, nothing is told of records that are not exposed yet.
     return found if found.offset < log.high_watermark else nothing

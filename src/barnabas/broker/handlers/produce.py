@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from barnabas.broker.api import Context, Repeated, serves_runs
 from barnabas.broker.error_codes import error_code, error_message
@@ -49,7 +49,7 @@ FIRST_VERSION_WITH_BATCHES = 3
 @serves_runs(ProduceRequest)
 def produce(
     broker: Broker, requests: Iterable[Repeated], context: Context
-) -> Sequence[ProduceResponse | Awaitable[ProduceResponse] | None]:
+) -> Sequence[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
     """Append each partition's batches, of all requests that ask for the same acknowledgement as the first one.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
@@ -60,21 +60,22 @@ def produce(
             break
         run.append(repeated)
     appends = _append_all(broker, run, context)
-    if run[0].request.acks == Acks.NONE:
-        _check_all_appended(appends)
-        return [None] * sum(repeated.times for repeated in run)
-    return [_respond(repeated.request, appends) for repeated in run for _ in range(repeated.times)]
+    if any(append.is_waiting for append in appends.values()):
+        responses = asyncio.get_running_loop().create_task(_respond_later(run, appends))
+        return [_one_of(responses, number) for number in range(sum(repeated.times for repeated in run))]
+    return _respond_to_all(run, appends)
 
 
 class _Appends:
     """What a run of requests brings for one partition, and what became of it, in the order of the requests."""
 
-    __slots__ = ("_refusal", "outcomes", "partition", "records")
+    __slots__ = ("_refusal", "_waiting", "outcomes", "partition", "records")
 
     def __init__(self, broker: Broker, topic: str, number: int, acks: int, refusal: BarnabasError | None) -> None:
         self.records: list[Buffer] = []
-        self.outcomes: Iterator[Outcome] = iter(())
         self.partition: Partition | None = None
+        self.outcomes: Iterator[Outcome] = iter(())
+        self._waiting: asyncio.Future[list[Outcome]] | None = None
         self._refusal = refusal
         if refusal:
             return
@@ -86,12 +87,26 @@ class _Appends:
         except BarnabasError as error:
             self._refusal = error
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the outcomes are not there yet."""
+        return self._waiting is not None
+
     def carry_out(self) -> None:
-        if self.partition:
-            self.outcomes = iter(self.partition.append_all(self.records))
-        else:
+        if self.partition is None:
             assert self._refusal
             self.outcomes = iter([self._refusal] * len(self.records))
+            return
+        outcomes = self.partition.append_all(self.records)
+        if isinstance(outcomes, asyncio.Future):
+            self._waiting = outcomes
+        else:
+            self.outcomes = iter(outcomes)
+
+    async def wait(self) -> None:
+        """Wait until the outcomes are there."""
+        if self._waiting is not None:
+            self.outcomes = iter(await self._waiting)
 
 
 Place = tuple[str, int, bool]
@@ -131,6 +146,28 @@ def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
     if request.transactional_id is not None:
         return KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     return None
+
+
+Response: TypeAlias = "ProduceResponse | Awaitable[ProduceResponse] | None"
+
+
+async def _respond_later(run: Sequence[Repeated], appends: dict[Place, _Appends]) -> Sequence[Response]:
+    for append in appends.values():
+        await append.wait()
+    return _respond_to_all(run, appends)
+
+
+async def _one_of(responses: asyncio.Task[Sequence[Response]], number: int) -> ProduceResponse | None:
+    response = (await asyncio.shield(responses))[number]
+    return response if response is None or isinstance(response, ProduceResponse) else await response
+
+
+def _respond_to_all(run: Sequence[Repeated], appends: dict[Place, _Appends]) -> Sequence[Response]:
+    """Return a response for each request, in their order, in which the outcomes are dealt out."""
+    if run[0].request.acks == Acks.NONE:
+        _check_all_appended(appends)
+        return [None] * sum(repeated.times for repeated in run)
+    return [_respond(repeated.request, appends) for repeated in run for _ in range(repeated.times)]
 
 
 def _respond(request: ProduceRequest, appends: dict[Place, _Appends]) -> ProduceResponse | Awaitable[ProduceResponse]:

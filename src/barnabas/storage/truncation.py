@@ -1,0 +1,48 @@
+"""Cuts the files of a log's segments, for a truncation. `Log` says when, and makes everything else agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from barnabas.storage.config import LogConfig
+from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.recovery import TRUST_ALL, EpochCheck, load_segment
+from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
+from barnabas.storage.segment_files import delete_segment_files
+from barnabas.storage.segment_list import SegmentList
+
+
+def cut_segments(
+    filesystem: FileSystem, folder: Path, segments: SegmentList, offset: int, config: LogConfig
+) -> tuple[list[SealedSegment], ActiveSegment]:
+    """Remove the batch that holds `offset` and all behind it; return the segments that remain.
+
+    :raises OSError: the disk refuses, or a segment is damaged that was sealed.
+    """
+    delete_segments(filesystem, folder, [segment for segment in segments.all if segment.base_offset > offset])
+    kept = [segment for segment in segments.sealed if segment.base_offset <= offset]
+    active = segments.active
+    if active.base_offset > offset:
+        last = kept.pop()
+        active, damage = load_segment(
+            filesystem, folder, last.base_offset, config.index_interval_bytes, TRUST_ALL, EpochCheck(None)
+        )
+        last.close()
+        if damage is not None:
+            raise OSError(f"{last.paths.log} is damaged: {damage}")
+    if offset < active.next_offset:
+        active.truncate(active.locate(offset))
+    active.write_indexes(*active.encode_indexes(closing=False), durable=True)
+    filesystem.fsync_folder(folder)
+    return kept, active
+
+
+def delete_segments(filesystem: FileSystem, folder: Path, segments: Sequence[Segment]) -> None:
+    """Delete from the end, so that a crash in between leaves a log without a gap.
+
+    :raises OSError: some of the files may be left.
+    """
+    for segment in reversed(segments):
+        delete_segment_files(filesystem, folder, segment.base_offset)
+        segment.close()
