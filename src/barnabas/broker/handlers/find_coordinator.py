@@ -1,4 +1,9 @@
-"""FindCoordinator, versions 0 to 4: with one broker, it coordinates every group. Transactions are not served."""
+"""FindCoordinator, versions 0 to 6: with one broker, it coordinates every group.
+
+Transactions are not served. Whoever asks for their coordinator is told TRANSACTIONAL_ID_AUTHORIZATION_FAILED, with a
+message that says why: it is the one error here that every client takes as final. librdkafka asks again and again
+after any other, until its own time is up. Share groups (version 6, KIP-932) are answered with INVALID_REQUEST.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ from barnabas.broker.api import Context, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.find_coordinator import (
     GROUP_KEY,
+    SHARE_KEY,
+    TRANSACTION_KEY,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -17,6 +24,11 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+
+_REFUSALS = {
+    TRANSACTION_KEY: (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served"),
+    SHARE_KEY: (ErrorCode.INVALID_REQUEST, "share groups are not served"),
+}
 
 
 @serves(FindCoordinatorRequest)
@@ -39,10 +51,8 @@ def find_coordinator(broker: Broker, request: FindCoordinatorRequest, context: C
 
 def _coordinator(broker: Broker, key: str, key_type: int, context: Context) -> Coordinator:
     if key_type != GROUP_KEY:
-        message = "transactions are not served; this broker coordinates groups only"
-        return Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=message
-        )
+        code, message = _REFUSALS.get(key_type, (ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"))
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
     host, port = broker.address_for(context.peer)
     return Coordinator(
         key=key, node_id=broker.node_id, host=host, port=port, error_code=ErrorCode.NONE, error_message=None

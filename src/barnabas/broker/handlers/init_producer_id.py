@@ -1,7 +1,8 @@
-"""InitProducerId, versions 0 to 4: an identity for an idempotent producer (KIP-98).
+"""InitProducerId, versions 0 to 6: an identity for an idempotent producer (KIP-98).
 
 A producer without a transactional id gets a new identity each time, also when it names its old one (version 3,
-KIP-360), as in Kafka. Transactional ids are refused until transactions exist.
+KIP-360), as in Kafka. Transactional ids are refused until transactions exist, with the error that every client takes
+as final (see FindCoordinator).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 async def init_producer_id(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     """Hand out the next producer id."""
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return InitProducerIdResponse(error_code=refused, producer_epoch=-1)
     try:
         producer_id = await broker.producer_ids.next()
     except CoordinationError:

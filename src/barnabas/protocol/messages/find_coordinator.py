@@ -1,6 +1,7 @@
 """FindCoordinator (key 10): the broker that coordinates a group (or a transaction).
 
-Version 1 adds the kind of key, 3 is flexible, 4 asks for several keys (KIP-699).
+Version 1 adds the kind of key, 3 is flexible, 4 asks for several keys (KIP-699), 5 can answer TRANSACTION_ABORTABLE
+(KIP-890), 6 knows share groups (KIP-932).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from barnabas.protocol.types import INT8, INT16, INT32, STRING, array, nullable
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
+SHARE_KEY = 2
 
 
-@message(api_key=10, versions="0-4", flexible="3+")
+@message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest:
     key: str = field(STRING, until=3, default="")
     key_type: int = field(INT8, since=1, default=GROUP_KEY)
@@ -29,7 +31,7 @@ class Coordinator:
     error_message: str | None = field(nullable(STRING, since=4), since=4, default="", ignorable=True)
 
 
-@message(api_key=10, versions="0-4", flexible="3+")
+@message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse:
     throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
     error_code: int = field(INT16, until=3, default=0)

@@ -1,0 +1,62 @@
+"""A producer with a transactional id is told at once, by whatever client, that there are no transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import aiokafka
+import aiokafka.errors
+import confluent_kafka
+import kafka
+import kafka.errors
+import pytest
+
+from tests.conftest import BrokerProcess
+
+PATIENCE_S = 60.0
+"""How long a client would try on its own: far longer than it takes to be told, on any machine."""
+
+
+def with_confluent_kafka(servers: str) -> str:
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": "t"})
+    with pytest.raises(confluent_kafka.KafkaException) as caught:
+        producer.init_transactions(PATIENCE_S)
+    error = caught.value.args[0]
+    assert error.fatal()
+    assert not error.retriable()
+    return str(error.name())
+
+
+def with_kafka_python(servers: str) -> str:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=servers, transactional_id="t", max_block_ms=int(PATIENCE_S * 1000), acks="all"
+    )
+    try:
+        with pytest.raises(kafka.errors.KafkaError) as caught:
+            producer.init_transactions()
+    finally:
+        producer.close(timeout=0)
+    return str(caught.value)
+
+
+def with_aiokafka(servers: str) -> str:
+    async def start() -> str:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id="t")
+        try:
+            with pytest.raises(aiokafka.errors.KafkaError) as caught:
+                await asyncio.wait_for(producer.start(), PATIENCE_S)
+        finally:
+            await producer.stop()
+        return type(caught.value).__name__
+
+    return asyncio.run(start())
+
+
+@pytest.mark.parametrize("start", [with_confluent_kafka, with_kafka_python, with_aiokafka])
+def test_a_transactional_producer_ends_at_once(broker: BrokerProcess, start: Callable[[str], str]) -> None:
+    began_s = time.monotonic()
+    told = start(f"127.0.0.1:{broker.port}")
+    assert "transactionalidauthorizationfailed" in told.lower().replace("_", "")
+    assert time.monotonic() - began_s < PATIENCE_S / 2
