@@ -21,6 +21,9 @@ class ResourceType(enum.IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigSource(enum.IntEnum):
@@ -69,6 +72,13 @@ def describe(broker: Broker, resource_type: int, name: str) -> list[DescribedSet
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
         return list(_broker_settings(broker.config))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")
+
+
+def names_of(broker: Broker, resource_type: ResourceType) -> list[str]:
+    """Return the names of all that has settings of a type."""
+    if resource_type is ResourceType.TOPIC:
+        return sorted(topic.name for topic in broker.topics.all())
+    return [str(broker.node_id)] if resource_type in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} else []
 
 
 def find_topic(broker: Broker, name: str) -> Topic:

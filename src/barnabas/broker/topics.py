@@ -102,6 +102,16 @@ class Topics:
         """Return the topic with this id, or None."""
         return self._by_id.get(topic_id)
 
+    def name_of(self, topic_id: bytes) -> str:
+        """Return the name of the topic with this id.
+
+        :raises KafkaError: UNKNOWN_TOPIC_ID.
+        """
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return topic.name
+
     def all(self) -> Iterable[Topic]:
         """Return every topic."""
         return self._by_name.values()

@@ -37,7 +37,9 @@ FIND_COORDINATOR_VERSION_MAX = 3
 """Later versions ask for several groups at once, which a client of one group has no use for."""
 
 FETCH_VERSION_MAX = 12
-"""Later versions name topics by id (KIP-516); the readers here go by name."""
+PRODUCE_VERSION_MAX = 12
+OFFSET_COMMIT_VERSION_MAX = 9
+"""Later versions name topics by id (KIP-516); everybody here goes by name."""
 
 STALE_METADATA = frozenset(
     {

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.cluster import OFFSET_COMMIT_VERSION_MAX, UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.messages.list_offsets import (
@@ -221,7 +221,9 @@ async def commit_offsets(
     )
 
     async def attempt() -> None:
-        response: OffsetCommitResponse = await cluster.ask_coordinator(group, request)
+        response: OffsetCommitResponse = await cluster.ask_coordinator(
+            group, request, version_max=OFFSET_COMMIT_VERSION_MAX
+        )
         for topic in response.topics:
             for each in topic.partitions:
                 if each.error_code:

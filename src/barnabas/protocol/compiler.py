@@ -140,7 +140,11 @@ class _DecoderSource(_Source):
         inner = kind.inner if isinstance(kind, Nullable) else kind
         if isinstance(inner, Nested):
             function = self.name(decoder(inner.struct, self.version, self.flexible))
-            self.add(f"{target}, pos = {function}(buf, pos, end, spans)")
+            read = f"{target}, pos = {function}(buf, pos, end, spans)"
+            if self.may_be_null(kind):
+                self.add("pos += 1", f"if buf[pos - 1] > 127: {target} = None", f"else: {read}")
+            else:
+                self.add(read)
         elif isinstance(inner, Fixed):
             code = struct.Struct(">" + inner.code)
             self.add(f"{target}, = {self.name(code.unpack_from)}(buf, pos)", f"pos += {code.size}")
@@ -237,7 +241,13 @@ class _EncoderSource(_Source):
         inner = kind.inner if isinstance(kind, Nullable) else kind
         if isinstance(inner, Nested):
             function = self.name(encoder(inner.struct, self.version, self.flexible))
-            self.add(f"{function}({expression}, {out}, splices)")
+            write = f"{function}({expression}, {out}, splices)"
+            if self.may_be_null(kind):
+                # A struct that may be null has a byte before it: -1 for null.
+                self.add(f"if {expression} is None: {out}.append(255)", "else:")
+                self.add(f"    {out}.append(1)", f"    {write}")
+            else:
+                self.add(write)
         elif isinstance(inner, Fixed):
             self.add(f"{out} += {self.name(struct.Struct('>' + inner.code).pack)}({expression})")
         else:

@@ -44,6 +44,7 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan
 from barnabas.storage.health import LogHealth
+from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.recovery import (
     TRUST_ALL,
     LoadedLog,
@@ -184,6 +185,11 @@ class Log:
     def has_unflushed_segments(self) -> bool:
         """Whether a segment was sealed and not flushed since; a flush off the event loop is then due."""
         return any(each.unflushed_file or each.next_offset > self._recovery_point for each in self._segments.sealed)
+
+    @property
+    def producers(self) -> dict[int, ProducerEntry]:
+        """A copy of what is remembered of idempotent producers, by producer id."""
+        return self._producers.entries()
 
     # --- append ---
 

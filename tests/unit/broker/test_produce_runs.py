@@ -123,6 +123,27 @@ def test_each_request_gets_its_own_answer_in_order(run: Run) -> None:
     run(scenario)
 
 
+def test_requests_that_name_topics_by_id_are_carried_out_together(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        topic = bench.broker.topics.get("clicks")
+        assert topic
+        for topic_id in (topic.id, topic.id, b"\1" * 16, topic.id):
+            request = produce(("", 0, batch(b"v")))
+            request.topic_data[0].topic_id = topic_id
+            bench.put(request, 13)
+        answers = [decode_response(ProduceResponse, 13, frame) for frame in await bench.carry_out()]
+        found = [(a.responses[0].topic_id, a.responses[0].partition_responses[0]) for a in answers]
+        assert [(topic_id, each.error_code, each.base_offset) for topic_id, each in found] == [
+            (topic.id, 0, 0),
+            (topic.id, 0, 1),
+            (b"\1" * 16, ErrorCode.UNKNOWN_TOPIC_ID, -1),
+            (topic.id, 0, 2),
+        ]
+        assert bench.calls == 1
+
+    run(scenario)
+
+
 def test_a_bad_batch_fails_its_own_request_only(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
         for records in (batch(), DAMAGED, batch(), None, b"", batch()):

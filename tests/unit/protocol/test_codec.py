@@ -10,6 +10,7 @@ from barnabas.errors import MalformedMessageError, UnsupportedVersionError
 from barnabas.model import FileRegion
 from barnabas.protocol.codec import decode, encode, encode_bytes
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -46,6 +47,14 @@ def test_null_and_empty_are_different() -> None:
     for version in range(1, 13):
         assert decode(MetadataRequest, encode_bytes(everything, version), version).topics is None
         assert decode(MetadataRequest, encode_bytes(nothing, version), version).topics == []
+
+
+def test_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
+    for cursor, tail in ((None, b"\xff"), (Cursor(topic_name="t", partition_index=3), b"\1\2t\0\0\0\3\0")):
+        request = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=7, cursor=cursor)
+        data = encode_bytes(request, 0)
+        assert data == b"\1\0\0\0\7" + tail + b"\0"
+        assert decode(DescribeTopicPartitionsRequest, data, 0) == request
 
 
 def test_null_is_refused_where_the_version_has_none() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.broker.api import ServedApi
 from barnabas.broker.handlers.alter_configs import alter_configs
+from barnabas.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
 from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
@@ -14,6 +15,9 @@ from barnabas.broker.handlers.describe_cluster import describe_cluster
 from barnabas.broker.handlers.describe_configs import describe_configs
 from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.describe_log_dirs import describe_log_dirs
+from barnabas.broker.handlers.describe_producers import describe_producers
+from barnabas.broker.handlers.describe_topic_partitions import describe_topic_partitions
+from barnabas.broker.handlers.elect_leaders import elect_leaders
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.handlers.find_coordinator import find_coordinator
 from barnabas.broker.handlers.heartbeat import heartbeat
@@ -21,8 +25,10 @@ from barnabas.broker.handlers.incremental_alter_configs import incremental_alter
 from barnabas.broker.handlers.init_producer_id import init_producer_id
 from barnabas.broker.handlers.join_group import join_group
 from barnabas.broker.handlers.leave_group import leave_group
+from barnabas.broker.handlers.list_config_resources import list_config_resources
 from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.list_offsets import list_offsets
+from barnabas.broker.handlers.list_partition_reassignments import list_partition_reassignments
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.handlers.offset_commit import offset_commit
 from barnabas.broker.handlers.offset_delete import offset_delete
@@ -30,6 +36,7 @@ from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.produce import produce
 from barnabas.broker.handlers.sync_group import sync_group
+from barnabas.broker.handlers.update_features import update_features
 
 SERVED: dict[int, ServedApi] = {
     served.api.key: served
@@ -61,5 +68,12 @@ SERVED: dict[int, ServedApi] = {
         list_groups,
         offset_delete,
         offset_for_leader_epoch,
+        alter_partition_reassignments,
+        describe_producers,
+        describe_topic_partitions,
+        elect_leaders,
+        list_config_resources,
+        list_partition_reassignments,
+        update_features,
     )
 }

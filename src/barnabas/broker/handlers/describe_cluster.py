@@ -1,4 +1,7 @@
-"""DescribeCluster, versions 0 and 1. Authorised operations are not told: there is no authorisation yet."""
+"""DescribeCluster, versions 0 to 2.
+
+No broker is ever fenced, and authorised operations are not told: there is no authorisation yet.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from barnabas.broker.api import Context, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
     BROKER_ENDPOINTS,
+    CONTROLLER_ENDPOINTS,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -21,8 +25,9 @@ if TYPE_CHECKING:
 def describe_cluster(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     """Tell which brokers there are."""
     if request.endpoint_type != BROKER_ENDPOINTS:
+        is_known = request.endpoint_type == CONTROLLER_ENDPOINTS
         return DescribeClusterResponse(
-            error_code=ErrorCode.INVALID_REQUEST,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="there are no controllers here; ask for brokers (endpoint type 1)",
             endpoint_type=request.endpoint_type,
             cluster_id="",

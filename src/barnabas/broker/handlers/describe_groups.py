@@ -1,4 +1,7 @@
-"""DescribeGroups, versions 0 to 5. A group that is not known is "Dead", one with nothing but offsets "Empty"."""
+"""DescribeGroups, versions 0 to 6.
+
+A group that is not known is "Dead", and from version 6 on GROUP_ID_NOT_FOUND; one with nothing but offsets is "Empty".
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.errors import CoordinationError, ErrorCode
-from barnabas.groups.results import GroupDescription, GroupState
+from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -16,6 +19,8 @@ from barnabas.protocol.messages.describe_groups import (
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
+
+FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
 @serves(DescribeGroupsRequest)
@@ -27,14 +32,19 @@ async def describe_groups(broker: Broker, request: DescribeGroupsRequest, contex
         unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return DescribeGroupsResponse(groups=[_without_members(name, "", unavailable) for name in request.groups])
     return DescribeGroupsResponse(
-        groups=[_describe(broker.groups.describe(name), name, name in with_offsets) for name in request.groups]
+        groups=[_describe(broker, name, name in with_offsets, context.version) for name in request.groups]
     )
 
 
-def _describe(group: GroupDescription | None, name: str, has_offsets: bool) -> DescribedGroup:
+def _describe(broker: Broker, name: str, has_offsets: bool, version: int) -> DescribedGroup:
+    group = broker.groups.describe(name)
+    if group is None and has_offsets:
+        return _without_members(name, GroupState.EMPTY.value, ErrorCode.NONE)
     if group is None:
-        state = GroupState.EMPTY if has_offsets else GroupState.DEAD
-        return _without_members(name, state.value, ErrorCode.NONE)
+        unknown = _without_members(name, GroupState.DEAD.value, ErrorCode.NONE)
+        if version >= FIRST_VERSION_WITH_NOT_FOUND:
+            unknown.error_code, unknown.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}"
+        return unknown
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=name,

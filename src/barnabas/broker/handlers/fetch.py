@@ -1,11 +1,12 @@
-"""Fetch, versions 4 to 16: read record batches, waiting for them if need be.
+"""Fetch, versions 4 to 18: read record batches, waiting for them if need be.
 
 Whole batches are returned, from the one that holds the offset asked for, as file regions that go to the socket
 with sendfile. The first batch is returned even if it is larger than the limits; after that nothing exceeds
 `max_bytes`. If there is less than `min_bytes`, the answer waits until there is, at most `max_wait_ms`.
 
 Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id is not believed
-(CVE-2018-1288): every reader gets what is below the high watermark. Without transactions the last stable offset
+(CVE-2018-1288): every reader gets what is below the high watermark, and what replicas tell of themselves (versions
+17 and 18) is not looked at. Without transactions the last stable offset
 is the high watermark, and no transaction was ever aborted.
 """
 
@@ -121,12 +122,7 @@ class _Read:
             )
 
     def _topic_name(self, where: FetchKey) -> str:
-        if not where.is_by_id:
-            return where.topic
-        topic = self._broker.topics.by_id(where.topic_id)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
-        return topic.name
+        return self._broker.topics.name_of(where.topic_id) if where.is_by_id else where.topic
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:
         log = partition.log

@@ -1,4 +1,7 @@
-"""ListGroups, versions 0 to 4: the groups that have members, and those that have offsets alone."""
+"""ListGroups, versions 0 to 5: the groups that have members, and those that have offsets alone.
+
+All of them are of the type "classic": the next-generation protocol (KIP-848) and share groups are not served.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,16 @@ from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsReques
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
+CLASSIC = "classic"
+
 
 @serves(ListGroupsRequest)
 async def list_groups(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
-    """List all groups, or those in the states asked for."""
+    """List all groups, or those in the states and of the types asked for."""
     wanted = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    if types and CLASSIC not in types:
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=[])
     try:
         with_offsets = await broker.offsets.group_ids()
     except CoordinationError:
@@ -32,5 +40,6 @@ async def list_groups(broker: Broker, request: ListGroupsRequest, context: Conte
 def _listed(broker: Broker, name: str) -> ListedGroup:
     group = broker.groups.describe(name)
     if group is None:
-        return ListedGroup(group_id=name, protocol_type="", group_state=GroupState.EMPTY.value)
-    return ListedGroup(group_id=name, protocol_type=group.protocol_type, group_state=group.state.value)
+        return ListedGroup(group_id=name, protocol_type="", group_state=GroupState.EMPTY.value, group_type=CLASSIC)
+    protocol_type, state = group.protocol_type, group.state.value
+    return ListedGroup(group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC)

@@ -1,7 +1,9 @@
-"""ListOffsets, versions 1 to 7: the offset of a time, of the beginning, of the end.
+"""ListOffsets, versions 1 to 11: the offset of a time, of the beginning, of the end.
 
 Without transactions both isolation levels have the same end, the high watermark. Searches by time look into files, and
-so run beside the event loop.
+so run beside the event loop. There is no tiered storage: what is on the broker's own disk is all there is, so nothing
+is answered for the timestamps -5 and -6, as in Kafka, and the time limit of version 10, which is for tiered storage,
+has nothing to limit.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.protocol.messages.list_offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     ListOffsetsPartition,
@@ -28,7 +33,15 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
     from barnabas.broker.partition import Partition
 
-FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+FIRST_VERSION_WITH = {
+    EARLIEST_TIMESTAMP: 1,
+    LATEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+"""The first version that knows each special timestamp."""
 
 
 @serves(ListOffsetsRequest)
@@ -68,14 +81,16 @@ async def _look_up(
 async def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAndTimestamp:
     log = partition.log
     nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
+    if timestamp < 0 and version < FIRST_VERSION_WITH.get(timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
     if timestamp == LATEST_TIMESTAMP:
         return OffsetAndTimestamp(log.high_watermark, NO_TIMESTAMP)
-    if timestamp == EARLIEST_TIMESTAMP:
+    if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
         return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
-    if timestamp == MAX_TIMESTAMP and version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:
+    if timestamp == MAX_TIMESTAMP:
         found = await partition.latest_record()
-    elif timestamp < 0:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the special timestamp {timestamp} is not known")
+    elif timestamp in {LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP}:
+        found = nothing
     else:
         found = await partition.first_record_at(timestamp) or nothing
     # As in Kafka, nothing is told of records that are not exposed yet.

@@ -1,4 +1,4 @@
-"""Metadata, versions 0 to 12: the broker, the topics, their partitions; unknown topics are made if that is on.
+"""Metadata, versions 0 to 13: the broker, the topics, their partitions; unknown topics are made if that is on.
 
 A topic that is made here is complete when the answer leaves, so clients need not come back for its leader.
 Authorised operations are not told: there is no authorisation yet.
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
     from barnabas.broker.topics import Topic
 
+FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
+"""From here on the name of a topic whose id is not known is null."""
+
 
 @serves(MetadataRequest)
 def metadata(
@@ -35,7 +38,7 @@ def metadata(
     """Describe the topics asked for, or all of them."""
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     wanted = [] if wants_all else request.topics or []
-    missing = [t.name for t in wanted if t.name is not None and broker.topics.get(t.name) is None]
+    missing = [t.name for t in wanted if not _is_by_id(t) and t.name is not None and broker.topics.get(t.name) is None]
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         return _create_and_describe(broker, missing, wanted, context)
     return _describe(broker, wanted if not wants_all else None, {}, context)
@@ -73,16 +76,24 @@ def _describe(
 def _wanted_topic(
     broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
 ) -> MetadataResponseTopic:
-    if wanted.name is None:
+    name = wanted.name or ""
+    if _is_by_id(wanted):
         topic = broker.topics.by_id(wanted.topic_id)
         code = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        topic = broker.topics.get(wanted.name)
-        code = errors.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        topic = broker.topics.get(name)
+        code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic is not None:
         return _topic(broker, topic)
-    name = wanted.name if wanted.name is not None or context.version >= 12 else ""
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id or ZERO_UUID, partitions=[])
+    unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id, partitions=[])
+    if _is_by_id(wanted) and context.version >= FIRST_VERSION_WITHOUT_UNKNOWN_NAMES:
+        unknown.name = None
+    return unknown
+
+
+def _is_by_id(wanted: MetadataRequestTopic) -> bool:
+    """Whether the id names the topic. Clients of Java send an empty name beside it, others none."""
+    return wanted.name is None or wanted.topic_id != ZERO_UUID
 
 
 def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:

@@ -1,7 +1,7 @@
-"""OffsetCommit, versions 2 to 9: keep a group's offsets, with their metadata.
+"""OffsetCommit, versions 2 to 10: keep a group's offsets, with their metadata.
 
 The retention time of versions 2 to 4 is ignored, as Kafka does since offsets live as long as their group. The
-answer leaves when the offsets are stored.
+answer leaves when the offsets are stored. Offsets are kept by the topic's name, also where version 10 names it by id.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from barnabas.protocol.messages.offset_commit import (
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
 
 @serves(OffsetCommitRequest)
 async def offset_commit(broker: Broker, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
@@ -32,6 +34,9 @@ async def offset_commit(broker: Broker, request: OffsetCommitRequest, context: C
     errors: dict[TopicPartition, ErrorCode] = {}
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for topic in request.topics:
+        if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            found = broker.topics.by_id(topic.topic_id)
+            topic.name = found.name if found else ""
         for each in topic.partitions:
             where = TopicPartition(topic.name, each.partition_index)
             errors[where] = refused or _check(broker, where, each)
@@ -51,6 +56,8 @@ def _check(broker: Broker, where: TopicPartition, wanted: OffsetCommitRequestPar
     metadata = wanted.committed_metadata or ""
     if len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not where.topic:
+        return ErrorCode.UNKNOWN_TOPIC_ID
     if not broker.topics.has_partition(where):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
@@ -61,6 +68,7 @@ def _response(request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCo
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=each.partition_index,

@@ -1,4 +1,4 @@
-"""Produce, versions 0 to 9: append record batches.
+"""Produce, versions 0 to 13: append record batches.
 
 Requests that came in a row are carried out together: what they bring for one partition is appended with one write.
 Each is judged, and answered, as if it had come alone.
@@ -6,7 +6,7 @@ Each is judged, and answered, as if it had come alone.
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659); their message
 formats are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are
 refused until transactions exist. Errors of single records are not told (version 8): the broker does not look at
-single records.
+single records. Nor is it told where new leaders are (version 10): there is one broker.
 
 What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.partition`.
 """
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     """Acknowledgements, and what each has to wait for."""
 
 FIRST_VERSION_WITH_BATCHES = 3
+FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 @serves_runs(ProduceRequest)
@@ -60,10 +61,11 @@ def produce(
             break
         run.append(repeated)
     appends = _append_all(broker, run, context)
+    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if any(append.is_waiting for append in appends.values()):
-        responses = asyncio.get_running_loop().create_task(_respond_later(run, appends))
+        responses = asyncio.get_running_loop().create_task(_respond_later(run, appends, by_id))
         return [_one_of(responses, number) for number in range(sum(repeated.times for repeated in run))]
-    return _respond_to_all(run, appends)
+    return _respond_to_all(run, appends, by_id)
 
 
 class _Appends:
@@ -71,7 +73,9 @@ class _Appends:
 
     __slots__ = ("_refusal", "_waiting", "outcomes", "partition", "records")
 
-    def __init__(self, broker: Broker, topic: str, number: int, acks: int, refusal: BarnabasError | None) -> None:
+    def __init__(
+        self, broker: Broker, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None
+    ) -> None:
         self.records: list[Buffer] = []
         self.partition: Partition | None = None
         self.outcomes: Iterator[Outcome] = iter(())
@@ -80,7 +84,8 @@ class _Appends:
         if refusal:
             return
         try:
-            partition = broker.topics.partition(topic, number)
+            name = topic if isinstance(topic, str) else broker.topics.name_of(topic)
+            partition = broker.topics.partition(name, number)
             if acks == Acks.ALL:
                 partition.check_replicas()
             self.partition = partition
@@ -109,21 +114,23 @@ class _Appends:
             self.outcomes = iter(await self._waiting)
 
 
-Place = tuple[str, int, bool]
-"""Topic, partition, and whether it is a transaction that wants to write there."""
+Place = tuple[str | bytes, int, bool]
+"""Name or id of the topic, partition, and whether it is a transaction that wants to write there."""
 
 
 def _append_all(broker: Broker, run: Sequence[Repeated], context: Context) -> dict[Place, _Appends]:
     appends: dict[Place, _Appends] = {}
+    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     for repeated in run:
         request = repeated.request
         in_transaction = request.transactional_id is not None
         for topic in request.topic_data:
+            named = topic.topic_id if by_id else topic.name
             for data in topic.partition_data:
-                place = topic.name, data.index, in_transaction
+                place = named, data.index, in_transaction
                 if (append := appends.get(place)) is None:
                     refusal = _refusal(request, context)
-                    append = appends[place] = _Appends(broker, topic.name, data.index, request.acks, refusal)
+                    append = appends[place] = _Appends(broker, named, data.index, request.acks, refusal)
                 append.records += _records(data, repeated)
     for append in appends.values():
         append.carry_out()
@@ -151,10 +158,10 @@ def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
 Response: TypeAlias = "ProduceResponse | Awaitable[ProduceResponse] | None"
 
 
-async def _respond_later(run: Sequence[Repeated], appends: dict[Place, _Appends]) -> Sequence[Response]:
+async def _respond_later(run: Sequence[Repeated], appends: dict[Place, _Appends], by_id: bool) -> Sequence[Response]:
     for append in appends.values():
         await append.wait()
-    return _respond_to_all(run, appends)
+    return _respond_to_all(run, appends, by_id)
 
 
 async def _one_of(responses: asyncio.Task[Sequence[Response]], number: int) -> ProduceResponse | None:
@@ -162,24 +169,27 @@ async def _one_of(responses: asyncio.Task[Sequence[Response]], number: int) -> P
     return response if response is None or isinstance(response, ProduceResponse) else await response
 
 
-def _respond_to_all(run: Sequence[Repeated], appends: dict[Place, _Appends]) -> Sequence[Response]:
+def _respond_to_all(run: Sequence[Repeated], appends: dict[Place, _Appends], by_id: bool) -> Sequence[Response]:
     """Return a response for each request, in their order, in which the outcomes are dealt out."""
     if run[0].request.acks == Acks.NONE:
         _check_all_appended(appends)
         return [None] * sum(repeated.times for repeated in run)
-    return [_respond(repeated.request, appends) for repeated in run for _ in range(repeated.times)]
+    return [_respond(repeated.request, appends, by_id) for repeated in run for _ in range(repeated.times)]
 
 
-def _respond(request: ProduceRequest, appends: dict[Place, _Appends]) -> ProduceResponse | Awaitable[ProduceResponse]:
+def _respond(
+    request: ProduceRequest, appends: dict[Place, _Appends], by_id: bool
+) -> ProduceResponse | Awaitable[ProduceResponse]:
     in_transaction = request.transactional_id is not None
     topics = []
     waiting: Waiting = []
     for topic in request.topic_data:
         results = []
+        named = topic.topic_id if by_id else topic.name
         for data in topic.partition_data:
-            append = appends[topic.name, data.index, in_transaction]
+            append = appends[named, data.index, in_transaction]
             results.append(_result(data.index, append, request.acks, waiting))
-        topics.append(TopicProduceResponse(name=topic.name, partition_responses=results))
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
     response = ProduceResponse(responses=topics)
     return _acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
 
@@ -231,5 +241,5 @@ def _check_all_appended(appends: dict[Place, _Appends]) -> None:
     for (topic, number, _), append in appends.items():
         for outcome in append.outcomes:
             if isinstance(outcome, BarnabasError):
-                where = f"{topic}-{number}"
+                where = f"{topic if isinstance(topic, str) else topic.hex()}-{number}"
                 raise KafkaError(error_code(outcome), f"{where}, sent with acks=0: {error_message(outcome)}")

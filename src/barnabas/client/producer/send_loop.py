@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from barnabas.client.cluster import Channel, Cluster
+from barnabas.client.cluster import PRODUCE_VERSION_MAX, Channel, Cluster
 from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator
 from barnabas.client.producer.batch import ProducerBatch
@@ -23,7 +23,7 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, UnsupportedVersionError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas.protocol.messages.produce import ProduceResponse
+from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
 
 log = logging.getLogger(__name__)
 
@@ -215,11 +215,13 @@ class SendLoop:
 
     def _submit(self, channel: Channel, send: Send, now_s: float) -> None:
         try:
+            version = min(channel.version_for(ProduceRequest), PRODUCE_VERSION_MAX)
             if self._config.acks == 0:
-                channel.submit(send.request, None)
+                channel.submit(send.request, None, version=version)
                 self._backlog.append((channel, send))
             else:
-                channel.submit(send.request, partial(self._answered, send), timeout_s=self._timeout_s(send, now_s))
+                timeout_s = self._timeout_s(send, now_s)
+                channel.submit(send.request, partial(self._answered, send), version=version, timeout_s=timeout_s)
         except BarnabasError as error:
             self._failed(send, error)
 

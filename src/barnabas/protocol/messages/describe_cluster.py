@@ -1,4 +1,7 @@
-"""DescribeCluster (key 60): the brokers and the controller (KIP-700). Version 1 can ask for controllers (KIP-919)."""
+"""DescribeCluster (key 60): the brokers and the controller (KIP-700).
+
+Version 1 can ask for controllers (KIP-919), 2 for brokers that are fenced (KIP-1073).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from barnabas.protocol.declare import field, message, struct
 from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
 from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, array, nullable
 
-BROKER_ENDPOINTS = 1
+BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 
 
-@message(api_key=60, versions="0-1", flexible="0+")
+@message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool = field(BOOLEAN)
     endpoint_type: int = field(INT8, since=1, default=BROKER_ENDPOINTS)
+    include_fenced_brokers: bool = field(BOOLEAN, since=2, default=False)
 
 
 @struct
@@ -21,9 +25,10 @@ class DescribeClusterBroker:
     host: str = field(STRING)
     port: int = field(INT32)
     rack: str | None = field(nullable(STRING), default=None)
+    is_fenced: bool = field(BOOLEAN, since=2, default=False)
 
 
-@message(api_key=60, versions="0-1", flexible="0+")
+@message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse:
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16)

@@ -1,6 +1,7 @@
 """DescribeGroups (key 15): groups with their members and assignments.
 
-Version 3 can ask for authorised operations (KIP-430), 4 tells static members (KIP-345), 5 is flexible.
+Version 3 can ask for authorised operations (KIP-430), 4 tells static members (KIP-345), 5 is flexible, 6 tells
+of a group that does not exist with an error (KIP-1043).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
 from barnabas.protocol.types import BOOLEAN, BYTES, INT16, INT32, STRING, array, nullable
 
 
-@message(api_key=15, versions="0-5", flexible="5+")
+@message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest:
     groups: list[str] = field(array(STRING))
     include_authorized_operations: bool = field(BOOLEAN, since=3, default=False)
@@ -29,6 +30,7 @@ class DescribedGroupMember:
 @struct
 class DescribedGroup:
     error_code: int = field(INT16)
+    error_message: str | None = field(nullable(STRING, since=6), since=6, default=None)
     group_id: str = field(STRING)
     group_state: str = field(STRING)
     protocol_type: str = field(STRING)
@@ -37,7 +39,7 @@ class DescribedGroup:
     authorized_operations: int = field(INT32, since=3, default=OPERATIONS_UNKNOWN)
 
 
-@message(api_key=15, versions="0-5", flexible="5+")
+@message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse:
     throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
     groups: list[DescribedGroup] = field(array(DescribedGroup))

@@ -3,7 +3,8 @@
 Version 4 is the first with record batches of format 2, 5 adds the log start offset, 7 fetch sessions (KIP-227),
 9 the leader epoch that the reader knows (KIP-320), 11 the reader's rack (KIP-392), 12 is flexible and adds the
 epoch of the last record fetched (KIP-595), 13 names topics by id (KIP-516), 15 moves the replica's id into a tagged
-field (KIP-903), 16 can tell where new leaders are (KIP-951).
+field (KIP-903), 16 can tell where new leaders are (KIP-951). Versions 17 and 18 are for replicas, which tell their
+folder (KIP-853) and the high watermark that they know (KIP-1166).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from barnabas.protocol.declare import field, message, struct
 from barnabas.protocol.types import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID, array, nested, nullable
 
 INT32_MAX = 0x7FFFFFFF
+INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 # Fetch sessions (KIP-227), for both sides of one.
 
@@ -37,6 +39,8 @@ class FetchPartition:
     last_fetched_epoch: int = field(INT32, since=12, default=-1)
     log_start_offset: int = field(INT64, since=5, default=-1, ignorable=True)
     partition_max_bytes: int = field(INT32)
+    replica_directory_id: bytes = field(UUID, since=17, default=ZERO_UUID, ignorable=True, tag=0)
+    high_watermark: int = field(INT64, since=18, default=INT64_MAX, ignorable=True, tag=1)
 
 
 @struct
@@ -59,7 +63,7 @@ class ReplicaState:
     replica_epoch: int = field(INT64, since=15, default=-1)
 
 
-@message(api_key=1, versions="4-16", flexible="12+")
+@message(api_key=1, versions="4-18", flexible="12+")
 class FetchRequest:
     cluster_id: str | None = field(nullable(STRING, since=12), since=12, default=None, ignorable=True, tag=0)
     replica_id: int = field(INT32, until=14, default=-1)
@@ -133,7 +137,7 @@ class NodeEndpoint:
     rack: str | None = field(nullable(STRING, since=16), since=16, default=None)
 
 
-@message(api_key=1, versions="4-16", flexible="12+")
+@message(api_key=1, versions="4-18", flexible="12+")
 class FetchResponse:
     throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
     error_code: int = field(INT16, since=7, default=0, ignorable=True)

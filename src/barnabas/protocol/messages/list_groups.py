@@ -1,4 +1,7 @@
-"""ListGroups (key 16): the groups that a broker coordinates. Version 3 is flexible, 4 filters by state (KIP-518)."""
+"""ListGroups (key 16): the groups that a broker coordinates.
+
+Version 3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from barnabas.protocol.declare import field, message, struct
 from barnabas.protocol.types import INT16, INT32, STRING, array
 
 
-@message(api_key=16, versions="0-4", flexible="3+")
+@message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest:
     states_filter: list[str] = field(array(STRING), since=4, default_factory=list)
+    types_filter: list[str] = field(array(STRING), since=5, default_factory=list)
 
 
 @struct
@@ -16,9 +20,10 @@ class ListedGroup:
     group_id: str = field(STRING)
     protocol_type: str = field(STRING)
     group_state: str = field(STRING, since=4, default="", ignorable=True)
+    group_type: str = field(STRING, since=5, default="", ignorable=True)
 
 
-@message(api_key=16, versions="0-4", flexible="3+")
+@message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse:
     throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
     error_code: int = field(INT16)

@@ -1,7 +1,8 @@
 """ListOffsets (key 2): the offset of a timestamp, or of an end of a partition.
 
 Version 1 is the first that answers with one offset, 2 adds isolation levels, 4 leader epochs (KIP-320), 6 is
-flexible, 7 knows the timestamp -3 (KIP-734).
+flexible, 7 knows the timestamp -3 (KIP-734). The later ones belong to tiered storage: 8 knows -4 (KIP-405), 9 knows
+-5 (KIP-1005), 10 has a time limit (KIP-1075), 11 knows -6 (KIP-1023).
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 """Asks for the offset of the record with the greatest timestamp (version 7)."""
 
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""Asks for the first offset that is on the broker's own disk (version 8)."""
+
+LATEST_TIERED_TIMESTAMP = -5
+"""Asks for the last offset that is in tiered storage (version 9)."""
+
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+"""Asks for the first offset that tiered storage does not have yet (version 11)."""
+
 
 @struct
 class ListOffsetsPartition:
@@ -32,11 +42,12 @@ class ListOffsetsTopic:
     partitions: list[ListOffsetsPartition] = field(array(ListOffsetsPartition))
 
 
-@message(api_key=2, versions="1-7", flexible="6+")
+@message(api_key=2, versions="1-11", flexible="6+")
 class ListOffsetsRequest:
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, since=2, default=0)
     topics: list[ListOffsetsTopic] = field(array(ListOffsetsTopic))
+    timeout_ms: int = field(INT32, since=10, default=0, ignorable=True)
 
 
 @struct
@@ -54,7 +65,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse] = field(array(ListOffsetsPartitionResponse))
 
 
-@message(api_key=2, versions="1-7", flexible="6+")
+@message(api_key=2, versions="1-11", flexible="6+")
 class ListOffsetsResponse:
     throttle_time_ms: int = field(INT32, since=2, default=0, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field(array(ListOffsetsTopicResponse))

@@ -2,7 +2,8 @@
 
 In version 0 an empty list of topics asks for all, later a null one does and an empty one asks for none. Version 4
 lets the client refuse auto-creation, 7 adds leader epochs, 8 authorised operations (KIP-430), 9 is flexible,
-10 adds topic ids (KIP-516), 11 drops the cluster's authorised operations, 12 lets topics be named by id.
+10 adds topic ids (KIP-516), 11 drops the cluster's authorised operations, 12 lets topics be named by id, 13 has an
+error for the whole request (KIP-1102).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class MetadataRequestTopic:
     name: str | None = field(nullable(STRING, since=10))
 
 
-@message(api_key=3, versions="0-12", flexible="9+")
+@message(api_key=3, versions="0-13", flexible="9+")
 class MetadataRequest:
     topics: list[MetadataRequestTopic] | None = field(nullable(array(MetadataRequestTopic), since=1))
     allow_auto_topic_creation: bool = field(BOOLEAN, since=4, default=True)
@@ -57,7 +58,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = field(INT32, since=8, default=OPERATIONS_UNKNOWN)
 
 
-@message(api_key=3, versions="0-12", flexible="9+")
+@message(api_key=3, versions="0-13", flexible="9+")
 class MetadataResponse:
     throttle_time_ms: int = field(INT32, since=3, default=0, ignorable=True)
     brokers: list[MetadataResponseBroker] = field(array(MetadataResponseBroker))
@@ -65,3 +66,4 @@ class MetadataResponse:
     controller_id: int = field(INT32, since=1, default=-1, ignorable=True)
     topics: list[MetadataResponseTopic] = field(array(MetadataResponseTopic))
     cluster_authorized_operations: int = field(INT32, since=8, until=10, default=OPERATIONS_UNKNOWN)
+    error_code: int = field(INT16, since=13, default=0, ignorable=True)

@@ -1,13 +1,14 @@
 """OffsetCommit (key 8): keep the offsets of a group.
 
 Version 3 answers with a throttle time, 5 drops the retention time, 6 adds leader epochs, 7 static members
-(KIP-345), 8 is flexible, 9 is the first that the next-generation group protocol may use (KIP-848).
+(KIP-345), 8 is flexible, 9 is the first that the next-generation group protocol may use (KIP-848), 10 names
+topics by id.
 """
 
 from __future__ import annotations
 
 from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT16, INT32, INT64, STRING, array, nullable
+from barnabas.protocol.types import INT16, INT32, INT64, STRING, UUID, ZERO_UUID, array, nullable
 
 
 @struct
@@ -20,11 +21,12 @@ class OffsetCommitRequestPartition:
 
 @struct
 class OffsetCommitRequestTopic:
-    name: str = field(STRING)
+    name: str = field(STRING, until=9, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=10, default=ZERO_UUID, ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = field(array(OffsetCommitRequestPartition))
 
 
-@message(api_key=8, versions="2-9", flexible="8+")
+@message(api_key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest:
     group_id: str = field(STRING)
     generation_id_or_member_epoch: int = field(INT32, since=1, default=-1, ignorable=True)
@@ -42,11 +44,12 @@ class OffsetCommitResponsePartition:
 
 @struct
 class OffsetCommitResponseTopic:
-    name: str = field(STRING)
+    name: str = field(STRING, until=9, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=10, default=ZERO_UUID, ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = field(array(OffsetCommitResponsePartition))
 
 
-@message(api_key=8, versions="2-9", flexible="8+")
+@message(api_key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse:
     throttle_time_ms: int = field(INT32, since=3, default=0, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))

@@ -2,13 +2,13 @@
 
 A null list of topics asks for all (version 2 and later). Version 3 adds a throttle time, 5 leader epochs, 6 is
 flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709), 9 names the member
-(KIP-848).
+(KIP-848), 10 names topics by id.
 """
 
 from __future__ import annotations
 
 from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT16, INT32, INT64, STRING, array, nullable
+from barnabas.protocol.types import BOOLEAN, INT16, INT32, INT64, STRING, UUID, ZERO_UUID, array, nullable
 
 
 @struct
@@ -19,7 +19,8 @@ class OffsetFetchRequestTopic:
 
 @struct
 class OffsetFetchRequestTopics:
-    name: str = field(STRING, since=8, default="", ignorable=True)
+    name: str = field(STRING, since=8, until=9, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=10, default=ZERO_UUID, ignorable=True)
     partition_indexes: list[int] = field(array(INT32), since=8, default_factory=list)
 
 
@@ -33,7 +34,7 @@ class OffsetFetchRequestGroup:
     )
 
 
-@message(api_key=9, versions="1-9", flexible="6+")
+@message(api_key=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest:
     group_id: str = field(STRING, until=7, default="")
     topics: list[OffsetFetchRequestTopic] | None = field(
@@ -71,7 +72,8 @@ class OffsetFetchResponsePartitions:
 
 @struct
 class OffsetFetchResponseTopics:
-    name: str = field(STRING, since=8, default="", ignorable=True)
+    name: str = field(STRING, since=8, until=9, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=10, default=ZERO_UUID, ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = field(
         array(OffsetFetchResponsePartitions), since=8, default_factory=list
     )
@@ -84,7 +86,7 @@ class OffsetFetchResponseGroup:
     error_code: int = field(INT16, since=8, default=0)
 
 
-@message(api_key=9, versions="1-9", flexible="6+")
+@message(api_key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse:
     throttle_time_ms: int = field(INT32, since=3, default=0, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), until=7, default_factory=list)

@@ -2,7 +2,8 @@
 
 Versions 0 to 2 carry older message formats; they are declared so that they can be answered (KAFKA-18659).
 Version 3 is the first with record batches of format 2 and transactional ids, 5 answers with the log start offset,
-8 with errors of single records (KIP-467), 9 is flexible.
+8 with errors of single records (KIP-467), 9 is flexible, 10 can tell where new leaders are (KIP-951), 11 and 12
+belong to transactions (KIP-890), 13 names topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT16, INT32, INT64, RECORDS, STRING, array, nullable
+from barnabas.protocol.types import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID, array, nested, nullable
 
 
 @struct
@@ -21,11 +22,12 @@ class PartitionProduceData:
 
 @struct
 class TopicProduceData:
-    name: str = field(STRING)
+    name: str = field(STRING, until=12, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=13, default=ZERO_UUID, ignorable=True)
     partition_data: list[PartitionProduceData] = field(array(PartitionProduceData))
 
 
-@message(api_key=0, versions="0-9", flexible="9+")
+@message(api_key=0, versions="0-13", flexible="9+")
 class ProduceRequest:
     transactional_id: str | None = field(nullable(STRING, since=3), since=3, default=None)
     acks: int = field(INT16)
@@ -40,6 +42,12 @@ class BatchIndexAndErrorMessage:
 
 
 @struct
+class LeaderIdAndEpoch:
+    leader_id: int = field(INT32, since=10, default=-1)
+    leader_epoch: int = field(INT32, since=10, default=-1)
+
+
+@struct
 class PartitionProduceResponse:
     index: int = field(INT32)
     error_code: int = field(INT16)
@@ -50,15 +58,28 @@ class PartitionProduceResponse:
         array(BatchIndexAndErrorMessage), since=8, default_factory=list, ignorable=True
     )
     error_message: str | None = field(nullable(STRING, since=8), since=8, default=None, ignorable=True)
+    current_leader: LeaderIdAndEpoch = field(
+        nested(LeaderIdAndEpoch), since=10, default_factory=LeaderIdAndEpoch, tag=0
+    )
 
 
 @struct
 class TopicProduceResponse:
-    name: str = field(STRING)
+    name: str = field(STRING, until=12, default="", ignorable=True)
+    topic_id: bytes = field(UUID, since=13, default=ZERO_UUID, ignorable=True)
     partition_responses: list[PartitionProduceResponse] = field(array(PartitionProduceResponse))
 
 
-@message(api_key=0, versions="0-9", flexible="9+")
+@struct
+class NodeEndpoint:
+    node_id: int = field(INT32, since=10, default=0)
+    host: str = field(STRING, since=10, default="")
+    port: int = field(INT32, since=10, default=0)
+    rack: str | None = field(nullable(STRING, since=10), since=10, default=None)
+
+
+@message(api_key=0, versions="0-13", flexible="9+")
 class ProduceResponse:
     responses: list[TopicProduceResponse] = field(array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, since=1, default=0, ignorable=True)
+    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), since=10, default_factory=list, tag=0)

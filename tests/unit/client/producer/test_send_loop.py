@@ -46,6 +46,7 @@ class FakeCluster:
         self.nonsense = None
         self.submit_error = None
         self.flushes = 0
+        self.versions = set()
 
     async def any_channel(self):
         return self
@@ -69,7 +70,11 @@ class FakeCluster:
     def open_channel(self, node_id):
         return self if self.connected else None
 
-    def submit(self, request, on_answer, *, timeout_s=None):
+    def version_for(self, _request):
+        return 13
+
+    def submit(self, request, on_answer, *, version, timeout_s=None):
+        self.versions.add(version)
         if self.submit_error is not None:
             raise self.submit_error
         self.under_way.append(on_answer)
@@ -161,6 +166,15 @@ def test_a_producer_id_is_fetched_and_used():
     batch = send_one(cluster)
     assert batch.base_offset == 10
     assert [(header.producer_id, header.base_sequence) for header in cluster.headers] == [(55, 0)]
+
+
+def test_topics_are_named_by_name_also_to_brokers_that_know_them_by_id():
+    async def test(running):
+        await running.until_done(running.append())
+
+    cluster = FakeCluster()
+    with_loop(test, cluster)
+    assert cluster.versions == {12}
 
 
 def test_without_idempotence_there_is_no_producer_id():

@@ -1,0 +1,62 @@
+"""DescribeProducers, version 0: the idempotent producers that a partition remembers (KIP-664).
+
+Their last timestamp is when the broker took their last batch. There are no transactions, so none is open.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.broker.error_codes import error_code, error_message
+from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+NO_COORDINATOR_EPOCH = -1
+
+
+@serves(DescribeProducersRequest)
+def describe_producers(
+    broker: Broker, request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse:
+    """Tell the producers of each partition."""
+    topics = []
+    for topic in request.topics:
+        partitions = [_describe(broker, topic.name, number) for number in topic.partition_indexes]
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
+
+
+def _describe(broker: Broker, topic: str, number: int) -> PartitionResponse:
+    try:
+        producers = broker.topics.partition(topic, number).log.producers
+    except BarnabasError as error:
+        return PartitionResponse(
+            partition_index=number,
+            error_code=error_code(error),
+            error_message=error_message(error),
+            active_producers=[],
+        )
+    return PartitionResponse(
+        partition_index=number,
+        error_code=ErrorCode.NONE,
+        active_producers=[
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.batches[-1].last_sequence,
+                last_timestamp=entry.batches[-1].append_time_ms,
+                coordinator_epoch=NO_COORDINATOR_EPOCH,
+            )
+            for producer_id, entry in producers.items()
+        ],
+    )

@@ -1,0 +1,101 @@
+"""DescribeTopicPartitions, version 0: topics with their partitions, in pieces that a cursor goes on from (KIP-966).
+
+Topics come in the order of their names. Those who ask for all of them are told at most so many partitions at a time
+as they want, and never more than `PARTITIONS_MAX`; the cursor says with which one to go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.broker.topic_config import check_topic_name
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+    from barnabas.broker.partition import Partition
+
+PARTITIONS_MAX = 2000
+"""The most partitions of an answer (Kafka's max.request.partition.size.limit)."""
+
+
+@serves(DescribeTopicPartitionsRequest)
+def describe_topic_partitions(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
+    """Describe the topics asked for, or all, from the cursor on."""
+    asked_for = {topic.name for topic in request.topics}
+    names = sorted(asked_for or {topic.name for topic in broker.topics.all()})
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in names])
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    described: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if not left:
+            return DescribeTopicPartitionsResponse(
+                topics=described, next_cursor=Cursor(topic_name=name, partition_index=0)
+            )
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        topic = _describe(broker, name, first, left)
+        described.append(topic)
+        left -= len(topic.partitions)
+        following = first + len(topic.partitions)
+        if _has_partition(broker, name, following):
+            return DescribeTopicPartitionsResponse(
+                topics=described, next_cursor=Cursor(topic_name=name, partition_index=following)
+            )
+    return DescribeTopicPartitionsResponse(topics=described)
+
+
+def _describe(broker: Broker, name: str, first: int, count: int) -> DescribeTopicPartitionsResponseTopic:
+    topic = broker.topics.get(name)
+    if topic is None:
+        return _failed(name, _why_unknown(name))
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=topic.id,
+        partitions=[_partition(broker, each) for each in topic.partitions[first : first + count]],
+    )
+
+
+def _partition(broker: Broker, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    replicas = [broker.node_id]
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE,
+        partition_index=partition.topic_partition.partition,
+        leader_id=broker.node_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )
+
+
+def _has_partition(broker: Broker, name: str, number: int) -> bool:
+    topic = broker.topics.get(name)
+    return topic is not None and number < len(topic.partitions)
+
+
+def _why_unknown(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, partitions=[])

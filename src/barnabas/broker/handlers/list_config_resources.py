@@ -1,0 +1,43 @@
+"""ListConfigResources, versions 0 and 1: the topics, the broker and whatever else has settings.
+
+Client metrics (version 0) and loggers have none here; groups are listed that have settings of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.api import Context, serves
+from barnabas.broker.config_resources import ResourceType, names_of
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.list_config_resources import (
+    CLIENT_METRICS,
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.broker import Broker
+
+FIRST_VERSION_WITH_TYPES = 1
+
+
+@serves(ListConfigResourcesRequest)
+def list_config_resources(
+    broker: Broker, request: ListConfigResourcesRequest, context: Context
+) -> ListConfigResourcesResponse:
+    """List the resources of each type asked for, or of all."""
+    wanted = request.resource_types or [*ResourceType]
+    if context.version < FIRST_VERSION_WITH_TYPES:
+        wanted = [CLIENT_METRICS]
+    if not set(wanted) <= set(ResourceType):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    return ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(wanted)
+            for name in names_of(broker, ResourceType(kind))
+        ],
+    )
