@@ -43,6 +43,8 @@ class LogConfig:
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = NEVER
+    message_timestamp_after_max_ms: int = NEVER
 
     def __post_init__(self) -> None:
         _check_range("segment.bytes", self.segment_bytes, 14, _INT_MAX)
@@ -54,6 +56,8 @@ class LogConfig:
         _check_range("max.message.bytes", self.max_message_bytes, 0, _INT_MAX)
         _check_range("flush.messages", self.flush_messages, 1, _LONG_MAX)
         _check_range("flush.ms", self.flush_ms, 0, _LONG_MAX)
+        _check_range("message.timestamp.before.max.ms", self.message_timestamp_before_max_ms, 0, _LONG_MAX)
+        _check_range("message.timestamp.after.max.ms", self.message_timestamp_after_max_ms, 0, _LONG_MAX)
 
     @property
     def has_flush_policy(self) -> bool:
