@@ -19,6 +19,7 @@ from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.dynamic_settings import DynamicSettings
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 class Broker:
     """One broker with its embedded tree. Used from the thread of the event loop in which it was started."""
 
+    settings: DynamicSettings
     topics: Topics
     groups: GroupShell
     offsets: OffsetStore
@@ -109,6 +111,8 @@ class Broker:
         logs = self._open_logs(folder)
         stopping.callback(logs.close)
         self._register(tree)
+        self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
+        self.config = self.settings.broker.config
         self.topics = Topics(self.config, tree, logs, self._in_tree_thread)
         self.topics.load()
         self.groups = GroupShell(self.config, self.clock)
@@ -124,6 +128,10 @@ class Broker:
         # The last to be stopped is the first that was started; requests must end before what they use.
         stopping.callback(listener.close)
         listener.accept()
+
+    async def _put_into_force(self, config: BrokerConfig) -> None:
+        self.config = config
+        await self.topics.set_defaults(config)
 
     def _listen(self, listener: Listener) -> int:
         host, port = self.config.host, self.config.port

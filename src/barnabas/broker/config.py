@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.setting_values import LONG_MAX
+from barnabas.broker.topic_settings import TOPIC_SETTINGS
 from barnabas.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX = "BARNABAS_"
@@ -33,7 +35,16 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "min_insync_replicas": "The topics' default of min.insync.replicas.",
     "message_max_bytes": "The topics' default of max.message.bytes.",
     "log_segment_bytes": "The topics' default of segment.bytes.",
+    "compression_type": "The topics' default of compression.type.",
+    "log_roll_ms": "The topics' default of segment.ms.",
     "log_index_interval_bytes": "The topics' default of index.interval.bytes.",
+    "log_index_size_max_bytes": "The topics' default of segment.index.bytes.",
+    "log_flush_interval_messages": "The topics' default of flush.messages.",
+    "log_flush_interval_ms": "The topics' default of flush.ms.",
+    "log_message_timestamp_type": "The topics' default of message.timestamp.type.",
+    "log_message_timestamp_before_max_ms": "The topics' default of message.timestamp.before.max.ms.",
+    "log_message_timestamp_after_max_ms": "The topics' default of message.timestamp.after.max.ms."
+    " Kafka's default is 3600000; here nothing is refused for its time unless somebody asks for that.",
     "log_retention_ms": "The topics' default of retention.ms.",
     "log_retention_bytes": "The topics' default of retention.bytes.",
     "log_retention_check_interval_ms": "How often it is looked whether old segments can go.",
@@ -52,7 +63,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "offsets_retention_check_interval_ms": "How often it is looked whether offsets can be forgotten.",
     "group_min_session_timeout_ms": "The shortest session that a group's member may ask for.",
     "group_max_session_timeout_ms": "The longest session that a group's member may ask for.",
-    "group_initial_rebalance_delay_ms": "How long an empty group waits for more members after the first.",
+    "group_initial_rebalance_delay_ms": "How long an empty group waits for more members after the first."
+    " Kafka's default is 3000, for large groups that start together; here a lone consumer starts at once.",
     "group_max_size": "The most members of a group.",
 }
 """What each setting means, by its field's name."""
@@ -77,7 +89,15 @@ class BrokerConfig:
     min_insync_replicas: int = 1
     message_max_bytes: int = 1_048_588
     log_segment_bytes: int = 1_073_741_824
+    compression_type: str = "producer"
+    log_roll_ms: int = 7 * 24 * 3600 * 1000
     log_index_interval_bytes: int = 4096
+    log_index_size_max_bytes: int = 10_485_760
+    log_flush_interval_messages: int = LONG_MAX
+    log_flush_interval_ms: int = LONG_MAX
+    log_message_timestamp_type: str = "CreateTime"
+    log_message_timestamp_before_max_ms: int = LONG_MAX
+    log_message_timestamp_after_max_ms: int = LONG_MAX
     log_retention_ms: int = 7 * 24 * 3600 * 1000
     log_retention_bytes: int = -1
     log_retention_check_interval_ms: int = 300_000
@@ -107,6 +127,10 @@ class BrokerConfig:
                 raise ConfigurationError(f"{_dotted(field.name)} is {value}; it must be {least} or more")
         if self.port > 65_535 or self.advertised_port > 65_535:
             raise ConfigurationError("a port is a number from 0 to 65535")
+        for setting in TOPIC_SETTINGS.values():
+            field_name = (setting.broker_setting or "").replace(".", "_")
+            if hasattr(self, field_name):
+                setting.rule.check(_dotted(field_name), str(getattr(self, field_name)))
         if self.num_partitions < 1:
             raise ConfigurationError("num.partitions must be at least 1")
 

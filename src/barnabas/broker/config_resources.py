@@ -1,19 +1,25 @@
-"""Settings as administrators see and change them: topics' settings, and the broker's own (KIP-133, KIP-226)."""
+"""Settings as administrators see and change them: of topics, of brokers, of groups (KIP-133, KIP-226, KIP-848)."""
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.config import SETTING_DOCUMENTATION, BrokerConfig
-from barnabas.broker.topic_settings import TOPIC_SETTINGS, ConfigType
+from barnabas.broker.broker_settings import DYNAMIC_RULES, BrokerSettings, describe_of_all
+from barnabas.broker.dynamic_settings import ALL_BROKERS
+from barnabas.broker.setting_values import Rule
+from barnabas.broker.settings_sources import ConfigSource, DescribedSetting, Synonym
+from barnabas.broker.topic_settings import TOPIC_SETTINGS, TopicSetting
+from barnabas.broker.unused_settings import GROUP_SETTINGS, NO_EFFECT
 from barnabas.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
     from barnabas.broker.topics import Topic
+
+__all__ = ["ConfigSource", "DescribedSetting", "ResourceType", "describe", "names_of", "target_of"]
 
 
 class ResourceType(enum.IntEnum):
@@ -26,58 +32,63 @@ class ResourceType(enum.IntEnum):
     GROUP = 32
 
 
-class ConfigSource(enum.IntEnum):
-    """Where the value of a setting comes from (KIP-226)."""
+class Target(NamedTuple):
+    """A resource whose settings are to be changed."""
 
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class Synonym(NamedTuple):
-    """One place where a setting's value may come from, the strongest first."""
-
-    name: str
-    value: str
-    source: ConfigSource
-
-
-class DescribedSetting(NamedTuple):
-    """A setting with its value in force; the first synonym is where it comes from."""
-
-    name: str
-    kind: ConfigType
-    documentation: str
-    synonyms: tuple[Synonym, ...]
-    read_only: bool
-
-    @property
-    def value(self) -> str:
-        return self.synonyms[0].value
-
-    @property
-    def source(self) -> ConfigSource:
-        return self.synonyms[0].source
+    rules: Mapping[str, Rule]
+    """Which settings it can have."""
+    in_force: Callable[[str], str]
+    """Returns the value of one of them."""
+    change: Callable[..., Awaitable[None]]
+    """Carries out a change of its own settings."""
 
 
 def describe(broker: Broker, resource_type: int, name: str) -> list[DescribedSetting]:
-    """Return all settings of a topic or of this broker.
+    """Return all settings of a topic, of this broker, of all brokers (no name), or of a group.
 
     :raises KafkaError: there is no such topic or broker, or nothing of that type has settings.
     """
+    settings = broker.settings.broker
     if resource_type == ResourceType.TOPIC:
-        return list(_topic_settings(broker.config, find_topic(broker, name).settings))
+        return list(_topic_settings(settings, find_topic(broker, name).settings))
     if resource_type == ResourceType.BROKER:
-        if name != str(broker.node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
-        return list(_broker_settings(broker.config))
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")
+        broker.settings.check_broker(name)
+        return list(describe_of_all(settings.of_all) if name == ALL_BROKERS else settings.describe())
+    if resource_type == ResourceType.GROUP:
+        return list(_group_settings(broker.settings.groups.get(name, {})))
+    raise _no_settings(resource_type)
+
+
+def target_of(broker: Broker, resource_type: int, name: str) -> Target:
+    """Return the resource whose settings are to be changed.
+
+    :raises KafkaError: there is no such topic or broker, or nothing of that type has settings that can be changed.
+    """
+    if resource_type == ResourceType.TOPIC:
+        find_topic(broker, name)
+        rules, change = {each.name: each.rule for each in TOPIC_SETTINGS.values()}, broker.topics.configure
+    elif resource_type == ResourceType.BROKER:
+        broker.settings.check_broker(name)
+        rules, change = DYNAMIC_RULES, broker.settings.alter_broker
+    elif resource_type == ResourceType.GROUP:
+        rules, change = {each.name: each.rule for each in GROUP_SETTINGS.values()}, broker.settings.alter_group
+    else:
+        raise _no_settings(resource_type)
+
+    def in_force(setting: str) -> str:
+        if resource_type == ResourceType.BROKER:
+            return broker.settings.broker.synonyms(setting)[0].value
+        return next(each.value for each in describe(broker, resource_type, name) if each.name == setting)
+
+    return Target(rules, in_force, partial(change, name))
 
 
 def names_of(broker: Broker, resource_type: ResourceType) -> list[str]:
-    """Return the names of all that has settings of a type."""
+    """Return the names of all that has settings of a type; of groups, those that have settings of their own."""
     if resource_type is ResourceType.TOPIC:
         return sorted(topic.name for topic in broker.topics.all())
+    if resource_type is ResourceType.GROUP:
+        return sorted(name for name, settings in broker.settings.groups.items() if settings)
     return [str(broker.node_id)] if resource_type in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} else []
 
 
@@ -92,43 +103,28 @@ def find_topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
-def check_alterable(resource_type: int) -> None:
-    """Check that settings of this type can be changed while the broker runs.
-
-    :raises KafkaError: INVALID_REQUEST.
-    """
-    if resource_type != ResourceType.TOPIC:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "only topics' settings can be changed while the broker runs; its own stand in its file and flags",
-        )
+def default_synonyms(settings: BrokerSettings, setting: TopicSetting) -> tuple[Synonym, ...]:
+    """Return where a topic's setting has its value from if the topic says nothing."""
+    if setting.broker_setting is None:
+        return (Synonym(setting.name, setting.default, ConfigSource.DEFAULT),)
+    return settings.synonyms(setting.broker_setting)
 
 
-def _topic_settings(config: BrokerConfig, own: Mapping[str, str]) -> Iterator[DescribedSetting]:
+def _topic_settings(settings: BrokerSettings, own: Mapping[str, str]) -> Iterator[DescribedSetting]:
     for setting in TOPIC_SETTINGS.values():
-        synonyms = []
+        synonyms = default_synonyms(settings, setting)
         if setting.name in own:
-            synonyms.append(Synonym(setting.name, own[setting.name], ConfigSource.TOPIC))
-        default, of_broker = setting.default(BrokerConfig()), setting.default(config)
-        if of_broker != default and setting.broker_setting:
-            synonyms.append(Synonym(setting.broker_setting, of_broker, ConfigSource.STATIC_BROKER))
-        synonyms.append(Synonym(setting.broker_setting or setting.name, default, ConfigSource.DEFAULT))
-        yield DescribedSetting(setting.name, setting.kind, setting.documentation, tuple(synonyms), read_only=False)
+            synonyms = (Synonym(setting.name, own[setting.name], ConfigSource.TOPIC), *synonyms)
+        yield DescribedSetting(setting.name, setting.rule.kind, setting.documentation, synonyms, read_only=False)
 
 
-_KINDS = {bool: ConfigType.BOOLEAN, int: ConfigType.LONG, str: ConfigType.STRING}
+def _group_settings(own: Mapping[str, str]) -> Iterator[DescribedSetting]:
+    for name, setting in GROUP_SETTINGS.items():
+        synonyms: tuple[Synonym, ...] = (Synonym(f"group.{name}", setting.default, ConfigSource.DEFAULT),)
+        if name in own:
+            synonyms = (Synonym(name, own[name], ConfigSource.GROUP), *synonyms)
+        yield DescribedSetting(name, setting.rule.kind, NO_EFFECT, synonyms, read_only=False)
 
 
-def _broker_settings(config: BrokerConfig) -> Iterator[DescribedSetting]:
-    for field in dataclasses.fields(BrokerConfig):
-        name = field.name.replace("_", ".")
-        value, default = _text(getattr(config, field.name)), _text(field.default)
-        synonyms = [Synonym(name, default, ConfigSource.DEFAULT)]
-        if value != default:
-            synonyms.insert(0, Synonym(name, value, ConfigSource.STATIC_BROKER))
-        documentation = SETTING_DOCUMENTATION[field.name]
-        yield DescribedSetting(name, _KINDS[type(field.default)], documentation, tuple(synonyms), read_only=True)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _no_settings(resource_type: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")

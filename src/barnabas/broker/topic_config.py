@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.topic_settings import NOT_OF_LOGS, PRODUCER_COMPRESSION, TOPIC_SETTINGS, check_value
+from barnabas.broker.topic_settings import OF_LOGS, PRODUCER_COMPRESSION, TOPIC_SETTINGS, check_value
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.records import Compression
 from barnabas.storage.config import LogConfig
@@ -48,14 +48,23 @@ def check_topic_name(name: str) -> None:
 
 
 def default_log_config(config: BrokerConfig) -> LogConfig:
-    """Return what a topic without settings of its own gets."""
+    """Return what a topic without settings of its own gets.
+
+    :raises ConfigurationError: a log cannot have one of these settings.
+    """
     return LogConfig(
         segment_bytes=config.log_segment_bytes,
+        segment_ms=config.log_roll_ms,
+        segment_index_bytes=config.log_index_size_max_bytes,
         index_interval_bytes=config.log_index_interval_bytes,
         max_message_bytes=config.message_max_bytes,
         retention_ms=config.log_retention_ms,
         retention_bytes=config.log_retention_bytes,
-    )
+        flush_messages=config.log_flush_interval_messages,
+        flush_ms=config.log_flush_interval_ms,
+        message_timestamp_before_max_ms=config.log_message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=config.log_message_timestamp_after_max_ms,
+    ).override({"message.timestamp.type": config.log_message_timestamp_type})
 
 
 def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:
@@ -68,12 +77,11 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
         for name, value in given.items():
             _check_name(name)
             check_value(name, value)
-        log = default_log_config(config).override(
-            {name: value for name, value in given.items() if name not in NOT_OF_LOGS}
-        )
+        _check_lags(given)
+        log = default_log_config(config).override({name: value for name, value in given.items() if name in OF_LOGS})
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    compression = given.get("compression.type", PRODUCER_COMPRESSION)
+    compression = given.get("compression.type", config.compression_type)
     return TopicConfig(
         log=log,
         compression=None if compression == PRODUCER_COMPRESSION else _COMPRESSIONS[compression],
@@ -88,6 +96,13 @@ _COMPRESSIONS = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
+
+
+def _check_lags(settings: Mapping[str, str]) -> None:
+    names = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    least, greatest = (int(settings.get(name, TOPIC_SETTINGS[name].default)) for name in names)
+    if least > greatest:
+        raise ConfigurationError(f"{names[0]} is {least}, and must not be greater than {names[1]}, which is {greatest}")
 
 
 def _check_name(name: str) -> None:

@@ -241,6 +241,18 @@ class Topics:
             self._keep(replace(topic, settings=dict(settings)))
 
     @_to_its_end
+    async def set_defaults(self, config: BrokerConfig) -> None:
+        """Put other settings of the broker into force, for the topics that there are and for new ones."""
+        async with self._changing:
+            self._config = config
+            for topic in list(self.all()):
+                changed = topic_config(config, topic.settings)
+                for partition in topic.partitions:
+                    if partition.config != changed:
+                        partition.configure(changed)
+                await asyncio.sleep(0)
+
+    @_to_its_end
     async def delete(self, name: str) -> None:
         """Delete a topic with all that is in it, and every group's offsets in it.
 

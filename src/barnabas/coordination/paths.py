@@ -16,6 +16,8 @@ BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CONSUMERS = "/consumers"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -89,6 +91,16 @@ def partition_state(topic_partition: TopicPartition) -> str:
 def topic_config(name: str) -> str:
     """`/config/topics/clicks`: what was configured for the topic."""
     return f"{TOPIC_CONFIGS}/{encode_name(name)}"
+
+
+def broker_config(name: str) -> str:
+    """`/config/brokers/0`: what was configured for a broker; `/config/brokers/<default>`, no name, for all."""
+    return f"{BROKER_CONFIGS}/{encode_name(name) if name else '<default>'}"
+
+
+def group_config(group_id: str) -> str:
+    """`/config/groups/ctr`: what was configured for a group."""
+    return f"{GROUP_CONFIGS}/{encode_name(group_id)}"
 
 
 def group(group_id: str) -> str:

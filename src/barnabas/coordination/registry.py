@@ -219,16 +219,50 @@ def read_topic(tree: Tree, name: str) -> TopicInfo | None:
 
 def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
     """Return what is configured for a topic, beside the broker's defaults."""
-    path = paths.topic_config(name)
+    return _read_config(tree, paths.topic_config(name))
+
+
+def write_topic_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
+    """Replace what is configured for a topic."""
+    _write_config(tree, paths.topic_config(name), config)
+
+
+# -- configurations of brokers and groups ------------------------------------------------------------------
+
+
+def read_broker_config(tree: Tree, name: str) -> dict[str, str]:
+    """Return what is configured for a broker, beside its file and flags; for all brokers, where the name is empty."""
+    return _read_config(tree, paths.broker_config(name))
+
+
+def write_broker_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
+    """Replace what is configured for a broker, or for all."""
+    _write_config(tree, paths.broker_config(name), config)
+
+
+def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
+    """Return what is configured for groups, by group."""
+    try:
+        names = tree.children(paths.GROUP_CONFIGS)
+    except NoNodeError:
+        return {}
+    return {name: _read_config(tree, paths.group_config(name)) for name in map(paths.decode_name, names)}
+
+
+def write_group_config(tree: Tree, group_id: str, config: Mapping[str, str]) -> None:
+    """Replace what is configured for a group."""
+    _write_config(tree, paths.group_config(group_id), config)
+
+
+def _read_config(tree: Tree, path: str) -> dict[str, str]:
     try:
         return decode_config(path, tree.get(path).data)
     except NoNodeError:
         return {}
 
 
-def write_topic_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a topic."""
-    path, data = paths.topic_config(name), encode_config(config)
+def _write_config(tree: Tree, path: str, config: Mapping[str, str]) -> None:
+    data = encode_config(config)
     try:
         tree.set(path, data)
     except NoNodeError:

@@ -130,12 +130,12 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """Return what `/config/topics/<topic>` holds."""
+    """Return what `/config/topics/<topic>` and its kin hold."""
     return _dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """Read what `/config/topics/<topic>` holds."""
+    """Read what `/config/topics/<topic>` and its kin hold."""
     return {str(name): str(value) for name, value in _Fields(path, data).mapping("config").items()}
 
 

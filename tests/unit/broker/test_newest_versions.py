@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.dispatch import Dispatcher
 from barnabas.errors import ErrorCode
 from barnabas.model import FileRegion
-from barnabas.net.server_connection import Peer
-from barnabas.protocol.apis import APIS
-from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.frames import request_frame
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -48,39 +41,9 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from barnabas.records import BatchBuilder
-from tests.log_steps import append_now
+from tests.unit.broker.calling import PEER, Caller, run_with_broker
 
-PEER = Peer("127.0.0.1", 1, "127.0.0.1")
 UNKNOWN_ID = b"\1" * 16
-
-
-class Caller:
-    """A broker with the topics `clicks` and `views` of three partitions each, and a client of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.broker = Broker(BrokerConfig(port=0, data=str(folder)))
-        self.dispatcher = Dispatcher(self.broker)
-
-    async def call(self, request: Any, version: int | None = None) -> Any:
-        """Send a request in a version, or in the newest one; return the response."""
-        spec = message_of(type(request))
-        assert spec.api_key is not None
-        version = spec.versions[-1] if version is None else version
-        frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
-        carried = self.dispatcher([bytearray(frame)[4:]], PEER)
-        answer = carried.answer + (await carried.later if carried.later is not None else [])
-        return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
-
-    def id_of(self, name: str) -> bytes:
-        topic = self.broker.topics.get(name)
-        assert topic
-        return topic.id
-
-    def append(self, *values: bytes, **producer: int) -> None:
-        builder = BatchBuilder()
-        builder.append_many(1_000, list(values))
-        append_now(self.broker.topics.partition("clicks", 0), bytearray(builder.build(**producer)))
 
 
 Run = Callable[[Callable[[Caller], Coroutine[Any, Any, None]]], None]
@@ -88,18 +51,7 @@ Run = Callable[[Callable[[Caller], Coroutine[Any, Any, None]]], None]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    async def with_broker(scenario: Callable[[Caller], Coroutine[Any, Any, None]]) -> None:
-        caller = Caller(tmp_path / "data")
-        await caller.broker.start()
-        try:
-            for name in ("clicks", "views"):
-                await caller.broker.topics.create(name, 3, {})
-            async with asyncio.timeout(60):
-                await scenario(caller)
-        finally:
-            await caller.broker.stop()
-
-    return lambda scenario: asyncio.run(with_broker(scenario))
+    return lambda scenario: run_with_broker(tmp_path / "data", scenario)
 
 
 @pytest.mark.parametrize("name", [None, ""])

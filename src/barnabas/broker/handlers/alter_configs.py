@@ -1,11 +1,14 @@
-"""AlterConfigs, versions 0 to 2: replace all settings of a topic; what is not named goes back to its default."""
+"""AlterConfigs, versions 0 to 2: replace all settings of a topic, broker or group.
+
+What is not named goes back to its default. The broker without a name stands for all brokers.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
-from barnabas.broker.config_resources import check_alterable, find_topic
+from barnabas.broker.config_resources import target_of
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import BarnabasError
 from barnabas.protocol.messages.alter_configs import (
@@ -32,10 +35,9 @@ async def alter_configs(broker: Broker, request: AlterConfigsRequest, context: C
 async def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> BarnabasError | None:
     """Return why the settings cannot be replaced, or None when they are."""
     try:
-        check_alterable(resource.resource_type)
-        find_topic(broker, resource.resource_name)
+        target = target_of(broker, resource.resource_type, resource.resource_name)
         settings = {config.name: config.value for config in resource.configs if config.value is not None}
-        await broker.topics.configure(resource.resource_name, lambda _: settings, validate_only=validate_only)
+        await target.change(lambda _: settings, validate_only=validate_only)
     except BarnabasError as error:
         return error
     return None

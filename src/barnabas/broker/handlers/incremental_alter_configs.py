@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs, versions 0 and 1: change single settings of a topic, and leave the others (KIP-339)."""
+"""IncrementalAlterConfigs, versions 0 and 1: change single settings of a topic, broker or group (KIP-339).
+
+The others stay as they are. The broker without a name stands for all brokers.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
-from barnabas.broker.config_resources import check_alterable, find_topic
+from barnabas.broker.config_resources import Target, target_of
 from barnabas.broker.handlers.alter_configs import altered
-from barnabas.broker.topic_settings import TOPIC_SETTINGS, ConfigType
+from barnabas.broker.setting_values import ConfigType
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.incremental_alter_configs import (
     APPEND,
@@ -43,29 +46,28 @@ async def _alter(
 ) -> BarnabasError | None:
     """Return why the settings cannot be changed, or None when they are."""
     try:
-        check_alterable(resource.resource_type)
-        topic = find_topic(broker, resource.resource_name)
+        target = target_of(broker, resource.resource_type, resource.resource_name)
         names = [config.name for config in resource.configs]
         if len(names) != len(set(names)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting stands in the request twice")
-        change = functools.partial(_changed, resource.configs, broker)
-        await broker.topics.configure(topic.name, change, validate_only=validate_only)
+        change = functools.partial(_changed, resource.configs, target)
+        await target.change(change, validate_only=validate_only)
     except BarnabasError as error:
         return error
     return None
 
 
 def _changed(
-    changes: Sequence[IncrementallyAlterableConfig], broker: Broker, settings: Mapping[str, str]
+    changes: Sequence[IncrementallyAlterableConfig], target: Target, settings: Mapping[str, str]
 ) -> dict[str, str]:
     changed = dict(settings)
     for change in changes:
-        _apply(changed, change, broker)
+        _apply(changed, change, target)
     return changed
 
 
-def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, broker: Broker) -> None:
-    """Do one change to a topic's own settings."""
+def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, target: Target) -> None:
+    """Do one change to a resource's own settings."""
     name, operation = change.name, change.config_operation
     if operation == DELETE:
         settings.pop(name, None)
@@ -74,17 +76,17 @@ def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, broke
     elif operation == SET:
         settings[name] = change.value
     elif operation in {APPEND, SUBTRACT}:
-        settings[name] = _change_list(settings, name, operation, change.value, broker)
+        settings[name] = _change_list(settings, name, operation, change.value, target)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation} on settings")
 
 
-def _change_list(settings: Mapping[str, str], name: str, operation: int, value: str, broker: Broker) -> str:
+def _change_list(settings: Mapping[str, str], name: str, operation: int, value: str, target: Target) -> str:
     """Return the value of a list with some items more, or less."""
-    setting = TOPIC_SETTINGS.get(name)
-    if setting is None or setting.kind is not ConfigType.LIST:
+    rule = target.rules.get(name)
+    if rule is None or rule.kind is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
-    items = settings.get(name, setting.default(broker.config)).split(",")
+    items = [item for item in settings.get(name, target.in_force(name)).split(",") if item]
     changed = value.split(",")
     if operation == APPEND:
         return ",".join([*items, *(item for item in changed if item not in items)])

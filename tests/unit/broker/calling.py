@@ -1,0 +1,66 @@
+"""A broker in this process whose dispatcher is called with requests, and no socket in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from barnabas.broker.broker import Broker
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.dispatch import Dispatcher
+from barnabas.net.server_connection import Peer
+from barnabas.protocol.apis import APIS
+from barnabas.protocol.declare import message_of
+from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.records import BatchBuilder
+from tests.log_steps import append_now
+
+PEER = Peer("127.0.0.1", 1, "127.0.0.1")
+
+
+class Caller:
+    """A client of a broker."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.broker = Broker(BrokerConfig(port=0, data=str(folder), **settings))
+        self.dispatcher = Dispatcher(self.broker)
+
+    async def call(self, request: Any, version: int | None = None) -> Any:
+        """Send a request in a version, or in the newest one; return the response."""
+        spec = message_of(type(request))
+        assert spec.api_key is not None
+        version = spec.versions[-1] if version is None else version
+        frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
+        carried = self.dispatcher([bytearray(frame)[4:]], PEER)
+        answer = carried.answer + (await carried.later if carried.later is not None else [])
+        return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
+
+    def id_of(self, name: str) -> bytes:
+        topic = self.broker.topics.get(name)
+        assert topic
+        return topic.id
+
+    def append(self, *values: bytes, **producer: int) -> None:
+        builder = BatchBuilder()
+        builder.append_many(1_000, list(values))
+        append_now(self.broker.topics.partition("clicks", 0), bytearray(builder.build(**producer)))
+
+
+def run_with_broker(folder: Path, scenario: Callable[[Caller], Coroutine[Any, Any, None]], **settings: Any) -> None:
+    """Run a scenario with a broker that has the topics `clicks` and `views`, of three partitions each."""
+
+    async def run() -> None:
+        caller = Caller(folder, **settings)
+        await caller.broker.start()
+        try:
+            for name in ("clicks", "views"):
+                if caller.broker.topics.get(name) is None:
+                    await caller.broker.topics.create(name, 3, {})
+            async with asyncio.timeout(60):
+                await scenario(caller)
+        finally:
+            await caller.broker.stop()
+
+    asyncio.run(run())
