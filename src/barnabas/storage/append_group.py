@@ -28,6 +28,7 @@ from barnabas.storage.config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
 from barnabas.storage.rolling import must_roll
 from barnabas.storage.segment import ActiveSegment, NewBatch
+from barnabas.storage.timestamp_bounds import check_timestamps
 
 Outcome = AppendInfo | BarnabasError
 """Where a request's batches are, or why they were not appended."""
@@ -121,6 +122,9 @@ class AppendGroup:
             if duplicate is not None:
                 self.outcomes.append(self._known(duplicate))
                 return True
+            if self.config.has_timestamp_bounds:
+                for _, header in batches:
+                    check_timestamps(header, self.config, self._now_ms)
             if self.next_offset > OFFSET_MAX:
                 raise KafkaError(ErrorCode.INVALID_RECORD, "the log has no offsets left")
         except BarnabasError as error:

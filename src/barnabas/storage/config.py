@@ -64,6 +64,11 @@ class LogConfig:
         """Whether messages are exposed only after they were flushed (paper, 3.1)."""
         return self.flush_messages != NEVER or self.flush_ms != NEVER
 
+    @property
+    def has_timestamp_bounds(self) -> bool:
+        """Whether batches may be refused for their timestamps."""
+        return self.message_timestamp_before_max_ms != NEVER or self.message_timestamp_after_max_ms != NEVER
+
     def override(self, settings: Mapping[str, str | None]) -> LogConfig:
         """Return this configuration with a topic's own settings; None stands for the default.
 
