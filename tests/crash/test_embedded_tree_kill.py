@@ -20,9 +20,11 @@ WRITER = textwrap.dedent("""
     import sys
     from barnabas.coordination.embedded import EmbeddedTree
     from barnabas.coordination.offsets import commit_offsets
+    from barnabas.coordination.subtrees import ensure_paths
     from barnabas.model import OffsetAndMetadata, TopicPartition
 
     tree, start = EmbeddedTree(sys.argv[1]), int(sys.argv[2])
+    ensure_paths(tree, ["/brokers/topics/clicks"])
     partitions = [TopicPartition("clicks", number) for number in range(20)]
     for offset in range(start, start + 1_000_000):
         commit_offsets(tree, "ctr", dict.fromkeys(partitions, OffsetAndMetadata(offset)), 0)

@@ -42,21 +42,22 @@ class OffsetStore:
         self._clock = clock
         self._in_tree_thread = in_tree_thread
         self._gathered: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[set[str]]] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def commit(self, group_id: str, offsets: Offsets) -> None:
-        """Keep these offsets.
+    async def commit(self, group_id: str, offsets: Offsets) -> set[TopicPartition]:
+        """Keep these offsets; return those that are not kept, because their topic was deleted meanwhile.
 
         :raises CoordinationError: they could not be stored.
         """
         self._gathered.setdefault(group_id, {}).update(offsets)
         loop = asyncio.get_running_loop()
-        stored: asyncio.Future[None] = loop.create_future()
+        stored: asyncio.Future[set[str]] = loop.create_future()
         self._waiting.append(stored)
         if self._writer is None:
             self._writer = loop.create_task(self._write())
-        await stored
+        gone = await stored
+        return {where for where in offsets if where.topic in gone}
 
     async def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all offsets of a group."""
@@ -118,8 +119,9 @@ class OffsetStore:
         gathered, self._gathered = self._gathered, {}
         waiting, self._waiting = self._waiting, []
         failure: Exception | None = None
+        gone: set[str] = set()
         try:
-            await self._in_tree_thread(commit_all, self._tree, gathered, self._clock.time_ms())
+            gone = await self._in_tree_thread(commit_all, self._tree, gathered, self._clock.time_ms())
         except CoordinationError as error:
             failure = error
         except Exception as error:
@@ -131,4 +133,4 @@ class OffsetStore:
             if failure:
                 stored.set_exception(failure)
             else:
-                stored.set_result(None)
+                stored.set_result(gone)

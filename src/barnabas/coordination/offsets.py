@@ -2,36 +2,62 @@
 
 Both kinds of groups share it: those that the brokers coordinate and those that coordinate among themselves (the
 paper, 3.2). Each function is one step of the tree whatever the number of partitions: a broker gathers the
-commits that arrive together and writes them with one `commit_all`.
+commits that arrive together and writes them with one `commit_all`. Only the offsets in a deleted topic, which any
+number of groups may have, are deleted in many steps.
+
+Offsets are committed in topics that exist, and in no others: the tree checks it with the write. So once a topic has
+left the tree, its offsets become fewer only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from barnabas.coordination import paths
 from barnabas.coordination.subtrees import delete_all, delete_recursive, put_all
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.tree import NoNodeError, Tree
 from barnabas.coordination.values import CommittedOffset, decode_offset, encode_offset
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-
-def commit_offsets(tree: Tree, group_id: str, offsets: Offsets, now_ms: int) -> None:
-    """Store a group's offsets, all or none; they replace what was committed for the same partitions."""
-    commit_all(tree, {group_id: offsets}, now_ms)
+NODES_IN_A_STEP_MAX = 25
+"""How many nodes `delete_next` deletes at once, so that others of the tree wait for milliseconds only."""
 
 
-def commit_all(tree: Tree, commits: Mapping[str, Offsets], now_ms: int) -> None:
-    """Store the offsets of several groups in one step, all or none."""
-    values = {
-        paths.group_offset(group_id, topic_partition): encode_offset(offset, now_ms)
-        for group_id, offsets in commits.items()
-        for topic_partition, offset in offsets.items()
-    }
-    if values:
-        put_all(tree, values)
+def commit_offsets(tree: Tree, group_id: str, offsets: Offsets, now_ms: int) -> set[str]:
+    """Store a group's offsets as `commit_all` does; they replace what was committed for the same partitions."""
+    return commit_all(tree, {group_id: offsets}, now_ms)
+
+
+def commit_all(tree: Tree, commits: Mapping[str, Offsets], now_ms: int) -> set[str]:
+    """Store the offsets of several groups in one step, all or none, but for those in topics that do not exist.
+
+    :returns: the names of these topics.
+    """
+    gone: set[str] = set()
+    while True:
+        kept = [
+            (group_id, topic_partition, offset)
+            for group_id, offsets in commits.items()
+            for topic_partition, offset in offsets.items()
+            if topic_partition.topic not in gone
+        ]
+        if not kept:
+            return gone
+        values = {
+            paths.group_offset(group_id, where): encode_offset(offset, now_ms) for group_id, where, offset in kept
+        }
+        topics = {paths.topic(where.topic): where.topic for _, where, _ in kept}
+        try:
+            put_all(tree, values, needed=list(topics))
+        except NoNodeError as refused:
+            if refused.path not in topics:
+                raise
+            gone.add(topics[refused.path])
+        else:
+            return gone
 
 
 def read_offsets(tree: Tree, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -71,6 +97,26 @@ def delete_group(tree: Tree, group_id: str) -> bool:
 
 def delete_topic_offsets(tree: Tree, topic: str) -> None:
     """Forget every group's offsets in a topic that was deleted, so that a new one of its name starts afresh."""
+    nodes = topic_offset_nodes(tree, topic)
+    while delete_next(tree, nodes):
+        pass
+
+
+def topic_offset_nodes(tree: Tree, topic: str) -> Iterator[str]:
+    """Iterate over the nodes of all groups' offsets in a topic, each before the one above it; some may not exist."""
     name = paths.encode_name(topic)
-    groups = groups_with_offsets(tree)
-    delete_all(tree, [f"{paths.group_offsets(group_id)}/{name}" for group_id in groups])
+    for group_id in groups_with_offsets(tree):
+        above = f"{paths.group_offsets(group_id)}/{name}"
+        try:
+            numbers = tree.children(above)
+        except NoNodeError:
+            numbers = []
+        yield from (f"{above}/{number}" for number in numbers)
+        yield above
+
+
+def delete_next(tree: Tree, nodes: Iterator[str]) -> bool:
+    """Delete some of the nodes in one step, as many as do not keep others of the tree waiting; False at their end."""
+    step = list(islice(nodes, NODES_IN_A_STEP_MAX))
+    delete_all(tree, step)
+    return bool(step)

@@ -5,9 +5,10 @@ They read, then write with one `multi`; if somebody else was at work in between 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from barnabas.coordination.tree import (
+    Check,
     Create,
     Delete,
     NodeError,
@@ -32,18 +33,17 @@ def delete_all(tree: Tree, paths: Iterable[str], attempts: int = 10) -> bool:
     """Delete several nodes and all below them, together in one step; False if none of them existed."""
     paths = list(paths)
     for attempt in range(attempts):
-        operations: list[Operation] = []
+        found: dict[str, None] = {}  # each once, also where one of the paths is below another
         for path in paths:
             if tree.exists(path) is not None:
-                below = [path, *tree.subtree(path)]
-                operations += [Delete(each) for each in reversed(below)]
+                found.update(dict.fromkeys(reversed([path, *tree.subtree(path)])))
         try:
-            tree.multi(operations)
+            tree.multi([Delete(each) for each in found])
         except NodeError:
             if attempt == attempts - 1:
                 raise
         else:
-            return bool(operations)
+            return bool(found)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -69,19 +69,23 @@ def missing_parents(tree: Tree, paths: Iterable[str]) -> list[str]:
     return list(missing)
 
 
-def put_all(tree: Tree, values: dict[str, bytes], attempts: int = 10) -> None:
+def put_all(tree: Tree, values: dict[str, bytes], needed: Sequence[str] = (), attempts: int = 10) -> None:
     """Set nodes to values in one step, whatever they were; create those that do not exist, with their parents.
 
     The usual case, that all exist, costs one `multi` and no reads.
+
+    :param needed: nodes that have to exist.
+    :raises NoNodeError: one of them does not; nothing is set.
     """
-    operations: list[Operation] = [Set(path, data) for path, data in values.items()]
+    checks = [Check(path) for path in needed]
+    operations: list[Operation] = [*checks, *(Set(path, data) for path, data in values.items())]
     for attempt in range(attempts):
         try:
             tree.multi(operations)
-        except (NoNodeError, NodeExistsError):
-            if attempt == attempts - 1:
+        except (NoNodeError, NodeExistsError) as refused:
+            if attempt == attempts - 1 or refused.path in needed:
                 raise
-            operations = [Create(path) for path in missing_parents(tree, values)]
+            operations = [*checks, *(Create(path) for path in missing_parents(tree, values))]
             for path, data in values.items():
                 is_there = tree.exists(path) is not None
                 operations.append(Set(path, data) if is_there else Create(path, data))

@@ -18,6 +18,7 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 
 FIRST, SECOND = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 HOUR_MS = 3_600_000
+CLICKS = "/brokers/topics/clicks"
 
 
 class CountingTree(EmbeddedTree):
@@ -44,6 +45,7 @@ async def at_once(function: Any, *arguments: Any) -> Any:
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[CountingTree]:
     tree = CountingTree(tmp_path / "tree.sqlite")
+    tree.create(CLICKS, make_parents=True)
     yield tree
     tree.close()
 
@@ -79,6 +81,21 @@ def test_commits_that_come_together_are_written_together(store: OffsetStore, tre
         await asyncio.gather(*(store.commit(f"g{number}", {FIRST: offset(number)}) for number in range(100)))
         assert tree.writes - before <= 4, "one write for the first, one for those that came meanwhile"
         assert await store.committed("g99") == {FIRST: offset(99)}
+
+    asyncio.run(scenario())
+
+
+def test_a_commit_is_told_what_is_not_stored_since_its_topic_is_gone(store: OffsetStore, tree: CountingTree) -> None:
+    other = TopicPartition("views", 0)
+    tree.create("/brokers/topics/views")
+
+    async def scenario() -> None:
+        first = asyncio.create_task(store.commit("a", {FIRST: offset(1), other: offset(1)}))
+        second = asyncio.create_task(store.commit("b", {other: offset(2)}))
+        tree.delete(CLICKS)
+        assert await first == {FIRST}
+        assert await second == set()
+        assert await store.committed("a") == {other: offset(1)}
 
     asyncio.run(scenario())
 

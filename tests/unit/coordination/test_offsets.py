@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
-from barnabas.coordination import offsets
+import pytest
+
+from barnabas.coordination import offsets, paths
 from barnabas.coordination.tree import NodeExistsError
 from barnabas.coordination.values import CommittedOffset
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -12,6 +15,14 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 CLICKS, VIEWS = TopicPartition("clicks", 0), TopicPartition("views", 11)
 AT_5 = OffsetAndMetadata(5, 'said "so", 群', leader_epoch=3)
 AT_7 = OffsetAndMetadata(7)
+
+
+@pytest.fixture
+def tree(tree):
+    """A tree with the topics that offsets are committed in."""
+    for name in ("clicks", "views"):
+        tree.create(paths.topic(name), make_parents=True)
+    return tree
 
 
 def test_committed_offsets_come_back_with_metadata_and_epoch(tree):
@@ -91,6 +102,39 @@ def test_offsets_of_a_deleted_topic_are_forgotten_in_every_group(tree):
     offsets.delete_topic_offsets(tree, "clicks")
     assert offsets.read_offsets(tree, "a") == {VIEWS: AT_7}
     assert offsets.read_offsets(tree, "b") == {}
+    assert tree.children("/consumers/b/offsets") == []
+
+
+def test_offsets_of_a_deleted_topic_go_in_steps_of_so_many_nodes(tree, monkeypatch):
+    clicks = {TopicPartition("clicks", number): AT_5 for number in range(50)}
+    offsets.commit_all(tree, {f"g{number}": clicks for number in range(10)} | {"other": {VIEWS: AT_7}}, now_ms=1)
+    deleted, original = [], tree.multi
+    monkeypatch.setattr(tree, "multi", lambda operations: deleted.append(len(operations)) or original(operations))
+    nodes = offsets.topic_offset_nodes(tree, "clicks")
+    steps = list(itertools.takewhile(bool, (offsets.delete_next(tree, nodes) for _ in itertools.count())))
+    assert sum(deleted) == 10 * (50 + 1)
+    assert max(deleted) <= offsets.NODES_IN_A_STEP_MAX
+    assert len(steps) <= (10 * 51 + 1) // offsets.NODES_IN_A_STEP_MAX + 1
+    assert [offsets.read_offsets(tree, group) for group in ("g0", "g9", "other")] == [{}, {}, {VIEWS: AT_7}]
+
+
+def test_steps_go_on_where_a_group_is_forgotten_meanwhile(tree):
+    clicks = {TopicPartition("clicks", number): AT_5 for number in range(offsets.NODES_IN_A_STEP_MAX + 10)}
+    offsets.commit_all(tree, {"a": clicks, "b": clicks}, now_ms=1)
+    nodes = offsets.topic_offset_nodes(tree, "clicks")
+    assert offsets.delete_next(tree, nodes)
+    offsets.delete_group(tree, "a")
+    while offsets.delete_next(tree, nodes):
+        pass
+    assert offsets.read_offsets(tree, "b") == {}
+
+
+def test_offsets_in_topics_that_do_not_exist_are_not_stored_and_the_others_are(tree):
+    tree.delete(paths.topic("clicks"))
+    assert offsets.commit_all(tree, {"a": {CLICKS: AT_5, VIEWS: AT_7}, "b": {CLICKS: AT_7}}, now_ms=1) == {"clicks"}
+    assert offsets.groups_with_offsets(tree) == ["a"]
+    assert offsets.read_offsets(tree, "a") == {VIEWS: AT_7}
+    assert offsets.commit_all(tree, {"b": {CLICKS: AT_7}}, now_ms=2) == {"clicks"}
 
 
 def test_commit_goes_on_when_another_creates_the_nodes_first(tree, monkeypatch):

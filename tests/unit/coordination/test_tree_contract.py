@@ -299,11 +299,25 @@ class TestSubtrees:
         assert delete_all(tree, ["/a", "/none", "/c"])
         assert tree.exists("/a") is tree.exists("/c") is None
 
+    def test_paths_below_one_another_are_deleted_in_whatever_order_they_are_given(self, tree):
+        for given in (["/a/b", "/a"], ["/a", "/a/b"]):
+            ensure_paths(tree, ["/a/b", "/a/c"])
+            assert delete_all(tree, given)
+            assert tree.exists("/a") is None
+
     def test_paths_are_made_once(self, tree):
         ensure_paths(tree, ["/a/b", "/a/b", "/a/c"])
         tree.set("/a/b", b"1")
         ensure_paths(tree, ["/a/b"])
         assert tree.get("/a/b").data == b"1"
+
+    def test_values_are_not_put_where_a_node_that_is_needed_does_not_exist(self, tree):
+        with pytest.raises(NoNodeError) as refused:
+            put_all(tree, {"/a/new": b"1"}, needed=["/none"])
+        assert refused.value.path == "/none"
+        assert tree.exists("/a") is None
+        put_all(tree, {"/a/new": b"1"}, needed=["/"])
+        assert tree.get("/a/new").data == b"1"
 
     def test_values_are_put_whether_their_nodes_exist_or_not(self, tree):
         tree.create("/a/old", b"0", make_parents=True)

@@ -46,7 +46,8 @@ async def offset_commit(broker: Broker, request: OffsetCommitRequest, context: C
                 )
     if offsets:
         try:
-            await broker.offsets.commit(request.group_id, offsets)
+            gone = await broker.offsets.commit(request.group_id, offsets)
+            errors.update(dict.fromkeys(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         except CoordinationError:
             errors.update(dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
     return _response(request, errors)
