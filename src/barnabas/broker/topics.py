@@ -74,6 +74,8 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._changing = asyncio.Lock()
+        self._with_old_offsets: set[str] = set()
+        """The names of deleted topics in which there may still be offsets."""
 
     def load(self) -> None:
         """Open what the tree lists, and take the leadership of each partition with a new epoch."""
@@ -153,6 +155,8 @@ class Topics:
         """
         async with self._changing:
             self.check_new(name, partition_count, settings)
+            if name in self._with_old_offsets:
+                await self._delete_offsets(name)
             topic_id = uuid.uuid4().bytes
             kept = {key: value for key, value in settings.items() if value is not None}
             replicas = [[self._config.broker_id]] * partition_count
@@ -264,7 +268,7 @@ class Topics:
             topic = self._by_name.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-            await self._in_tree_thread(registry.note_deletion, self._tree, topic.id)
+            await self._in_tree_thread(registry.note_deletion, self._tree, topic.id, name)
             await self._in_tree_thread(registry.delete_topic, self._tree, name)
             del self._by_name[name]
             del self._by_id[topic.id]
@@ -272,11 +276,20 @@ class Topics:
                 partition.mark_deleted()
             # Not on the event loop: it waits for flushes that are under way.
             refused = await asyncio.to_thread(self._delete_logs, [each.topic_partition for each in topic.partitions])
-            await self._in_tree_thread(offsets.delete_topic_offsets, self._tree, name)
+            await self._delete_offsets(name)
             if refused:
                 raise refused
             await self._in_tree_thread(registry.end_deletion, self._tree, topic.id)
             log.info("deleted topic %s", name)
+
+    async def _delete_offsets(self, name: str) -> None:
+        """Forget all offsets in a topic that has left the tree, which takes no more from then on. In small steps:
+        between two of them, others have their turn in the tree."""
+        self._with_old_offsets.add(name)
+        nodes = offsets.topic_offset_nodes(self._tree, name)
+        while await self._in_tree_thread(offsets.delete_next, self._tree, nodes):
+            pass
+        self._with_old_offsets.discard(name)
 
     async def store_log_starts(self) -> None:
         """Make it durable where logs begin whose first records were deleted, and free what they took.
@@ -294,6 +307,8 @@ class Topics:
 
     def _set_strays_aside(self, strays: Iterable[TopicPartition]) -> None:
         """Finish deletions that an earlier run could not; leave folders that nobody asked to be deleted."""
+        for name in registry.read_deleted_names(self._tree):
+            offsets.delete_topic_offsets(self._tree, name)
         deletions = registry.read_deletions(self._tree)
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deletions - self._by_id.keys()}
         for stray in strays:

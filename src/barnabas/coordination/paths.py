@@ -59,7 +59,7 @@ def decode_name(part: str) -> str:
 
 
 def deleted_topic_id(topic_id: bytes) -> str:
-    """`/admin/deleted_topic_ids/0001...0f`: a topic whose folders may not all be set aside yet; in hexadecimal."""
+    """`/admin/deleted_topic_ids/0001...0f`: a topic of which folders or offsets may be left; in hexadecimal."""
     return f"{DELETED_TOPIC_IDS}/{topic_id.hex()}"
 
 

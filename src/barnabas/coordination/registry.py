@@ -8,6 +8,7 @@ not be overwritten blindly comes with the version of its node, and is written ba
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from barnabas.coordination import paths
@@ -173,9 +174,10 @@ def delete_topic(tree: Tree, name: str) -> bool:
     return is_deleted
 
 
-def note_deletion(tree: Tree, topic_id: bytes) -> None:
+def note_deletion(tree: Tree, topic_id: bytes, name: str) -> None:
     """Note, before a topic is deleted, that what is left of it may go too; durable with the deletion."""
-    ensure_paths(tree, [paths.deleted_topic_id(topic_id)])
+    with suppress(NodeExistsError):  # an earlier attempt has noted it
+        tree.create(paths.deleted_topic_id(topic_id), name.encode(), make_parents=True)
 
 
 def end_deletion(tree: Tree, topic_id: bytes) -> None:
@@ -189,6 +191,15 @@ def read_deletions(tree: Tree) -> set[bytes]:
         return {bytes.fromhex(name) for name in tree.children(paths.DELETED_TOPIC_IDS)}
     except NoNodeError:
         return set()
+
+
+def read_deleted_names(tree: Tree) -> set[str]:
+    """Return the names of which there was a topic whose deletion has not ended, and is no topic now.
+
+    Notes of earlier releases say no name.
+    """
+    noted = {node.data.decode() for node in tree.subtree(paths.DELETED_TOPIC_IDS).values()} - {""}
+    return {name for name in noted if tree.exists(paths.topic(name)) is None}
 
 
 def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:

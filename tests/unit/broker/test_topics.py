@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_resources import ResourceType
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
+from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
@@ -32,18 +35,21 @@ from barnabas.storage import LogManager, OsFileSystem
 from tests.log_steps import append
 
 CONFIG = BrokerConfig()
+CLICKS = TopicPartition("clicks", 0)
+AT_7 = OffsetAndMetadata(7, "", -1)
 
 
 class FailingTree(EmbeddedTree):
-    """Fails writes while it is told to; counts how often it was made durable."""
+    """Fails writes while it is told to, all or those below a node; counts how often it was made durable."""
 
     fails = False
+    refused = "nothing"
     flushes = 0
 
     def multi(self, operations: Any) -> list[OperationResult]:
-        if self.fails:
-            raise CoordinationError("the disk is full")
         listed: list[Operation] = list(operations)
+        if self.fails or any(operation.path.startswith(self.refused) for operation in listed):
+            raise CoordinationError("the disk is full")
         return super().multi(listed)
 
     def flush(self) -> None:
@@ -80,6 +86,8 @@ class Bench:
         registry.prepare(self.tree, "castle")
         self.gate: asyncio.Event | None = None
         """Where there is one, the tree's thread waits for it."""
+        self.thread: ThreadPoolExecutor | None = None
+        """Where there is one, it is the tree's thread."""
         self.start()
 
     def start(self) -> None:
@@ -93,10 +101,14 @@ class Bench:
         self.start()
 
     def close(self) -> None:
+        if self.thread:
+            self.thread.shutdown()
         self.logs._abandon()
         self.tree.close()
 
     async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self.thread:
+            return await asyncio.get_running_loop().run_in_executor(self.thread, function, *arguments)
         await (self.gate.wait() if self.gate else asyncio.sleep(0))
         return function(*arguments)
 
@@ -277,7 +289,7 @@ def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench:
 def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> None:
     bench.create()
     registry.delete_topic(bench.tree, "clicks")
-    registry.note_deletion(bench.tree, bytes(16))
+    registry.note_deletion(bench.tree, bytes(16), "clicks")
     bench.restart()
     assert bench.folders("clicks-?") == ["clicks-0"]
 
@@ -286,7 +298,83 @@ def test_topic_whose_deletion_was_noted_but_not_done_stays(bench: Bench) -> None
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    registry.note_deletion(bench.tree, topic.id)
+    registry.note_deletion(bench.tree, topic.id, "clicks")
     bench.restart()
     bench.append()
     assert registry.read_deletions(bench.tree) == set()
+
+
+def test_commits_that_are_under_way_while_their_topic_is_deleted_are_not_there_for_a_new_one(bench: Bench) -> None:
+    bench.thread = ThreadPoolExecutor(1)
+
+    async def scenario() -> None:
+        store = OffsetStore(bench.tree, ManualClock(), bench._in_tree_thread)  # type: ignore[arg-type]
+        for _ in range(20):
+            await bench.topics.create("clicks", 1, {})
+            ends = asyncio.create_task(bench.topics.delete("clicks"))
+            commits = []
+            while not ends.done():
+                if bench.topics.has_partition(CLICKS):  # as the handler asks
+                    commits.append(asyncio.create_task(store.commit("counters", {CLICKS: AT_7})))
+                await asyncio.sleep(0)
+            await bench.topics.create("clicks", 1, {})
+            gone = await asyncio.gather(*commits)
+            assert not all(gone), "the first came in time"
+            assert await store.committed("counters") == {}
+            await bench.topics.delete("clicks")
+
+    asyncio.run(scenario())
+
+
+def test_others_have_their_turn_in_the_tree_while_the_offsets_of_many_groups_are_deleted(bench: Bench) -> None:
+    bench.create()
+    groups = [f"g{number}" for number in range(500)]
+    offsets.commit_all(bench.tree, {group: {CLICKS: AT_7} for group in groups}, 1)
+
+    async def scenario() -> list[int]:
+        ends = asyncio.create_task(bench.topics.delete("clicks"))
+        left = []
+        while not ends.done():
+            left.append(await bench._in_tree_thread(lambda: sum(map(has_offsets, groups))))
+        return left
+
+    def has_offsets(group: str) -> bool:
+        return bool(offsets.read_offsets(bench.tree, group))
+
+    left = asyncio.run(scenario())
+    steps = [before - after for before, after in itertools.pairwise(left)]
+    assert left[-1] == 0
+    assert max(steps) <= 2 * offsets.NODES_IN_A_STEP_MAX, "what one step and the one after it may take"
+
+
+def test_next_start_forgets_the_offsets_of_a_topic_whose_deletion_did_not_end(bench: Bench) -> None:
+    bench.create()
+    topic = bench.topics.get("clicks")
+    assert topic is not None
+    offsets.commit_offsets(bench.tree, "counters", {CLICKS: AT_7}, 1)
+    registry.note_deletion(bench.tree, topic.id, "clicks")
+    registry.delete_topic(bench.tree, "clicks")
+    bench.restart()
+    assert offsets.read_offsets(bench.tree, "counters") == {}
+    assert registry.read_deletions(bench.tree) == set()
+
+
+def test_next_start_leaves_the_offsets_of_a_new_topic_of_the_name(bench: Bench) -> None:
+    bench.create()
+    registry.note_deletion(bench.tree, bytes(16), "clicks")
+    offsets.commit_offsets(bench.tree, "counters", {CLICKS: AT_7}, 1)
+    bench.restart()
+    assert offsets.read_offsets(bench.tree, "counters") == {CLICKS: AT_7}
+
+
+def test_new_topic_has_no_offsets_of_one_whose_offsets_could_not_be_deleted(bench: Bench) -> None:
+    bench.create()
+    offsets.commit_offsets(bench.tree, "counters", {CLICKS: AT_7}, 1)
+    bench.tree.refused = "/consumers"
+    with pytest.raises(CoordinationError):
+        asyncio.run(bench.topics.delete("clicks"))
+    with pytest.raises(CoordinationError):
+        bench.create()
+    bench.tree.refused = "nothing"
+    bench.create()
+    assert offsets.read_offsets(bench.tree, "counters") == {}
