@@ -1,4 +1,4 @@
-"""The settings that a topic can have: all of Kafka's, what each means, and what is said about it to administrators.
+"""The settings that a topic can have: all of Kafka 4's and 3's, what each means, and what administrators are told of it.
 
 One table for CreateTopics, DescribeConfigs, AlterConfigs and docs/settings.md alike. What a value does is the log's
 business (`barnabas.storage.config`) or the produce handler's. Some of Kafka's settings have no effect here: they are
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from barnabas.broker.setting_values import FLAG, LONG_MAX, Rule, items, number, small, text, whole
+from barnabas.broker.setting_values import FLAG, LONG_MAX, ConfigType, Rule, items, number, small, text, whole
 from barnabas.errors import ConfigurationError
 from barnabas.storage.config import LogConfig
 
@@ -23,6 +23,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICY, REMOTE_STORAGE = "cleanup.policy", "remote.storage.enable"
 
 _REPLICA_LIST = r"(|\*|[0-9]+:[0-9]+)"
+_ONE_FORMAT = "record batches (format 2) are stored as they come"
 _NO_COMPACTION = "logs are not compacted"
 _NO_TIERED_STORAGE = "there is no tiered storage"
 _NO_REPLICATION = "there is one broker"
@@ -181,6 +182,22 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "message.max.bytes",
         ),
         TopicSetting(
+            "message.downconversion.enable",
+            FLAG,
+            "true",
+            "Whether readers of older message formats are served (until Kafka 4).",
+            None,
+            _ONE_FORMAT,
+        ),
+        TopicSetting(
+            "message.format.version",
+            Rule(ConfigType.STRING, pattern=r"[0-9]+(\.[0-9]+)+(-IV[0-9]+)?"),
+            "3.0-IV1",
+            "The release whose message format is stored (until Kafka 4).",
+            None,
+            _ONE_FORMAT,
+        ),
+        TopicSetting(
             "message.timestamp.after.max.ms",
             whole(),
             _EVER,
@@ -193,6 +210,14 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             _EVER,
             "How far behind the broker's clock a batch's first timestamp may be, where it is the producer's.",
             "log.message.timestamp.before.max.ms",
+        ),
+        TopicSetting(
+            "message.timestamp.difference.max.ms",
+            whole(),
+            _EVER,
+            "How far a record's timestamp may be from the broker's clock (until Kafka 4).",
+            None,
+            "its place was taken by message.timestamp.before.max.ms and message.timestamp.after.max.ms",
         ),
         TopicSetting(
             "message.timestamp.type",

@@ -239,6 +239,9 @@ KAFKAS = {
     "follower.replication.throttled.replicas": "*",
     "leader.replication.throttled.replicas": "0:1,1:2",
     "local.retention.ms": "-2",
+    "message.downconversion.enable": "false",
+    "message.format.version": "0.10.2",
+    "message.timestamp.difference.max.ms": "9223372036854775807",
     "max.compaction.lag.ms": "3600000",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": "86400000",
@@ -261,7 +264,7 @@ def test_a_topic_can_have_all_of_kafkas_settings(run: Run) -> None:
         found = await described(caller, TOPIC, "t")
         assert {name: found[name].value for name in KAFKAS} == KAFKAS
         assert set(found) == set(TOPIC_SETTINGS)
-        assert len(found) == 33
+        assert len(found) == 36
         log = caller.broker.topics.partition("t", 0).config.log
         assert (log.message_timestamp_after_max_ms, log.message_timestamp_before_max_ms) == (3_600_000, 86_400_000)
         assert found["preallocate"].documentation is not None

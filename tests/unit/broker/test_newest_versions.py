@@ -29,7 +29,7 @@ from barnabas.protocol.messages.list_config_resources import ListConfigResources
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN, MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -299,3 +299,35 @@ def test_one_broker_leads_and_holds_every_partition(run: Run) -> None:
         assert (await caller.call(ListPartitionReassignmentsRequest())).topics == []
 
     run(scenario)
+
+
+def test_who_asks_what_is_authorised_is_told_everything(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        of_topic = {3, 4, 5, 6, 7, 8, 10, 11}
+        of_cluster = {5, 7, 8, 9, 10, 11, 12}
+        wanted = [MetadataRequestTopic(name="clicks"), MetadataRequestTopic(name="nowhere")]
+        request = MetadataRequest(topics=wanted, include_topic_authorized_operations=True)
+        request.allow_auto_topic_creation = False
+        known, unknown = (await caller.call(request)).topics
+        assert (operations(known.topic_authorized_operations), unknown.topic_authorized_operations) == (
+            of_topic,
+            OPERATIONS_UNKNOWN,
+        )
+        old = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
+        assert operations((await caller.call(old, 10)).cluster_authorized_operations) == of_cluster
+        cluster = await caller.call(DescribeClusterRequest(include_cluster_authorized_operations=True))
+        assert operations(cluster.cluster_authorized_operations) == of_cluster
+        (topic,) = (await caller.call(DescribeTopicPartitionsRequest(topics=[TopicRequest(name="views")]))).topics
+        assert operations(topic.topic_authorized_operations) == of_topic
+        (group,) = (
+            await caller.call(DescribeGroupsRequest(groups=["g"], include_authorized_operations=True), 5)
+        ).groups
+        assert operations(group.authorized_operations) == {3, 6, 8, 10, 11}
+        not_asked = await caller.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+        assert not_asked.cluster_authorized_operations == OPERATIONS_UNKNOWN
+
+    run(scenario)
+
+
+def operations(bits: int) -> set[int]:
+    return {number for number in range(32) if bits >> number & 1}

@@ -1,6 +1,6 @@
 """DescribeCluster, versions 0 to 2.
 
-No broker is ever fenced, and authorised operations are not told: there is no authorisation yet.
+No broker is ever fenced. Who asks which operations are authorised is told all of them: there is no authorisation yet.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.operations import ON_CLUSTER
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
     BROKER_ENDPOINTS,
@@ -34,9 +35,12 @@ def describe_cluster(broker: Broker, request: DescribeClusterRequest, context: C
             brokers=[],
         )
     host, port = broker.address_for(context.peer)
-    return DescribeClusterResponse(
+    response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ON_CLUSTER
+    return response

@@ -1,6 +1,7 @@
 """DescribeGroups, versions 0 to 6.
 
 A group that is not known is "Dead", and from version 6 on GROUP_ID_NOT_FOUND; one with nothing but offsets is "Empty".
+Who asks which operations are authorised is told all of them: there is no authorisation yet.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.operations import ON_GROUPS
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.describe_groups import (
@@ -16,6 +18,7 @@ from barnabas.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
@@ -31,9 +34,11 @@ async def describe_groups(broker: Broker, request: DescribeGroupsRequest, contex
     except CoordinationError:
         unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return DescribeGroupsResponse(groups=[_without_members(name, "", unavailable) for name in request.groups])
-    return DescribeGroupsResponse(
-        groups=[_describe(broker, name, name in with_offsets, context.version) for name in request.groups]
-    )
+    groups = [_describe(broker, name, name in with_offsets, context.version) for name in request.groups]
+    if request.include_authorized_operations:
+        for each in groups:
+            each.authorized_operations = ON_GROUPS if each.error_code == ErrorCode.NONE else OPERATIONS_UNKNOWN
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(broker: Broker, name: str, has_offsets: bool, version: int) -> DescribedGroup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.operations import ON_TOPICS
 from barnabas.broker.topic_config import check_topic_name
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_topic_partitions import (
@@ -67,6 +68,7 @@ def _describe(broker: Broker, name: str, first: int, count: int) -> DescribeTopi
         name=name,
         topic_id=topic.id,
         partitions=[_partition(broker, each) for each in topic.partitions[first : first + count]],
+        topic_authorized_operations=ON_TOPICS,
     )
 
 

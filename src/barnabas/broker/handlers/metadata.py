@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13: the broker, the topics, their partitions; unknown topics are made if that is on.
 
 A topic that is made here is complete when the answer leaves, so clients need not come back for its leader.
-Authorised operations are not told: there is no authorisation yet.
+Who asks which operations are authorised is told all of them: there is no authorisation yet.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.metadata import (
+    OPERATIONS_UNKNOWN,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -40,12 +42,16 @@ def metadata(
     wanted = [] if wants_all else request.topics or []
     missing = [t.name for t in wanted if not _is_by_id(t) and t.name is not None and broker.topics.get(t.name) is None]
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        return _create_and_describe(broker, missing, wanted, context)
-    return _describe(broker, wanted if not wants_all else None, {}, context)
+        return _create_and_describe(broker, missing, wanted, request, context)
+    return _describe(broker, wanted if not wants_all else None, {}, request, context)
 
 
 async def _create_and_describe(
-    broker: Broker, missing: list[str], wanted: list[MetadataRequestTopic], context: Context
+    broker: Broker,
+    missing: list[str],
+    wanted: list[MetadataRequestTopic],
+    request: MetadataRequest,
+    context: Context,
 ) -> MetadataResponse:
     errors: dict[str, ErrorCode] = {}
     for name in missing:
@@ -54,23 +60,33 @@ async def _create_and_describe(
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
-    return _describe(broker, wanted, errors, context)
+    return _describe(broker, wanted, errors, request, context)
 
 
 def _describe(
-    broker: Broker, wanted: list[MetadataRequestTopic] | None, errors: dict[str, ErrorCode], context: Context
+    broker: Broker,
+    wanted: list[MetadataRequestTopic] | None,
+    errors: dict[str, ErrorCode],
+    request: MetadataRequest,
+    context: Context,
 ) -> MetadataResponse:
     if wanted is None:
         topics = [_topic(broker, topic) for topic in broker.topics.all()]
     else:
         topics = [_wanted_topic(broker, each, errors, context) for each in wanted]
+    if request.include_topic_authorized_operations:
+        for each in topics:
+            each.topic_authorized_operations = ON_TOPICS if each.error_code == ErrorCode.NONE else OPERATIONS_UNKNOWN
     host, port = broker.address_for(context.peer)
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ON_CLUSTER
+    return response
 
 
 def _wanted_topic(
