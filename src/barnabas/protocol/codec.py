@@ -12,11 +12,20 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from typing import Any, TypeVar, cast
 
 from barnabas.errors import MalformedMessageError, UnsupportedVersionError
-from barnabas.protocol.compiler import Decoder, Encoder, decoder, encoder
+from barnabas.protocol.compiler import (
+    Decoder,
+    Encoder,
+    EntryBudget,
+    Slices,
+    decoder,
+    decoder_in_slices,
+    encoder,
+    encoder_in_slices,
+)
 from barnabas.protocol.declare import message_of
 
 T = TypeVar("T")
@@ -42,17 +51,46 @@ def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[
     try:
         encode_one(message, out, splices)
     except struct.error as error:
-        raise MalformedMessageError(f"a value of {cls.__name__} version {version} does not fit: {error}") from None
-    if not splices:
-        return [out]
+        raise _misfit(cls, version, error) from None
+    return _spliced(out, splices) if splices else [out]
+
+
+def encode_in_slices(message: Any, version: int, prefix: bytes | bytearray, bytes_max: int) -> Slices:
+    """Do the same as a generator that yields now and then, and returns the chunks.
+
+    :param bytes_max: for all but record bytes.
+    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :raises MalformedMessageError: a value does not fit its field, or the whole is too large.
+    """
+    cls: type = type(message)
+    out = bytearray(prefix)
+    splices: list[tuple[int, Chunk]] = []
+    try:
+        for _ in encoder_in_slices(cls, version, _check_version(cls, version))(message, out, splices):
+            if len(out) > bytes_max:
+                raise MalformedMessageError(f"a {cls.__name__} of more than {bytes_max} bytes")
+            yield
+    except struct.error as error:
+        raise _misfit(cls, version, error) from None
+    yield
+    return _spliced(out, splices) if splices else [out]
+
+
+def _spliced(out: bytearray, splices: Iterable[tuple[int, Chunk]]) -> list[Chunk]:
     chunks: list[Chunk] = []
     done = 0
     for position, records in splices:
+        if not len(records):
+            continue  # a reader of many partitions gets nothing from most of them
         chunks += [out[done:position], records]
         done = position
     if done < len(out):
         chunks.append(out[done:])
     return chunks
+
+
+def _misfit(cls: type, version: int, error: struct.error) -> MalformedMessageError:
+    return MalformedMessageError(f"a value of {cls.__name__} version {version} does not fit: {error}")
 
 
 def encode_bytes(message: object, version: int) -> bytes:
@@ -86,10 +124,31 @@ def decode(
     try:
         message, position = decode_one(buffer, position, end, [] if spans is None else spans)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise MalformedMessageError(f"not a {cls.__name__} of version {version}: {error}") from None
+        raise _misread(cls, version, error) from None
     if to_the_end and position != end:
         raise MalformedMessageError(f"{end - position} bytes left over after a {cls.__name__} v{version}")
     return cast(T, message)
+
+
+def decode_in_slices(
+    cls: type, buffer: Buffer, version: int, position: int, spans: list[RecordsSpan], budget: EntryBudget
+) -> Slices:
+    """Do the same as a generator that yields now and then, and returns the message; others may follow it.
+
+    :param budget: counts the entries, before any of them is made.
+    :raises UnsupportedVersionError: the class has no such version.
+    :raises MalformedMessageError: the bytes are not such a message, or it has too many entries.
+    """
+    decode_one = decoder_in_slices(cls, version, _check_version(cls, version))
+    try:
+        message, _ = yield from decode_one(buffer, position, len(buffer), spans, budget)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise _misread(cls, version, error) from None
+    return message
+
+
+def _misread(cls: type, version: int, error: Exception) -> MalformedMessageError:
+    return MalformedMessageError(f"not a {cls.__name__} of version {version}: {error}")
 
 
 @functools.cache

@@ -14,6 +14,11 @@ record bytes were found: the positions of their length, of their first byte, and
 A decoder sets the fields of a new object one by one, without the class's constructor, whose many keyword arguments
 would take longer than all else.
 
+Each of them can also be had in slices, for messages that may be long: as a generator that yields now and then, so that
+others have their turn meanwhile. Such a decoder counts the entries of all arrays, before it makes any of them:
+
+    decode(buf, pos, end, spans, budget) -> yields; returns (message, position after it)
+
 What a decoder may raise on damaged input besides MalformedMessageError (struct.error, IndexError, a Unicode
 error) is turned into it by `barnabas.protocol.codec`.
 """
@@ -22,7 +27,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import groupby
 from typing import Any, NoReturn
 
@@ -33,18 +38,76 @@ from barnabas.protocol.varint import read_uvarint, write_uvarint
 
 Decoder = Callable[[Any, int, int, list[tuple[int, int, int]]], tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
+Slices = Generator[None, None, Any]
+"""Work that can pause wherever it yields."""
+
+SLICE_ENTRIES = 64
+"""So many entries of an array stand between two pauses, so a slice takes a fraction of a millisecond."""
+
+TAGS_MAX = 64
+"""More tagged fields than any struct has. Unknown ones are skipped, which takes time too."""
+
+
+class EntryBudget:
+    """How many entries the arrays of a message may have in all."""
+
+    __slots__ = ("_left", "entries_max")
+
+    def __init__(self, entries_max: int) -> None:
+        self.entries_max = self._left = entries_max
+
+    @property
+    def used(self) -> int:
+        """How many entries were counted."""
+        return self.entries_max - self._left
+
+    def take(self, what: str, count: int) -> None:
+        """Count the entries of an array.
+
+        :raises MalformedMessageError: those of the message are too many now.
+        """
+        self._left -= count
+        if self._left < 0:
+            raise MalformedMessageError(f"with {count} of {what} more than {self.entries_max} entries in one message")
 
 
 @functools.cache
 def decoder(cls: type, version: int, flexible: bool) -> Decoder:
     """Return the decoder of `cls` for `version`."""
-    return _DecoderSource(cls, version, flexible).compile()
+    compiled: Decoder = _DecoderSource(cls, version, flexible).compile()
+    return compiled
 
 
 @functools.cache
 def encoder(cls: type, version: int, flexible: bool) -> Encoder:
     """Return the encoder of `cls` for `version`."""
-    return _EncoderSource(cls, version, flexible).compile()
+    compiled: Encoder = _EncoderSource(cls, version, flexible).compile()
+    return compiled
+
+
+@functools.cache
+def decoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., Slices]:
+    """Return the decoder of `cls` for `version` that pauses, and counts entries."""
+    compiled: Callable[..., Slices] = _DecoderSource(cls, version, flexible, in_slices=True).compile()
+    return compiled
+
+
+@functools.cache
+def encoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., Slices]:
+    """Return the encoder of `cls` for `version` that pauses."""
+    compiled: Callable[..., Slices] = _EncoderSource(cls, version, flexible, in_slices=True).compile()
+    return compiled
+
+
+@functools.cache
+def _has_arrays(cls: type, version: int) -> bool:
+    """Whether values of this class may have entries, so that they may be long."""
+    kinds = [spec.kind for spec in fields_of(cls) if spec.present(version)]
+    inner = [kind.inner if isinstance(kind, Nullable) else kind for kind in kinds]
+    assert not any(isinstance(kind, Nested) and _has_arrays(kind.struct, version) for kind in inner), (
+        f"{cls.__name__} has a struct with arrays, which would not be decoded in slices"
+    )
+    return any(isinstance(kind, Array) for kind in inner)
 
 
 def _overrun(what: str, size: int, left: int) -> NoReturn:
@@ -55,6 +118,10 @@ def _null(what: str) -> NoReturn:
     raise MalformedMessageError(f"{what} is null, which this version does not allow")
 
 
+def _too_many_tags(count: int) -> NoReturn:
+    raise MalformedMessageError(f"{count} tagged fields in one struct (at most {TAGS_MAX} are allowed)")
+
+
 def _unsupported(what: str, version: int, value: object) -> NoReturn:
     raise UnsupportedVersionError(f"{what} cannot be sent in version {version} (it has the value {value!r})")
 
@@ -62,8 +129,8 @@ def _unsupported(what: str, version: int, value: object) -> NoReturn:
 class _Source:
     """Lines of a function, and the names that they use."""
 
-    def __init__(self, cls: type, version: int, flexible: bool) -> None:
-        self.cls, self.version, self.flexible = cls, version, flexible
+    def __init__(self, cls: type, version: int, flexible: bool, *, in_slices: bool = False) -> None:
+        self.cls, self.version, self.flexible, self.in_slices = cls, version, flexible, in_slices
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[str, Any] = {
@@ -71,6 +138,7 @@ class _Source:
             "write_uvarint": write_uvarint,
             "overrun": _overrun,
             "null": _null,
+            "too_many_tags": _too_many_tags,
             "unsupported": _unsupported,
             "unpack_from": struct.unpack_from,
             "pack": struct.pack,
@@ -102,6 +170,10 @@ class _Source:
     def may_be_null(self, kind: WireType) -> bool:
         return isinstance(kind, Nullable) and self.version >= kind.since
 
+    def pauses_in(self, element: WireType | type) -> bool:
+        """Whether the values of an array's element are moved in slices themselves."""
+        return self.in_slices and not isinstance(element, WireType) and _has_arrays(element, self.version)
+
     def compile_as(self, name: str, head: str) -> Any:
         source = "\n".join([head, *self.lines])
         place = f"<{name} of {self.cls.__name__} version {self.version}>"
@@ -110,7 +182,7 @@ class _Source:
 
 
 class _DecoderSource(_Source):
-    def compile(self) -> Decoder:
+    def compile(self) -> Any:
         self.add(f"m = new({self.name(self.cls)})")
         for spec in (*self.absent, *self.tagged):
             self.add(f"m.{spec.name} = {self.default(spec)}")
@@ -122,8 +194,10 @@ class _DecoderSource(_Source):
         if self.flexible:
             self.tags()
         self.add("return m, pos")
-        function: Decoder = self.compile_as("decode", "def decode(buf, pos, end, spans):")
-        return function
+        if self.in_slices:
+            self.add("yield")  # so that it is a generator even where there is no array
+            return self.compile_as("decode", "def decode(buf, pos, end, spans, budget):")
+        return self.compile_as("decode", "def decode(buf, pos, end, spans):")
 
     def default(self, spec: FieldSpec) -> str:
         if spec.default_factory is list:
@@ -184,13 +258,22 @@ class _DecoderSource(_Source):
         if isinstance(element, Fixed):
             size = struct.calcsize(">" + element.code)
             self.add(f"if n * {size} > end - pos: overrun({what}, n * {size}, end - pos)")
+            if self.in_slices:
+                self.add(f"budget.take({what}, n)")
             self.add(f"{target} = list(unpack_from(f'>{{n}}{element.code}', buf, pos))", f"pos += n * {size}")
             return
         items = f"items{self.depth}"
+        if self.in_slices:
+            self.add(f"budget.take({what}, n)")
         self.add(f"{items} = []", "for _ in range(n):")
         self.depth += 1
+        if self.in_slices:
+            self.add(f"if not len({items}) % {SLICE_ENTRIES}: yield")
         if isinstance(element, WireType):
             self.value(element, "item", what)
+        elif self.pauses_in(element):
+            function = self.name(decoder_in_slices(element, self.version, self.flexible))
+            self.add(f"item, pos = yield from {function}(buf, pos, end, spans, budget)")
         else:
             self.add(f"item, pos = {self.name(decoder(element, self.version, self.flexible))}(buf, pos, end, spans)")
         self.add(f"{items}.append(item)")
@@ -199,7 +282,10 @@ class _DecoderSource(_Source):
 
     def tags(self) -> None:
         """Read the tagged fields: known ones by their tag, others are skipped, as KIP-482 asks."""
-        self.add("tags, pos = read_uvarint(buf, pos) if buf[pos] else (0, pos + 1)", "for _ in range(tags):")
+        self.add("if not buf[pos]: pos += 1", "else:")
+        self.depth += 1
+        self.add("tags, pos = read_uvarint(buf, pos)", f"if tags > {TAGS_MAX}: too_many_tags(tags)")
+        self.add("for _ in range(tags):")
         self.depth += 1
         self.add("tag, pos = read_uvarint(buf, pos)", "size, pos = read_uvarint(buf, pos)")
         self.add("if size > end - pos: overrun('a tagged field', size, end - pos)", "after = pos + size")
@@ -210,11 +296,11 @@ class _DecoderSource(_Source):
             self.add(f"if pos != after: overrun({self.what(spec)}, size, after - pos)")
             self.depth -= 1
         self.add("pos = after")
-        self.depth -= 1
+        self.depth -= 2
 
 
 class _EncoderSource(_Source):
-    def compile(self) -> Encoder:
+    def compile(self) -> Any:
         for spec in self.absent:
             if not spec.ignorable:
                 default = self.name(spec.default_value())
@@ -228,8 +314,9 @@ class _EncoderSource(_Source):
         if self.flexible:
             self.tags()
         self.add("return")
-        function: Encoder = self.compile_as("encode", "def encode(m, out, splices):")
-        return function
+        if self.in_slices:
+            self.add("yield")  # so that it is a generator even where there is no array
+        return self.compile_as("encode", "def encode(m, out, splices):")
 
     def fixed(self, run: list[FieldSpec]) -> None:
         codes = struct.Struct(">" + "".join(s.kind.code for s in run if isinstance(s.kind, Fixed)))
@@ -290,10 +377,19 @@ class _EncoderSource(_Source):
         if isinstance(element, Fixed):
             self.add(f"{out} += pack(f'>{{len({variable})}}{element.code}', *{variable})")
             return
+        # Tagged fields are small, and go to another place first.
+        in_slices = self.in_slices and out == "out"
+        if in_slices:
+            self.add("left = 0")
         self.add(f"for item in {variable}:")
         self.depth += 1
+        if in_slices:
+            self.add("if not left:", "    yield", f"    left = {SLICE_ENTRIES}", "left -= 1")
         if isinstance(element, WireType):
             self.value(element, "item", what, out)
+        elif in_slices and self.pauses_in(element):
+            function = self.name(encoder_in_slices(element, self.version, self.flexible))
+            self.add(f"yield from {function}(item, out, splices)")
         else:
             self.add(f"{self.name(encoder(element, self.version, self.flexible))}(item, {out}, splices)")
         self.depth -= 1

@@ -12,7 +12,16 @@ import struct
 from typing import NamedTuple, TypeVar
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import Buffer, Chunk, RecordsSpan, decode, encode
+from barnabas.protocol.codec import (
+    Buffer,
+    Chunk,
+    RecordsSpan,
+    decode,
+    decode_in_slices,
+    encode,
+    encode_in_slices,
+)
+from barnabas.protocol.compiler import TAGS_MAX, EntryBudget, Slices
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.varint import read_uvarint
 
@@ -72,6 +81,8 @@ def skip_tags(frame: Buffer, position: int) -> int:
         if not frame[position]:
             return position + 1
         count, position = read_uvarint(frame, position)
+        if count > TAGS_MAX:
+            raise MalformedMessageError(f"{count} tagged fields in a header (at most {TAGS_MAX} are allowed)")
         for _ in range(count):
             _, position = read_uvarint(frame, position)
             size, position = read_uvarint(frame, position)
@@ -92,10 +103,22 @@ def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: li
     :raises UnsupportedVersionError: `cls` has no such version.
     :raises MalformedMessageError: the bytes are not such a message.
     """
-    position = header.body_position
-    if message_of(cls).flexible(header.api_version):
-        position = skip_tags(frame, position)
+    position = _body_position(cls, header, frame)
     return decode(cls, frame, header.api_version, position, to_the_end=False, spans=spans)
+
+
+def decode_request_in_slices(
+    cls: type, header: RequestHeader, frame: Buffer, spans: list[RecordsSpan], budget: EntryBudget
+) -> Slices:
+    """Do the same as a generator that yields now and then, and returns the message; see `decode_in_slices`."""
+    position = _body_position(cls, header, frame)
+    return (yield from decode_in_slices(cls, frame, header.api_version, position, spans, budget))
+
+
+def _body_position(cls: type, header: RequestHeader, frame: Buffer) -> int:
+    if message_of(cls).flexible(header.api_version):
+        return skip_tags(frame, header.body_position)
+    return header.body_position
 
 
 def request_frame(message: object, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
@@ -118,10 +141,19 @@ def response_frame(message: object, version: int, correlation_id: int) -> list[C
 
     :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
     """
+    return _sized(encode(message, version, prefix=_response_prefix(message, version, correlation_id)))
+
+
+def response_frame_in_slices(message: object, version: int, correlation_id: int, bytes_max: int) -> Slices:
+    """Do the same as a generator that yields now and then, and returns the chunks; see `encode_in_slices`."""
+    prefix = _response_prefix(message, version, correlation_id)
+    return _sized((yield from encode_in_slices(message, version, prefix, bytes_max)))
+
+
+def _response_prefix(message: object, version: int, correlation_id: int) -> bytes:
     cls: type = type(message)
     tags = b"\0" if _response_has_tags(cls, version) else b""
-    prefix = b"\0\0\0\0" + _CORRELATION_ID.pack(correlation_id) + tags
-    return _sized(encode(message, version, prefix=prefix))
+    return b"\0\0\0\0" + _CORRELATION_ID.pack(correlation_id) + tags
 
 
 def read_correlation_id(frame: Buffer) -> int:
