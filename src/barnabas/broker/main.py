@@ -12,6 +12,10 @@ import sys
 from barnabas.broker.broker import Broker
 from barnabas.broker.config import BrokerConfig
 
+GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
+"""What a request makes is freed when nobody refers to it any longer. Looking through all that there is for what refers
+to itself takes 0.1 s with 10,000 partitions, so that is rare; looking through what is new takes a few milliseconds."""
+
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -38,6 +42,7 @@ async def _serve(config: BrokerConfig) -> None:
     # What there is by now stays. Looking through it for garbage would stop the broker for milliseconds each time.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     sys.stdout.write(f"ready {config.host}:{broker.port}\n")
     sys.stdout.flush()
     try:
