@@ -3,7 +3,9 @@
     @serves(HeartbeatRequest)
     def heartbeat(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse: ...
 
-A handler returns its response, or an awaitable of it where it has to wait, or None where the client wants none.
+A handler returns its response, or an awaitable of it where it has to wait, or None where the client wants none. One
+that may be long is a generator, which yields after each `ENTRIES_PER_STEP` entries or so and returns one of these in
+the end; or it awaits `broker.turns.pause()` now and then. Others have their turn meanwhile (`barnabas.broker.turns`).
 
     @serves_runs(ProduceRequest)
     def produce(broker: Broker, run: Iterable[Repeated], context: Context) -> list[ProduceResponse]: ...
@@ -15,9 +17,9 @@ would return for each of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS, Api
@@ -25,6 +27,24 @@ from barnabas.protocol.declare import message_of
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
+
+R = TypeVar("R")
+Steps = Generator[None, None, R]
+"""What a handler that may be long is: it yields wherever it may pause, and returns its response."""
+
+ENTRIES_PER_STEP = 32
+"""So many entries, each of which takes some microseconds, are done between two pauses."""
+
+ENTRIES_MAX = 50_000
+"""How many entries the arrays of a request may have in all: enough for each of 10,000 topics to be named twice."""
+
+BYTES_MAX = 4 * 1024 * 1024
+"""How large a request may be besides its record data: each byte of it may cost many bytes of memory."""
+
+
+def is_pause_due(number: int) -> bool:
+    """Whether a generator that has done so many entries is to yield; not before the first."""
+    return number % ENTRIES_PER_STEP == ENTRIES_PER_STEP - 1
 
 
 class Context(NamedTuple):
@@ -59,6 +79,11 @@ class ServedApi:
     handle: HandlerFunction
     in_runs: bool = False
     """Whether `handle` takes requests that came in a row."""
+    ends_with_client: bool = False
+    """Whether what it does is of use to its client alone, so that it ends when that one is gone. All else that a client
+    asked for is carried out, whether it is still there or not."""
+    entries_max: int = ENTRIES_MAX
+    bytes_max: int = BYTES_MAX
 
     @property
     def versions(self) -> range:
@@ -66,9 +91,18 @@ class ServedApi:
         return self.api.versions
 
 
-def serves(request: type) -> Callable[[HandlerFunction], ServedApi]:
-    """Declare that the function serves the API of `request`, in every version that is declared of it."""
-    return lambda function: ServedApi(_api_of(request), function)
+def serves(
+    request: type, *, ends_with_client: bool = False, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX
+) -> Callable[[HandlerFunction], ServedApi]:
+    """Declare that the function serves the API of `request`, in every version that is declared of it.
+
+    :param ends_with_client: whether it ends when its client is gone; see `ServedApi`.
+    :param entries_max: how many entries the arrays of a request may have in all.
+    :param bytes_max: how large a request may be.
+    """
+    return lambda function: ServedApi(
+        _api_of(request), function, ends_with_client=ends_with_client, entries_max=entries_max, bytes_max=bytes_max
+    )
 
 
 def serves_runs(request: type) -> Callable[[HandlerFunction], ServedApi]:

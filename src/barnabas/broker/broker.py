@@ -26,6 +26,7 @@ from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -62,6 +63,7 @@ class Broker:
         self.node_id = config.broker_id
         self.cluster_id = ""
         self.port = 0
+        self.turns = Turns(clock.monotonic)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, secrets.randbelow)
         self._stopping = contextlib.ExitStack()
         self._tree_thread = ThreadPoolExecutor(1, thread_name_prefix="tree")

@@ -3,46 +3,58 @@
 An API or version that is not served ends the connection with one line in the log, as in Kafka: there is no
 format in which both sides could agree on an answer. ApiVersions is the exception that tells clients what is
 served: it is answered in version 0, with UNSUPPORTED_VERSION and the list (KIP-511).
+
+Every request has a budget: entries, bytes besides record data, size of the answer. One that exceeds it ends the
+connection with one line in the log. One that may take long is decoded, carried out and encoded in slices
+(`barnabas.broker.turns`); small ones, which are nearly all, are done at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from barnabas.broker.api import Context, Repeated, ServedApi
+from barnabas.broker.api import Context, Repeated, ServedApi, Steps
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.handlers.api_versions import unsupported_version
-from barnabas.errors import MalformedMessageError, UnsupportedVersionError
+from barnabas.broker.produce_pieces import PIECE_ENTRIES_MAX, entry_count, join, join_later, pieces
+from barnabas.broker.turns import Unfinished
+from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, Carried, Frame, Peer
 from barnabas.protocol.codec import RecordsSpan
+from barnabas.protocol.compiler import EntryBudget
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import (
     API_VERSIONS_KEY,
     RequestHeader,
     decode_request,
+    decode_request_in_slices,
     read_request_correlation_id,
     read_request_header,
     response_frame,
+    response_frame_in_slices,
 )
 from barnabas.protocol.repeats import RepeatedRequests
 
-PRODUCE_KEY, JOIN_GROUP_KEY, SYNC_GROUP_KEY = 0, 11, 14
+AT_ONCE_BYTES_MAX = 20_000
+"""A larger frame may have so many entries that it is decoded in slices. The usual batch of a producer fits."""
 
-REQUEST_BYTES_MAX = 1024 * 1024
-"""The largest request of an API that carries no data: each byte of such a one may cost many bytes of memory."""
-
-DATA_REQUEST_BYTES_MAX = {JOIN_GROUP_KEY: 16 * 1024 * 1024, SYNC_GROUP_KEY: 16 * 1024 * 1024}
-"""APIs whose requests carry data that is not looked into. Produce has no limit but that of the listener."""
+ANSWER_BYTES_MAX = 100_000_000
+"""The largest answer, besides record data: what librdkafka takes, by default (`receive.message.max.bytes`)."""
 
 RUN_REQUESTS_MAX = 1024
 RUN_BYTES_MAX = 1024 * 1024
-"""A run of requests ends behind the one that exceeds this."""
+RUN_ENTRIES_MAX = 2048
+"""A run of requests ends behind the one that exceeds one of these."""
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
+
+Result: TypeAlias = "Answer | Awaitable[Any]"
+"""The chunks of the response frame, or what the response has to wait for."""
 
 
 class Dispatcher:
@@ -51,11 +63,12 @@ class Dispatcher:
     def __init__(self, broker: Broker, served: Mapping[int, ServedApi] = SERVED) -> None:
         self._broker = broker
         self._served = served
+        self._turns = broker.turns
 
     def __call__(self, frames: Sequence[Frame], peer: Peer) -> Carried:
         """Carry out the first request, and perhaps some of those behind it.
 
-        :raises MalformedMessageError: the first frame is no request.
+        :raises MalformedMessageError: the first frame is no request, or one that asks for too much.
         :raises UnsupportedVersionError: its API or version is not served.
         :raises BarnabasError: it failed, and there is no other way to tell than to end the connection.
         """
@@ -64,14 +77,23 @@ class Dispatcher:
         served = self._served.get(header.api_key)
         if served is None or header.api_version not in served.versions:
             return Carried(1, self._not_served(header, served))
-        _check_size(header, len(frame))
-        context = Context(header.api_version, header.client_id, peer)
+        call = _Call(self._broker, served, header, Context(header.api_version, header.client_id, peer))
         if served.in_runs:
-            responses = served.handle(self._broker, _run(frames, header, served), context)
-        else:
-            request = decode_request(served.api.request, header, frame)
-            responses = [served.handle(self._broker, request, context)]
-        return _carried(responses, frames, header.api_version, served.api.response)
+            return self._carry_out_run(call, frames)
+        if len(frame) > AT_ONCE_BYTES_MAX:
+            return self._in_slices(call, call.carry_out(_decode_in_slices(served, header, frame, [])))
+        request = decode_request(served.api.request, header, frame)
+        response = served.handle(self._broker, request, call.context)
+        if isinstance(response, GeneratorType):
+            try:
+                next(response)
+            except StopIteration as end:  # nearly always: what is small does not pause
+                response = end.value
+            else:
+                return self._in_slices(call, call.encode(response))
+        if isinstance(response, served.api.response):
+            return Carried(1, response_frame(response, header.api_version, header.correlation_id))
+        return Carried(1, [], self._answer_later(call, response), served.ends_with_client)
 
     def _not_served(self, header: RequestHeader, served: ServedApi | None) -> Answer:
         if header.api_key == API_VERSIONS_KEY:
@@ -82,48 +104,168 @@ class Dispatcher:
         name = served.api.name
         raise UnsupportedVersionError(f"{name} is served in versions {versions}, not {header.api_version}")
 
+    def _in_slices(self, call: _Call, steps: Steps[Result]) -> Carried:
+        """Do what there is time for now, and the rest later."""
+        result = self._turns.go_on(steps)
+        if isinstance(result, list):
+            return Carried(1, result)
+        later = self._finish(call, steps) if isinstance(result, Unfinished) else self._answer_later(call, result)
+        return Carried(1, [], later, call.served.ends_with_client)
 
-def _check_size(header: RequestHeader, size: int) -> None:
-    limit = DATA_REQUEST_BYTES_MAX.get(header.api_key, REQUEST_BYTES_MAX)
-    if size > limit and header.api_key != PRODUCE_KEY:
-        raise MalformedMessageError(f"a request of {size} bytes to API {header.api_key} (at most {limit} are allowed)")
+    async def _finish(self, call: _Call, steps: Steps[Result]) -> Answer:
+        result = await self._turns.finish(steps)
+        return result if isinstance(result, list) else await self._answer_later(call, result)
 
+    async def _answer_later(self, call: _Call, waiting: Awaitable[Any]) -> Answer:
+        result = await self._turns.finish(call.encode(await waiting))
+        assert isinstance(result, list), "a handler waits once"
+        return result
 
-def _run(frames: Sequence[Frame], header: RequestHeader, served: ServedApi) -> Iterator[Repeated]:
-    """Yield the first request and those behind it that are of its kind, up to one that is not or is damaged.
+    def _carry_out_run(self, call: _Call, frames: Sequence[Frame]) -> Carried:
+        frame, header, served = frames[0], call.header, call.served
+        known = RepeatedRequests(flexible=message_of(served.api.request).flexible(header.api_version))
+        spans: list[RecordsSpan] = []
+        request = self._decode(served, header, frame, spans)
+        if isinstance(request, GeneratorType):
+            return Carried(1, [], self._finish(call, call.carry_out(request)))
+        if entry_count(request) > PIECE_ENTRIES_MAX:
+            return self._in_slices(call, call.carry_out_in_pieces(request))
+        run = self._run(frames, served, header, _repeated(frame, spans, request, known), known)
+        responses = served.handle(self._broker, run, call.context)
+        return _carried(responses, frames, header.api_version, served.api.response)
 
-    :raises MalformedMessageError: the first one is damaged.
-    """
-    known = RepeatedRequests(flexible=message_of(served.api.request).flexible(header.api_version))
-    repeated = _decode(frames[0], header, served, known)
-    size = len(frames[0])
-    for frame in islice(frames, 1, RUN_REQUESTS_MAX):
-        size += len(frame)
-        if size > RUN_BYTES_MAX:
-            break
-        if (found := known.recognise(frame)) is not None:
-            request, records = found
-            if request is repeated.request:
-                repeated.records.append(records)
-                continue
-            following = Repeated(request, [records])
-        else:
-            try:
-                next_header = read_request_header(frame)
-                if next_header.api_key != header.api_key or next_header.api_version != header.api_version:
-                    break
-                following = _decode(frame, next_header, served, known)
-            except MalformedMessageError:
-                # Its own turn comes when those before it are answered.
+    def _run(
+        self,
+        frames: Sequence[Frame],
+        served: ServedApi,
+        header: RequestHeader,
+        repeated: Repeated,
+        known: RepeatedRequests,
+    ) -> Iterator[Repeated]:
+        """Yield the first request and those behind it that are of its kind, up to one that is not, or is damaged, or
+        is so large that it is carried out alone."""
+        size, entries, entries_each = len(frames[0]), 0, entry_count(repeated.request)
+        for frame in islice(frames, 1, RUN_REQUESTS_MAX):
+            size += len(frame)
+            entries += entries_each
+            if size > RUN_BYTES_MAX or entries > RUN_ENTRIES_MAX:
                 break
+            if (found := known.recognise(frame)) is not None:
+                request, records = found
+                if request is repeated.request:
+                    repeated.records.append(records)
+                    continue
+                following = Repeated(request, [records])
+            else:
+                another = self._another(served, header, frame, known)
+                if another is None:
+                    break
+                following = another
+            yield repeated
+            repeated = following
+            entries_each = entry_count(repeated.request)
         yield repeated
-        repeated = following
-    yield repeated
+
+    def _another(
+        self, served: ServedApi, header: RequestHeader, frame: Frame, known: RepeatedRequests
+    ) -> Repeated | None:
+        """Return the request, or None if it does not belong to a run: its own turn comes when those before it are
+        answered."""
+        spans: list[RecordsSpan] = []
+        try:
+            own = read_request_header(frame)
+            if own.api_key != header.api_key or own.api_version != header.api_version:
+                return None
+            request = self._decode(served, own, frame, spans)
+        except MalformedMessageError:
+            return None
+        if isinstance(request, GeneratorType) or entry_count(request) > PIECE_ENTRIES_MAX:
+            return None
+        return _repeated(frame, spans, request, known)
+
+    def _decode(self, served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Any:
+        """Return the request, or the steps that are left to it where it takes long."""
+        if len(frame) <= AT_ONCE_BYTES_MAX:
+            return decode_request(served.api.request, header, frame, spans)
+        steps = _decode_in_slices(served, header, frame, spans)
+        request = self._turns.go_on(steps)
+        return steps if isinstance(request, Unfinished) else request
 
 
-def _decode(frame: Frame, header: RequestHeader, served: ServedApi, known: RepeatedRequests) -> Repeated:
-    spans: list[RecordsSpan] = []
-    request = decode_request(served.api.request, header, frame, spans)
+class _Call(NamedTuple):
+    """A request that is carried out, and what is done for it in slices."""
+
+    broker: Broker
+    served: ServedApi
+    header: RequestHeader
+    context: Context
+
+    def carry_out(self, decoding: Steps[Any]) -> Steps[Result]:
+        """Decode the request, carry it out and encode the answer."""
+        request = yield from decoding
+        if self.served.in_runs:
+            return (yield from self.carry_out_in_pieces(request))
+        return (yield from self.encode(self.served.handle(self.broker, request, self.context)))
+
+    def carry_out_in_pieces(self, request: Any) -> Steps[Result]:
+        """Carry out a request to produce, and encode the answer.
+
+        :raises BarnabasError: an append failed, and the client wants no answer.
+        """
+        responses: list[tuple[Any, bool]] = []
+        failure: BarnabasError | None = None
+        for piece, continues in pieces(request):
+            yield
+            try:
+                (response,) = self.served.handle(self.broker, [Repeated(piece, [])], self.context)
+            except BarnabasError as error:
+                failure = failure or error
+            else:
+                responses.append((response, continues))
+        if failure:
+            raise failure
+        if any(response is None for response, _ in responses):
+            return []
+        if not all(isinstance(response, self.served.api.response) for response, _ in responses):
+            return join_later(responses)
+        return (yield from self.encode(join(responses)))
+
+    def encode(self, response: Any) -> Steps[Result]:
+        """Encode what a handler returned, or return what it waits for.
+
+        :raises MalformedMessageError: the answer is too large.
+        """
+        if isinstance(response, GeneratorType):
+            response = yield from response
+        if not isinstance(response, self.served.api.response):
+            waiting: Awaitable[Any] = response
+            return waiting
+        version, correlation_id = self.header.api_version, self.header.correlation_id
+        answer: Answer = yield from response_frame_in_slices(response, version, correlation_id, ANSWER_BYTES_MAX)
+        return answer
+
+
+def _decode_in_slices(served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Steps[Any]:
+    """Decode a request within its budget.
+
+    :raises MalformedMessageError: the bytes are not such a request, or it is too large.
+    """
+    if not served.in_runs:
+        _check_size(served, len(frame))
+    request = yield from decode_request_in_slices(
+        served.api.request, header, frame, spans, EntryBudget(served.entries_max)
+    )
+    _check_size(served, len(frame) - sum(end - start for _, start, end in spans))
+    return request
+
+
+def _check_size(served: ServedApi, size: int) -> None:
+    if size > served.bytes_max:
+        name, limit = served.api.name, served.bytes_max
+        raise MalformedMessageError(f"a request to {name} of {size} bytes besides record data (at most {limit})")
+
+
+def _repeated(frame: Frame, spans: Sequence[RecordsSpan], request: Any, known: RepeatedRequests) -> Repeated:
     if len(spans) != 1:
         return Repeated(request, [])
     known.learn(frame, spans[0], request)
@@ -140,12 +282,14 @@ def _carried(responses: Sequence[Any], frames: Sequence[Frame], version: int, ki
             continue
         if not isinstance(response, kind):
             ids = [read_request_correlation_id(frame) for frame in islice(frames, number, count)]
-            return Carried(count, answer, _answer_later(responses[number:], ids, version, kind))
+            return Carried(count, answer, _answer_run_later(responses[number:], ids, version, kind))
         answer += response_frame(response, version, read_request_correlation_id(frame))
     return Carried(count, answer)
 
 
-async def _answer_later(responses: Sequence[Any], correlation_ids: Sequence[int], version: int, kind: type) -> Answer:
+async def _answer_run_later(
+    responses: Sequence[Any], correlation_ids: Sequence[int], version: int, kind: type
+) -> Answer:
     waiting = [response for response in responses if not isinstance(response, kind)]
     settled = iter([await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting))
     answer: Answer = []

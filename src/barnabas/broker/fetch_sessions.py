@@ -1,9 +1,10 @@
 """Fetch sessions (KIP-227): the broker remembers which partitions a reader follows, so that a request names only
 what changed, and an answer holds only what is news.
 
-Pure: time and randomness are arguments. A session belongs to whoever knows its id. Each request of a session has
-the epoch after the one before; one that does not is refused, and the reader begins anew. When the cache is full,
-a session that has not been used for a while makes room; if there is none, the reader is answered without session.
+Pure: time and randomness are arguments. What goes through all partitions of a session, of which there may be many, is
+done in steps. A session belongs to whoever knows its id. Each request of a session has the epoch after the one before;
+one that does not is refused, and the reader begins anew. When the cache is full, a session that has not been used for a
+while makes room; if there is none, the reader is answered without session.
 
 Used from the event loop's thread only.
 """
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from barnabas.broker.api import Steps, is_pause_due
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
@@ -27,6 +29,8 @@ from barnabas.protocol.messages.fetch import (
     next_session_epoch,
 )
 from barnabas.protocol.types import ZERO_UUID
+
+T = TypeVar("T")
 
 SESSION_ID_MAX = 2**31 - 1
 
@@ -79,22 +83,33 @@ class FetchSession:
         self.used_at_s = now_s
         self.partitions: dict[FetchKey, FollowedPartition] = {}
 
-    def update(self, request: FetchRequest) -> None:
+    def update(self, request: FetchRequest) -> Steps[None]:
         """Take over what an incremental request changes."""
-        for forgotten in request.forgotten_topics_data:
-            for partition in forgotten.partitions:
-                self.partitions.pop(FetchKey(forgotten.topic, forgotten.topic_id, partition), None)
-        for where, wanted in wanted_partitions(request):
+        for number, where in enumerate(_forgotten_partitions(request)):
+            self.partitions.pop(where, None)
+            if is_pause_due(number):
+                yield
+        for number, (where, wanted) in enumerate(wanted_partitions(request)):
+            if is_pause_due(number):
+                yield
             followed = self.partitions.get(where)
             if followed is None:
                 self.partitions[where] = FollowedPartition(wanted)
             else:
                 followed.wanted = wanted
 
-    def news(self, read: Iterable[tuple[FetchKey, PartitionData]]) -> list[tuple[FetchKey, PartitionData]]:
+    def mixes_kinds(self, request: FetchRequest) -> bool:
+        """Whether a request names topics by id in a session that names them by name, or the other way round."""
+        known = next(iter(self.partitions), None)
+        by_id = None if known is None else known.is_by_id
+        return any((topic.topic_id != ZERO_UUID) is not by_id for topic in request.topics if topic.partitions)
+
+    def news(self, read: Iterable[tuple[FetchKey, PartitionData]]) -> Steps[list[tuple[FetchKey, PartitionData]]]:
         """Return what the reader must be told. What brought records is asked last the next time, for fairness."""
         news = []
-        for where, data in read:
+        for number, (where, data) in enumerate(read):
+            if is_pause_due(number):
+                yield
             followed = self.partitions.get(where)
             if followed is None or not followed.is_news(data):
                 continue
@@ -113,13 +128,15 @@ class FetchPlan:
     is_full: bool = True
     """Whether the answer holds every partition, or only those with news."""
 
-    def respond(self, read: list[tuple[FetchKey, PartitionData]]) -> FetchResponse:
+    def respond(self, read: list[tuple[FetchKey, PartitionData]]) -> Steps[FetchResponse]:
         """Return the response to what was read."""
         if self.session is not None:
-            news = self.session.news(read)
+            news = yield from self.session.news(read)
             read = read if self.is_full else news
         topics: list[FetchableTopicResponse] = []
-        for where, data in read:
+        for number, (where, data) in enumerate(read):
+            if is_pause_due(number):
+                yield
             if not topics or (topics[-1].topic, topics[-1].topic_id) != where[:2]:
                 topics.append(FetchableTopicResponse(topic=where.topic, topic_id=where.topic_id, partitions=[]))
             topics[-1].partitions.append(data)
@@ -141,7 +158,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, now_s: float) -> FetchPlan:
+    def plan(self, request: FetchRequest, now_s: float) -> Steps[FetchPlan]:
         """Return what to read.
 
         :param now_s: monotonic seconds.
@@ -150,23 +167,25 @@ class FetchSessions:
         """
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             self._sessions.pop(request.session_id, None)
-            wanted = list(wanted_partitions(request))
+            wanted = yield from _list_in_steps(wanted_partitions(request))
             session = self._open(request, now_s) if request.session_epoch == INITIAL_EPOCH and wanted else None
+            if session is not None:
+                yield from session.update(request)
             return FetchPlan(wanted, session)
         session = self._continue(request, now_s)
-        kinds = {where.is_by_id for where, _ in wanted_partitions(request)}
-        if kinds - {where.is_by_id for where in session.partitions}:
+        if session.mixes_kinds(request):
             message = f"fetch session {session.id} names topics by id and by name"
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         count_before = len(session.partitions)
-        session.update(request)
+        yield from session.update(request)
         # Counting all sessions is for those that grow; nearly every request only goes on.
         if len(session.partitions) > count_before and self._partition_count() > PARTITIONS_MAX:
-            del self._sessions[session.id]
+            self._sessions.pop(session.id, None)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} grew too large")
+        # Not in steps: what is asked for by somebody else meanwhile must not change what is gone through.
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
         if not wanted:
-            del self._sessions[session.id]
+            self._sessions.pop(session.id, None)
             return FetchPlan([])
         return FetchPlan(wanted, session, is_full=False)
 
@@ -192,7 +211,6 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._random_below(SESSION_ID_MAX) + 1
         session = self._sessions[session_id] = FetchSession(session_id, now_s)
-        session.update(request)
         return session
 
     def _partition_count(self) -> int:
@@ -211,3 +229,18 @@ def wanted_partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPa
     for topic in request.topics:
         for wanted in topic.partitions:
             yield FetchKey(topic.topic, topic.topic_id, wanted.partition), wanted
+
+
+def _forgotten_partitions(request: FetchRequest) -> Iterable[FetchKey]:
+    for topic in request.forgotten_topics_data:
+        for partition in topic.partitions:
+            yield FetchKey(topic.topic, topic.topic_id, partition)
+
+
+def _list_in_steps(items: Iterable[T]) -> Steps[list[T]]:
+    found: list[T] = []
+    for number, item in enumerate(items):
+        found.append(item)
+        if is_pause_due(number):
+            yield
+    return found

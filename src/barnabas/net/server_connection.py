@@ -46,6 +46,8 @@ class Carried(NamedTuple):
     answer: Answer
     later: Awaitable[Answer] | None = None
     """What follows `answer`, where something has to be waited for."""
+    ends_with_client: bool = False
+    """Whether that is of use to this client alone."""
 
 
 Handler: TypeAlias = "Callable[[Sequence[Frame], Peer], Carried]"

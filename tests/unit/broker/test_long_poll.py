@@ -17,6 +17,7 @@ from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import BatchBuilder
 from tests.log_steps import append_now
+from tests.steps import at_once
 
 CONTEXT = Context(11, "me", Peer("127.0.0.1", 1, "127.0.0.1"))
 LONG_MS = 60_000
@@ -45,7 +46,7 @@ def begin_to_fetch(broker: Broker, min_bytes: int = 1) -> Any:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
     topics = [FetchTopic(topic="clicks", partitions=[wanted])]
     request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=min_bytes, max_bytes=1_000_000, topics=topics)
-    waiting = fetch.handle(broker, request, CONTEXT)
+    waiting = at_once(fetch.handle(broker, request, CONTEXT))
     assert not isinstance(waiting, FetchResponse)
     return waiting
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.handlers.offset_commit import offset_commit
+from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
@@ -34,6 +35,7 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
         groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE),
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
+        turns=Turns(lambda: 0.0),
     )
     at_7 = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=None)
     topics = [OffsetCommitRequestTopic(name=name, partitions=[at_7]) for name in ("clicks", "orders")]

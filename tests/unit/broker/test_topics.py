@@ -18,6 +18,7 @@ from barnabas.broker.handlers.incremental_alter_configs import incremental_alter
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -84,6 +85,7 @@ class Bench:
         self.disk = FailingFiles()
         self.tree = FailingTree(folder / "tree.sqlite")
         registry.prepare(self.tree, "castle")
+        self.turns = Turns(lambda: 0.0)
         self.gate: asyncio.Event | None = None
         """Where there is one, the tree's thread waits for it."""
         self.thread: ThreadPoolExecutor | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.handlers.offset_fetch import offset_fetch
+from barnabas.broker.turns import Turns
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -25,6 +26,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from tests.steps import at_once
 
 
 async def fail(*_arguments: object) -> None:
@@ -39,6 +41,7 @@ BROKER: Any = SimpleNamespace(
     address_for=lambda _peer: ("here", 1),
     node_id=0,
     cluster_id="c",
+    turns=Turns(lambda: 0.0),
 )
 
 
@@ -47,7 +50,8 @@ def ask(served: Any, request: Any, version: int) -> Any:
     peer: Any = None
 
     async def answer() -> Any:
-        return await served.handle(BROKER, request, Context(version, None, peer))
+        handling = served.handle(BROKER, request, Context(version, None, peer))
+        return await (at_once(handling) if isinstance(handling, GeneratorType) else handling)
 
     response = asyncio.run(answer())
     encode_bytes(response, version)

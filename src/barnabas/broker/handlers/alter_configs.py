@@ -28,6 +28,7 @@ async def alter_configs(broker: Broker, request: AlterConfigsRequest, context: C
     responses = []
     for resource in request.resources:
         error = await _alter(broker, resource, request.validate_only)
+        await broker.turns.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return AlterConfigsResponse(responses=responses)
 

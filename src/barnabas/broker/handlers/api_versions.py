@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@serves(ApiVersionsRequest)
+@serves(ApiVersionsRequest, ends_with_client=True)
 def api_versions(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     """Tell which APIs are served."""
     return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_api_keys())

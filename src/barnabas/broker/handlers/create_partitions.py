@@ -28,6 +28,7 @@ async def create_partitions(
     results = []
     for topic in request.topics:
         error = await _grow(broker, topic, times[topic.name] > 1, request.validate_only)
+        await broker.turns.pause()
         results.append(
             CreatePartitionsTopicResult(
                 name=topic.name,

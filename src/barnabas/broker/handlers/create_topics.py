@@ -31,7 +31,10 @@ DYNAMIC_TOPIC_CONFIG = 1
 async def create_topics(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     """Make each topic; what is wrong with one does not keep the others from being made."""
     times = Counter(topic.name for topic in request.topics)
-    results = [await _create(broker, topic, times[topic.name] > 1, request.validate_only) for topic in request.topics]
+    results = []
+    for topic in request.topics:
+        results.append(await _create(broker, topic, times[topic.name] > 1, request.validate_only))
+        await broker.turns.pause()
     return CreateTopicsResponse(topics=results)
 
 

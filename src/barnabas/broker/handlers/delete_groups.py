@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 @serves(DeleteGroupsRequest)
 async def delete_groups(broker: Broker, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
     """Forget each group that may be forgotten."""
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=name, error_code=await _delete(broker, name)) for name in request.groups_names
-        ]
-    )
+    results = []
+    for name in dict.fromkeys(request.groups_names):
+        results.append(DeletableGroupResult(group_id=name, error_code=await _delete(broker, name)))
+        await broker.turns.pause()
+    return DeleteGroupsResponse(results=results)
 
 
 async def _delete(broker: Broker, name: str) -> ErrorCode:

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 async def delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     """Remove each topic; its files go a while later."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[await _delete(broker, each) for each in wanted])
+    responses = []
+    for each in wanted:
+        responses.append(await _delete(broker, each))
+        await broker.turns.pause()
+    return DeleteTopicsResponse(responses=responses)
 
 
 async def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicResult:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@serves(DescribeClusterRequest)
+@serves(DescribeClusterRequest, ends_with_client=True)
 def describe_cluster(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     """Tell which brokers there are."""
     if request.endpoint_type != BROKER_ENDPOINTS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, serves
 from barnabas.broker.config_resources import ConfigSource, DescribedSetting, describe
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import KafkaError
@@ -21,18 +21,25 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@serves(DescribeConfigsRequest)
-def describe_configs(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    """Describe each resource."""
-    return DescribeConfigsResponse(
-        results=[_describe(broker, request, resource, context) for resource in request.resources]
-    )
+@serves(DescribeConfigsRequest, ends_with_client=True)
+def describe_configs(
+    broker: Broker, request: DescribeConfigsRequest, context: Context
+) -> Steps[DescribeConfigsResponse]:
+    """Describe each resource, once."""
+    results: dict[tuple[int, str], DescribeConfigsResult] = {}
+    for resource in request.resources:
+        where = resource.resource_type, resource.resource_name
+        if where not in results:
+            if results:
+                yield  # each takes a while
+            results[where] = _describe(broker, request, resource, context)
+    return DescribeConfigsResponse(results=list(results.values()))
 
 
 def _describe(
     broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource, context: Context
 ) -> DescribeConfigsResult:
-    wanted = resource.configuration_keys
+    wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
     error: KafkaError | None = None
     settings: list[DescribedSetting] = []
     try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
-@serves(DescribeGroupsRequest)
+@serves(DescribeGroupsRequest, ends_with_client=True)
 async def describe_groups(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
     """Describe each group asked for."""
     try:
@@ -34,7 +34,10 @@ async def describe_groups(broker: Broker, request: DescribeGroupsRequest, contex
     except CoordinationError:
         unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return DescribeGroupsResponse(groups=[_without_members(name, "", unavailable) for name in request.groups])
-    groups = [_describe(broker, name, name in with_offsets, context.version) for name in request.groups]
+    groups = []
+    for name in dict.fromkeys(request.groups):
+        groups.append(_describe(broker, name, name in with_offsets, context.version))
+        await broker.turns.pause()
     if request.include_authorized_operations:
         for each in groups:
             each.authorized_operations = ON_GROUPS if each.error_code == ErrorCode.NONE else OPERATIONS_UNKNOWN

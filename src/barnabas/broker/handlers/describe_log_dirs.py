@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from barnabas.broker.topics import Topic
 
 
-@serves(DescribeLogDirsRequest)
-def describe_log_dirs(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+@serves(DescribeLogDirsRequest, ends_with_client=True)
+def describe_log_dirs(
+    broker: Broker, request: DescribeLogDirsRequest, context: Context
+) -> Steps[DescribeLogDirsResponse]:
     """Describe the logs of the partitions asked for, or of all."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
-    topics = [
-        _describe(topic, None if wanted is None else wanted[topic.name])
-        for topic in broker.topics.all()
-        if wanted is None or topic.name in wanted
-    ]
+    topics = []
+    for number, topic in enumerate(list(broker.topics.all())):
+        if is_pause_due(number):
+            yield
+        if wanted is None or topic.name in wanted:
+            topics.append((yield from _describe(topic, None if wanted is None else wanted[topic.name])))
     folder = Path(broker.config.data).absolute()
     volume = shutil.disk_usage(folder)
     result = DescribeLogDirsResult(
@@ -43,17 +46,14 @@ def describe_log_dirs(broker: Broker, request: DescribeLogDirsRequest, context: 
     return DescribeLogDirsResponse(results=[result])
 
 
-def _describe(topic: Topic, numbers: Collection[int] | None) -> DescribeLogDirsTopic:
-    return DescribeLogDirsTopic(
-        name=topic.name,
-        partitions=[
-            DescribeLogDirsPartition(
-                partition_index=number,
-                partition_size=partition.log.size_bytes,
-                offset_lag=0,
-                is_future_key=False,
+def _describe(topic: Topic, numbers: Collection[int] | None) -> Steps[DescribeLogDirsTopic]:
+    partitions = []
+    for number, partition in enumerate(topic.partitions):
+        if is_pause_due(number):
+            yield
+        if numbers is None or number in numbers:
+            size = partition.log.size_bytes
+            partitions.append(
+                DescribeLogDirsPartition(partition_index=number, partition_size=size, offset_lag=0, is_future_key=False)
             )
-            for number, partition in enumerate(topic.partitions)
-            if numbers is None or number in numbers
-        ],
-    )
+    return DescribeLogDirsTopic(name=topic.name, partitions=partitions)

@@ -13,9 +13,9 @@ is the high watermark, and no transaction was ever aborted.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, IsolationLevel
@@ -29,31 +29,34 @@ from barnabas.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Coroutine
 
     from barnabas.broker.broker import Broker
     from barnabas.broker.fetch_sessions import FetchKey, FetchPlan
     from barnabas.broker.partition import Partition
 
 
-@serves(FetchRequest)
-def fetch(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse | Awaitable[FetchResponse]:
+@serves(FetchRequest, ends_with_client=True)
+def fetch(
+    broker: Broker, request: FetchRequest, context: Context
+) -> Steps[FetchResponse | Coroutine[Any, Any, FetchResponse]]:
     """Read, at once if there is enough or something to tell, else later."""
     try:
-        plan = broker.fetch_sessions.plan(request, broker.clock.monotonic())
+        plan = yield from broker.fetch_sessions.plan(request, broker.clock.monotonic())
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     read = _Read(broker, request, plan)
+    yield from read.all()
     if read.is_enough or request.max_wait_ms <= 0:
-        return plan.respond(read.data)
+        return (yield from plan.respond(read.data))
     return _read_later(broker, request, plan, read)
 
 
 async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, read: _Read) -> FetchResponse:
     """Wait until enough is appended, or the time is up, and read again."""
-    loop = asyncio.get_running_loop()
-    enough: asyncio.Future[None] = loop.create_future()
+    enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     missing = request.min_bytes - read.size
+    is_due = False
 
     def on_readable(size: int) -> None:
         nonlocal missing
@@ -62,26 +65,31 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
             finish()
 
     def finish() -> None:
-        if not enough.done():
-            enough.set_result(None)
+        nonlocal is_due
+        if not is_due:
+            is_due = True
+            broker.turns.wake(enough)
 
-    timer = loop.call_later(request.max_wait_ms / 1000, finish)
-    watched = read.partitions
-    for partition in watched:
-        partition.watch(on_readable)
+    timer = asyncio.get_running_loop().call_later(request.max_wait_ms / 1000, finish)
     try:
+        for partition in read.partitions:
+            partition.watch(on_readable)
         if read.is_outdated:
             # Between the read and this, other requests had their turn: nobody told what they appended.
-            read = _Read(broker, request, plan)
-            missing = request.min_bytes - read.size
-            if read.is_enough:
-                return plan.respond(read.data)
+            missing = request.min_bytes
+            again = _Read(broker, request, plan)
+            await broker.turns.finish(again.all())
+            if again.is_enough:
+                return await broker.turns.finish(plan.respond(again.data))
+            on_readable(again.size)
         await enough
     finally:
         timer.cancel()
-        for partition in watched:
+        for partition in read.partitions:
             partition.unwatch(on_readable)
-    return plan.respond(_Read(broker, request, plan).data)
+    last = _Read(broker, request, plan)
+    await broker.turns.finish(last.all())
+    return await broker.turns.finish(plan.respond(last.data))
 
 
 class _Read:
@@ -90,6 +98,7 @@ class _Read:
     def __init__(self, broker: Broker, request: FetchRequest, plan: FetchPlan) -> None:
         self._broker = broker
         self._request = request
+        self._wanted = plan.wanted
         self._bytes_left = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
         committed_only = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._aborted: list[AbortedTransaction] | None = [] if committed_only else None
@@ -97,7 +106,14 @@ class _Read:
         self.size = 0
         self.partitions: list[Partition] = []
         self._high_watermarks: list[int] = []
-        self.data = [(where, self._read(where, wanted)) for where, wanted in plan.wanted]
+        self.data: list[tuple[FetchKey, PartitionData]] = []
+
+    def all(self) -> Steps[None]:
+        """Read each partition."""
+        for number, (where, wanted) in enumerate(self._wanted):
+            if is_pause_due(number):
+                yield
+            self.data.append((where, self._read(where, wanted)))
 
     @property
     def is_enough(self) -> bool:

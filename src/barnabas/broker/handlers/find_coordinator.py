@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.find_coordinator import (
     GROUP_KEY,
@@ -31,14 +31,18 @@ _REFUSALS = {
 }
 
 
-@serves(FindCoordinatorRequest)
-def find_coordinator(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+@serves(FindCoordinatorRequest, ends_with_client=True)
+def find_coordinator(
+    broker: Broker, request: FindCoordinatorRequest, context: Context
+) -> Steps[FindCoordinatorResponse]:
     """Tell which broker coordinates."""
     if context.version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
-        keys = request.coordinator_keys
-        return FindCoordinatorResponse(
-            coordinators=[_coordinator(broker, key, request.key_type, context) for key in keys]
-        )
+        coordinators = []
+        for number, key in enumerate(request.coordinator_keys):
+            if is_pause_due(number):
+                yield
+            coordinators.append(_coordinator(broker, key, request.key_type, context))
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = _coordinator(broker, request.key, request.key_type, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@serves(HeartbeatRequest)
+@serves(HeartbeatRequest, ends_with_client=True)
 def heartbeat(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
     """Note that a member is alive."""
     error = broker.groups.heartbeat(

@@ -37,6 +37,7 @@ async def incremental_alter_configs(
     responses = []
     for resource in request.resources:
         error = await _alter(broker, resource, request.validate_only)
+        await broker.turns.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return IncrementalAlterConfigsResponse(responses=responses)
 

@@ -20,7 +20,13 @@ FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
-@serves(JoinGroupRequest)
+PROTOCOLS_MAX = 1_000
+"""Clients name one or a few."""
+GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
+"""The metadata of a member, and the assignment of all, is data that is not looked into."""
+
+
+@serves(JoinGroupRequest, ends_with_client=True, entries_max=PROTOCOLS_MAX, bytes_max=GROUP_DATA_BYTES_MAX)
 async def join_group(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     """Join a group, and wait until its next generation is complete."""
     join = JoinRequest(

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
 
-@serves(LeaveGroupRequest)
+MEMBERS_MAX = 2_000
+"""How many members may leave with one request."""
+
+
+@serves(LeaveGroupRequest, entries_max=MEMBERS_MAX)
 def leave_group(broker: Broker, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
     """Take members out of their group."""
     if context.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CLASSIC = "classic"
 
 
-@serves(ListGroupsRequest)
+@serves(ListGroupsRequest, ends_with_client=True)
 async def list_groups(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     """List all groups, or those in the states and of the types asked for."""
     wanted = {state.lower() for state in request.states_filter}
@@ -30,7 +30,10 @@ async def list_groups(broker: Broker, request: ListGroupsRequest, context: Conte
     except CoordinationError:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
     names = sorted({*broker.groups.group_ids(), *with_offsets})
-    groups = [_listed(broker, name) for name in names]
+    groups = []
+    for name in names:
+        groups.append(_listed(broker, name))
+        await broker.turns.pause()
     return ListGroupsResponse(
         error_code=ErrorCode.NONE,
         groups=[group for group in groups if not wanted or group.group_state.lower() in wanted],

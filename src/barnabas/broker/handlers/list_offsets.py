@@ -44,7 +44,7 @@ FIRST_VERSION_WITH = {
 """The first version that knows each special timestamp."""
 
 
-@serves(ListOffsetsRequest)
+@serves(ListOffsetsRequest, ends_with_client=True)
 async def list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
@@ -54,6 +54,7 @@ async def list_offsets(broker: Broker, request: ListOffsetsRequest, context: Con
         for wanted in topic.partitions:
             is_repeated = times[topic.name, wanted.partition_index] > 1
             found.append(await _look_up(broker, topic.name, wanted, context.version, is_repeated=is_repeated))
+            await broker.turns.pause()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
     return ListOffsetsResponse(topics=topics)
 

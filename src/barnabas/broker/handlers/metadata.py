@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
 from barnabas.errors import BarnabasError, ErrorCode
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from barnabas.broker.broker import Broker
     from barnabas.broker.topics import Topic
@@ -33,17 +33,18 @@ FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
 """From here on the name of a topic whose id is not known is null."""
 
 
-@serves(MetadataRequest)
+@serves(MetadataRequest, ends_with_client=True)
 def metadata(
     broker: Broker, request: MetadataRequest, context: Context
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
     """Describe the topics asked for, or all of them."""
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
-    wanted = [] if wants_all else request.topics or []
+    # A topic that is named again and again is answered once.
+    wanted = [] if wants_all else list({(each.name, each.topic_id): each for each in request.topics or []}.values())
     missing = [t.name for t in wanted if not _is_by_id(t) and t.name is not None and broker.topics.get(t.name) is None]
     if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         return _create_and_describe(broker, missing, wanted, request, context)
-    return _describe(broker, wanted if not wants_all else None, {}, request, context)
+    return (yield from _describe(broker, wanted if not wants_all else None, {}, request, context))
 
 
 async def _create_and_describe(
@@ -60,7 +61,8 @@ async def _create_and_describe(
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
-    return _describe(broker, wanted, errors, request, context)
+        await broker.turns.pause()
+    return await broker.turns.finish(_describe(broker, wanted, errors, request, context))
 
 
 def _describe(
@@ -69,14 +71,20 @@ def _describe(
     errors: dict[str, ErrorCode],
     request: MetadataRequest,
     context: Context,
-) -> MetadataResponse:
-    if wanted is None:
-        topics = [_topic(broker, topic) for topic in broker.topics.all()]
-    else:
-        topics = [_wanted_topic(broker, each, errors, context) for each in wanted]
-    if request.include_topic_authorized_operations:
-        for each in topics:
-            each.topic_authorized_operations = ON_TOPICS if each.error_code == ErrorCode.NONE else OPERATIONS_UNKNOWN
+) -> Steps[MetadataResponse]:
+    topics = []
+    everything: Sequence[Topic | MetadataRequestTopic] = list(broker.topics.all()) if wanted is None else wanted
+    for number, each in enumerate(everything):
+        if is_pause_due(number):
+            yield
+        if isinstance(each, MetadataRequestTopic):
+            described = yield from _wanted_topic(broker, each, errors, context)
+        else:
+            described = yield from _topic(broker, each)
+        if request.include_topic_authorized_operations:
+            is_there = described.error_code == ErrorCode.NONE
+            described.topic_authorized_operations = ON_TOPICS if is_there else OPERATIONS_UNKNOWN
+        topics.append(described)
     host, port = broker.address_for(context.peer)
     response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
@@ -91,7 +99,7 @@ def _describe(
 
 def _wanted_topic(
     broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
     name = wanted.name or ""
     if _is_by_id(wanted):
         topic = broker.topics.by_id(wanted.topic_id)
@@ -100,7 +108,7 @@ def _wanted_topic(
         topic = broker.topics.get(name)
         code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic is not None:
-        return _topic(broker, topic)
+        return (yield from _topic(broker, topic))
     unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id, partitions=[])
     if _is_by_id(wanted) and context.version >= FIRST_VERSION_WITHOUT_UNKNOWN_NAMES:
         unknown.name = None
@@ -112,13 +120,13 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
     return wanted.name is None or wanted.topic_id != ZERO_UUID
 
 
-def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+def _topic(broker: Broker, topic: Topic) -> Steps[MetadataResponseTopic]:
     replicas = [broker.node_id]
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.id,
-        partitions=[
+    partitions = []
+    for number, partition in enumerate(topic.partitions):
+        if is_pause_due(number):
+            yield
+        partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.topic_partition.partition,
@@ -127,6 +135,5 @@ def _topic(broker: Broker, topic: Topic) -> MetadataResponseTopic:
                 replica_nodes=replicas,
                 isr_nodes=replicas,
             )
-            for partition in topic.partitions
-        ],
-    )
+        )
+    return MetadataResponseTopic(error_code=ErrorCode.NONE, name=topic.name, topic_id=topic.id, partitions=partitions)

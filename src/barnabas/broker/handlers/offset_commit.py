@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
@@ -44,13 +44,14 @@ async def offset_commit(broker: Broker, request: OffsetCommitRequest, context: C
                 offsets[where] = OffsetAndMetadata(
                     each.committed_offset, each.committed_metadata or "", each.committed_leader_epoch
                 )
+            await broker.turns.pause()
     if offsets:
         try:
             gone = await broker.offsets.commit(request.group_id, offsets)
             errors.update(dict.fromkeys(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         except CoordinationError:
             errors.update(dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return _response(request, errors)
+    return await broker.turns.finish(_response(request, errors))
 
 
 def _check(broker: Broker, where: TopicPartition, wanted: OffsetCommitRequestPartition) -> ErrorCode:
@@ -64,20 +65,16 @@ def _check(broker: Broker, where: TopicPartition, wanted: OffsetCommitRequestPar
     return ErrorCode.NONE
 
 
-def _response(request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+def _response(request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> Steps[OffsetCommitResponse]:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for number, each in enumerate(topic.partitions):
+            if is_pause_due(number):
+                yield
+            error = errors[TopicPartition(topic.name, each.partition_index)]
+            partitions.append(OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error))
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        if is_pause_due(len(topics)):
+            yield
+    return OffsetCommitResponse(topics=topics)

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@serves(OffsetDeleteRequest)
+ENTRIES_MAX = 20_000
+"""What is checked and what is deleted must be of one moment, so there is no pause in between."""
+
+
+@serves(OffsetDeleteRequest, entries_max=ENTRIES_MAX)
 async def offset_delete(broker: Broker, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
     """Forget the offsets that may be forgotten and tell about the others."""
     group = broker.groups.describe(request.group_id)

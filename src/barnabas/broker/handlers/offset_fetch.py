@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_fetch import (
@@ -35,25 +35,40 @@ Wanted = dict[str, list[int]]
 """Partition numbers by topic."""
 
 
-Partitions = list[tuple[int, OffsetAndMetadata]]
-Topics = list[tuple[str, Partitions]]
+Committed = Mapping[TopicPartition, OffsetAndMetadata]
 PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 """Two classes with the same fields: the protocol names those of version 8 and later anew."""
 
 
-@serves(OffsetFetchRequest)
+@serves(OffsetFetchRequest, ends_with_client=True)
 async def offset_fetch(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     """Look up the committed offsets."""
     if context.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = None if request.topics is None else {t.name: t.partition_indexes for t in request.topics}
-        return _one_group(*await _look_up(broker, request.group_id, wanted))
+        error, committed = await _committed(broker, request.group_id)
+        topics = await broker.turns.finish(_topics(OffsetFetchResponsePartition, committed, wanted, error))
+        return OffsetFetchResponse(
+            error_code=error,
+            topics=[OffsetFetchResponseTopic(name=name, partitions=found) for name, found in topics],
+        )
     look_up = _by_id if context.version >= FIRST_VERSION_WITH_TOPIC_IDS else _by_name
-    return OffsetFetchResponse(groups=[await look_up(broker, group) for group in request.groups])
+    groups = {}
+    for group in request.groups:
+        if group.group_id not in groups:  # one that is named again and again is answered once
+            groups[group.group_id] = await look_up(broker, group)
+    return OffsetFetchResponse(groups=list(groups.values()))
+
+
+async def _committed(broker: Broker, group_id: str) -> tuple[ErrorCode, Committed]:
+    try:
+        return ErrorCode.NONE, await broker.offsets.committed(group_id)
+    except CoordinationError:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
 
 
 async def _by_name(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     wanted = None if group.topics is None else {t.name: t.partition_indexes for t in group.topics}
-    return _group_of_several(group.group_id, *await _look_up(broker, group.group_id, wanted))
+    return await _group_of_several(broker, group.group_id, wanted)
 
 
 async def _by_id(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
@@ -62,75 +77,70 @@ async def _by_id(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchR
     wanted = None
     if group.topics is not None:
         wanted = {names[t.topic_id]: t.partition_indexes for t in group.topics if t.topic_id in names}
-    answer = _group_of_several(group.group_id, *await _look_up(broker, group.group_id, wanted))
+    answer = await _group_of_several(broker, group.group_id, wanted)
     ids = {name: topic_id for topic_id, name in names.items()}
     if group.topics is None:
         ids = {each.name: topic.id for each in answer.topics if (topic := broker.topics.get(each.name))}
     answer.topics = [each for each in answer.topics if each.name in ids]
     for each in answer.topics:
         each.topic_id = ids[each.name]
-    unknown = {t.topic_id: t.partition_indexes for t in group.topics or [] if t.topic_id not in names}
-    answer.topics += [_unknown(topic_id, partitions) for topic_id, partitions in unknown.items()]
+    for topic_id, partitions in {t.topic_id: t.partition_indexes for t in group.topics or []}.items():
+        if topic_id not in names:
+            answer.topics.append(await broker.turns.finish(_unknown(topic_id, partitions)))
     return answer
 
 
-def _unknown(topic_id: bytes, partitions: list[int]) -> OffsetFetchResponseTopics:
-    nothing = [(each, NOT_COMMITTED) for each in partitions]
-    found = _each(OffsetFetchResponsePartitions, nothing, ErrorCode.UNKNOWN_TOPIC_ID)
+def _unknown(topic_id: bytes, partitions: list[int]) -> Steps[OffsetFetchResponseTopics]:
+    found: list[OffsetFetchResponsePartitions] = []
+    for count, partition in enumerate(partitions):
+        if is_pause_due(count):
+            yield
+        found.append(_partition(OffsetFetchResponsePartitions, partition, None, ErrorCode.UNKNOWN_TOPIC_ID))
     return OffsetFetchResponseTopics(topic_id=topic_id, partitions=found)
 
 
-async def _look_up(broker: Broker, group_id: str, wanted: Wanted | None) -> tuple[ErrorCode, Topics]:
-    """Return the offsets wanted, or an error with nothing but those partitions that were asked for."""
-    error, committed = ErrorCode.NONE, dict[TopicPartition, OffsetAndMetadata]()
-    try:
-        committed = await broker.offsets.committed(group_id)
-    except CoordinationError:
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    topics = _all_of(committed) if wanted is None else wanted
-    return error, [(topic, _select(committed, topic, partitions)) for topic, partitions in topics.items()]
-
-
-def _one_group(error: ErrorCode, topics: Topics) -> OffsetFetchResponse:
-    return OffsetFetchResponse(
-        error_code=error,
-        topics=[
-            OffsetFetchResponseTopic(name=topic, partitions=_each(OffsetFetchResponsePartition, partitions, error))
-            for topic, partitions in topics
-        ],
-    )
-
-
-def _group_of_several(group_id: str, error: ErrorCode, topics: Topics) -> OffsetFetchResponseGroup:
+async def _group_of_several(broker: Broker, group_id: str, wanted: Wanted | None) -> OffsetFetchResponseGroup:
+    error, committed = await _committed(broker, group_id)
+    topics = await broker.turns.finish(_topics(OffsetFetchResponsePartitions, committed, wanted, error))
     return OffsetFetchResponseGroup(
         group_id=group_id,
         error_code=error,
-        topics=[
-            OffsetFetchResponseTopics(name=topic, partitions=_each(OffsetFetchResponsePartitions, partitions, error))
-            for topic, partitions in topics
-        ],
+        topics=[OffsetFetchResponseTopics(name=name, partitions=found) for name, found in topics],
     )
 
 
-def _each(kind: type[PartitionT], partitions: Partitions, error: ErrorCode) -> list[PartitionT]:
-    return [
-        kind(
-            partition_index=partition,
-            committed_offset=found.offset,
-            committed_leader_epoch=found.leader_epoch,
-            metadata=found.metadata,
-            error_code=error,
-        )
-        for partition, found in partitions
-    ]
+def _topics(
+    kind: type[PartitionT], committed: Committed, wanted: Wanted | None, error: ErrorCode
+) -> Steps[list[tuple[str, list[PartitionT]]]]:
+    """Return the offsets wanted; with an error, nothing but those partitions that were asked for."""
+    topics = []
+    for number, (topic, partitions) in enumerate((_all_of(committed) if wanted is None else wanted).items()):
+        if is_pause_due(number):
+            yield
+        found: list[PartitionT] = []
+        for count, partition in enumerate(partitions):
+            if is_pause_due(count):
+                yield
+            found.append(_partition(kind, partition, committed.get(TopicPartition(topic, partition)), error))
+        topics.append((topic, found))
+    return topics
 
 
-def _all_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Wanted:
+def _partition(
+    kind: type[PartitionT], partition: int, committed: OffsetAndMetadata | None, error: ErrorCode
+) -> PartitionT:
+    found = committed or NOT_COMMITTED
+    return kind(
+        partition_index=partition,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        error_code=error,
+    )
+
+
+def _all_of(committed: Committed) -> Wanted:
     wanted: Wanted = {}
     for topic, partition in sorted(committed):
         wanted.setdefault(topic, []).append(partition)
     return wanted
-
-
-def _select(committed: Mapping[TopicPartition, OffsetAndMetadata], topic: str, partitions: list[int]) -> Partitions:
-    return [(each, committed.get(TopicPartition(topic, each), NOT_COMMITTED)) for each in partitions]

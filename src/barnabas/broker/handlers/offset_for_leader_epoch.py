@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.offset_for_leader_epoch import (
@@ -19,19 +19,22 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@serves(OffsetForLeaderEpochRequest)
+@serves(OffsetForLeaderEpochRequest, ends_with_client=True)
 def offset_for_leader_epoch(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: Context
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     """Look up one epoch for each partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_look_up(broker, topic.topic, each) for each in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for number, each in enumerate(topic.partitions):
+            if is_pause_due(number):
+                yield
+            partitions.append(_look_up(broker, topic.topic, each))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        if is_pause_due(len(topics)):
+            yield
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _look_up(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.handlers.join_group import GROUP_DATA_BYTES_MAX
 from barnabas.groups.requests import SyncRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
 
-@serves(SyncGroupRequest)
+@serves(SyncGroupRequest, ends_with_client=True, bytes_max=GROUP_DATA_BYTES_MAX)
 async def sync_group(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     """Wait for this member's assignment."""
     sync = SyncRequest(

@@ -1,0 +1,131 @@
+"""Turns on the event loop: work that may be long is done in slices, so that others hardly wait for it.
+
+Such work is a generator that yields wherever it may pause (`go_on`, `finish`), or a coroutine that awaits `pause`
+now and then. In one round of the event loop all of it together gets about `SLICE_S`; who is not done by then waits
+in line, and each further round goes on with one of them. However many clients ask for much at once, a short request
+of another waits for a few milliseconds.
+
+Used from the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+SLICE_S = 0.002
+WAKES_MAX = 8
+"""So many waiters are woken in one round without standing in line: each of them has work to do then."""
+
+
+class Unfinished:
+    """What `go_on` returns for work that goes on later."""
+
+
+UNFINISHED = Unfinished()
+
+
+class Turns:
+    """Shares the time of one event loop.
+
+    :param now_s: monotonic seconds.
+    :param call_soon: calls a function in the next round of the event loop; the running loop's own if None.
+    """
+
+    def __init__(
+        self, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object] | None = None
+    ) -> None:
+        self._now_s = now_s
+        self._call_soon = call_soon
+        self._line: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._is_open = False  # whether somebody has used time of this round
+        self._ends_at_s = 0.0  # when it is used up
+        self._wakes_left = WAKES_MAX
+        self._round_ends = False  # whether `_end_round` will be called
+
+    @property
+    def waiting(self) -> int:
+        """How many stand in line."""
+        return len(self._line)
+
+    def is_over(self) -> bool:
+        """Whether the time of this round is used up."""
+        if self._is_open:
+            return self._now_s() >= self._ends_at_s
+        self._open()
+        return False
+
+    def go_on(self, steps: Generator[None, None, T]) -> T | Unfinished:
+        """Do steps until they end, or the time is used up: at least one. Returns what they return, or `UNFINISHED`."""
+        if not self._is_open:
+            self._open()
+        try:
+            while True:
+                next(steps)
+                if self.is_over():
+                    return UNFINISHED
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def finish(self, steps: Generator[None, None, T]) -> T:
+        """Do all steps, with pauses in which others have their turn."""
+        await self.pause()
+        while isinstance(result := self.go_on(steps), Unfinished):
+            await self._stand_in_line()
+        return result
+
+    async def pause(self) -> None:
+        """Let others have their turn, if the time of this round is used up."""
+        if self.is_over():
+            await self._stand_in_line()
+
+    def wake(self, waiter: asyncio.Future[Any], result: Any = None) -> None:
+        """Give a future its result, in its turn: many that become due together would all do their work at once."""
+        self._let_round_end()
+        if self._wakes_left:
+            self._wakes_left -= 1
+            _resolve(waiter, result)
+        else:
+            self._line.append((waiter, result))
+
+    async def _stand_in_line(self) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((turn, None))
+        self._let_round_end()
+        await turn
+        self._open()
+
+    def _open(self) -> None:
+        self._is_open = True
+        self._ends_at_s = self._now_s() + SLICE_S
+        self._let_round_end()
+
+    def _let_round_end(self) -> None:
+        if not self._round_ends:
+            self._round_ends = True
+            call_soon = self._call_soon or asyncio.get_running_loop().call_soon
+            call_soon(self._end_round)
+
+    def _end_round(self) -> None:
+        """Begin another round, with the turn of the first in line."""
+        self._round_ends = self._is_open = False
+        self._wakes_left = WAKES_MAX
+        while self._line:
+            waiter, result = self._line.popleft()
+            if _resolve(waiter, result):
+                break
+        if self._line:
+            self._let_round_end()
+
+
+def _resolve(waiter: asyncio.Future[Any], result: Any) -> bool:
+    """Give a future its result, unless nobody waits for it any longer."""
+    if waiter.done():
+        return False
+    waiter.set_result(result)
+    return True

@@ -1,0 +1,106 @@
+"""Work that may be long takes turns, and what is short hardly waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+
+import pytest
+
+from barnabas.broker.turns import SLICE_S, UNFINISHED, WAKES_MAX, Turns
+
+
+class Loop:
+    """A clock, and the calls that the next round of an event loop would make."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.calls: list[Callable[[], None]] = []
+        self.turns = Turns(lambda: self.now_s, self.calls.append)
+
+    def next_round(self) -> None:
+        calls, self.calls[:] = list(self.calls), []
+        for call in calls:
+            call()
+
+    def work(self, steps: int, step_s: float) -> Generator[None, None, str]:
+        for _ in range(steps):
+            self.now_s += step_s
+            yield
+        return "done"
+
+
+def test_short_work_is_done_at_once() -> None:
+    loop = Loop()
+    assert loop.turns.go_on(loop.work(3, 0.0)) == "done"
+
+
+def test_long_work_ends_its_turn_and_goes_on_in_the_next() -> None:
+    loop = Loop()
+    work = loop.work(5, SLICE_S / 2)
+    assert loop.turns.go_on(work) is UNFINISHED
+    assert loop.now_s == SLICE_S
+    loop.next_round()
+    assert loop.turns.go_on(work) is UNFINISHED
+    loop.next_round()
+    assert loop.turns.go_on(work) == "done"
+
+
+def test_all_that_is_done_in_one_round_shares_its_time() -> None:
+    loop = Loop()
+    assert loop.turns.go_on(loop.work(10, SLICE_S)) is UNFINISHED
+    assert loop.turns.is_over(), "the next one that comes in this round waits"
+    loop.next_round()
+    assert not loop.turns.is_over()
+
+
+def test_what_work_raises_is_passed_on() -> None:
+    def failing() -> Generator[None, None, None]:
+        yield
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        Loop().turns.go_on(failing())
+
+
+def test_many_that_become_due_together_are_woken_a_few_in_a_round() -> None:
+    async def scenario() -> None:
+        loop = Loop()
+        waiters = [asyncio.get_running_loop().create_future() for _ in range(WAKES_MAX + 3)]
+        for number, waiter in enumerate(waiters):
+            loop.turns.wake(waiter, number)
+        assert sum(waiter.done() for waiter in waiters) == WAKES_MAX
+        waiters[WAKES_MAX].cancel()
+        loop.next_round()
+        assert sum(waiter.done() for waiter in waiters) == WAKES_MAX + 2, "one that is gone is passed over"
+        loop.next_round()
+        assert waiters[-1].result() == WAKES_MAX + 2
+        assert loop.turns.waiting == 0
+
+    asyncio.run(scenario())
+
+
+def test_two_that_take_long_go_on_in_turns_and_others_come_in_between() -> None:
+    async def scenario() -> None:
+        now_s = 0.0
+        seen: list[str] = []
+
+        def work(name: str) -> Generator[None, None, str]:
+            nonlocal now_s
+            for _ in range(4):
+                now_s += SLICE_S
+                seen.append(name)
+                yield
+            return name
+
+        turns = Turns(lambda: now_s)
+        both = [asyncio.create_task(turns.finish(work(name))) for name in "ab"]
+        while not all(task.done() for task in both):
+            seen.append(".")
+            await asyncio.sleep(0)
+        told = "".join(seen).replace(".", "")
+        assert sorted(told) == ["a"] * 4 + ["b"] * 4
+        assert "aa" not in told[1:-1], told
+        assert "ab" not in "".join(seen)[2:], "between two slices the others have their turn"
+
+    asyncio.run(scenario())
