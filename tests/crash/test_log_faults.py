@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,12 @@ def test_fault_at_every_operation_then_kill(
     for number in range(operation_count):
         filesystem = faulty_filesystem(number, error, stays_broken=stays_broken)
         workload = Workload(tmp_path / f"data {number}", partition, make_batch, faulty_filesystem())
-        with pytest.raises((StorageError, DataFolderError)):
+        with suppress(StorageError, DataFolderError):
             workload.run(filesystem)
+        # A broker starts on a full disk, too: it can do without its process id in the lock file.
+        its_id = {"truncate .lock", "write .lock"}
+        dispensable = error == errno.ENOSPC and not stays_broken and filesystem.operations[number] in its_id
+        assert workload.closed_cleanly == dispensable
         workload.crash()
         workload.check_after_restart(read_all, at_least=workload.acknowledged)
 

@@ -10,8 +10,8 @@ exposed to the consumers after it is flushed"). The paper's broker acknowledges 
   to `flush.messages` or `flush.ms` when that is.
 
 The event loop never waits for the disk here. An append is carried out at once where the log can take it at once. Where
-it must first be compressed anew, or the log needs a new segment or leader epoch, the append gets in line, and those
-that come after it behind it, while a thread does what is needed; whoever produced them waits, and nobody else.
+it must first be compressed anew, or the log needs a new segment, the append gets in line, and those that come after it
+behind it, while a thread does what is needed; whoever produced them waits, and nobody else.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Partition:
         return exposed
 
     def _append_ready(self, requests: Sequence[Buffer]) -> list[Outcome]:
-        """Append up to the first request that the log has to be prepared for."""
+        """Append up to the first request that needs a new segment."""
         outcomes = self.log.append_ready(requests, self.leader_epoch)
         if not self._flusher and not self._on_readable:
             return outcomes
@@ -192,7 +192,7 @@ class Partition:
                 ready = self._append_ready(rest)
                 outcomes += ready
                 if len(ready) < len(rest):
-                    await self._lane.do(self.log.prepare)
+                    await self._lane.do(self.log.roll)
                     outcomes += self._append_ready(rest[len(ready) : len(ready) + 1])
             except BarnabasError as error:
                 outcomes.append(error)

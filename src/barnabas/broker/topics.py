@@ -344,14 +344,9 @@ class Topics:
         """Open new logs, beside the event loop; one at a time, so that others have their turn at the disk."""
         opened = []
         for where in partitions:
-            made = await asyncio.to_thread(self._open_new_log, where, config.log, topic_id)
+            made = await asyncio.to_thread(self._open_log, where, config.log, topic_id)
             opened.append(Partition(where, made, 0, config))
         return tuple(opened)
-
-    def _open_new_log(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
-        made = self._open_log(where, config, topic_id)
-        made.begin_epoch(0)
-        return made
 
     def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         identity = uuid.UUID(bytes=topic_id)

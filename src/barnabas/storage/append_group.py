@@ -41,23 +41,8 @@ class LogState(NamedTuple):
     active_since_ms: int
     log_start_offset: int
     latest_epoch: int
-    """The latest leader epoch that was begun."""
-    last_epoch: int
-    """The leader epoch of the last batch, or -1."""
     producers: ProducerStates
     config: LogConfig
-
-
-class Preparation(NamedTuple):
-    """What has to be done to the log before a request can be appended."""
-
-    epochs: Sequence[EpochStart] = ()
-    """New leader epochs, to be written down."""
-    roll: bool = False
-    """Whether another segment is to be begun."""
-
-
-NOTHING_TO_PREPARE = Preparation()
 
 
 class AppendGroup:
@@ -67,7 +52,6 @@ class AppendGroup:
     """
 
     __slots__ = (
-        "_last_epoch",
         "_latest_epoch",
         "_leader_epoch",
         "_log_start_offset",
@@ -78,9 +62,10 @@ class AppendGroup:
         "batches",
         "chunks",
         "config",
+        "epochs",
         "first_timestamp_ms",
         "index_bytes",
-        "needs",
+        "needs_roll",
         "next_offset",
         "outcomes",
         "producers",
@@ -92,15 +77,16 @@ class AppendGroup:
         self._now_ms = now_ms
         self._log_start_offset = log.log_start_offset
         self._latest_epoch = log.latest_epoch
-        self._last_epoch = log.last_epoch
         self._since_ms = log.active_since_ms
         self.config = log.config
         by_broker = log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.append_time_ms = now_ms if by_broker else NO_TIMESTAMP
         self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
-        self.needs = NOTHING_TO_PREPARE
-        """What the request that was not taken waits for."""
+        self.needs_roll = False
+        """Whether the request that was not taken waits for another segment."""
+        self.epochs: list[EpochStart] = []
+        """The leader epochs that begin with `batches`."""
         self.chunks: list[memoryview] = []
         """What is to be written."""
         self.batches: list[NewBatch] = []
@@ -114,7 +100,7 @@ class AppendGroup:
     def take(self, view: memoryview) -> bool:
         """Let a produce request's batches come next; its outcome follows those before.
 
-        :returns: False if the log has to be prepared first; `needs` says how.
+        :returns: False if there has to be another segment first.
         """
         try:
             batches = checked_batches(view, self.config)
@@ -130,51 +116,46 @@ class AppendGroup:
         except BarnabasError as error:
             self.outcomes.append(error)
             return True
-        epochs: Sequence[EpochStart] = ()
-        if self._leader_epoch != self._latest_epoch:
-            epochs = (EpochStart(self._leader_epoch, self.next_offset),)
-        if self._must_prepare(epochs, len(view), batches):
+        if self._must_roll(len(view), batches):
             return False
+        if self._leader_epoch > self._latest_epoch:
+            self._begin_epoch(self._leader_epoch, self.next_offset)
         self._put(stamped(view, batches, self.next_offset, self._leader_epoch, self.append_time_ms), batches)
         return True
 
     def replicate(self, view: memoryview) -> bool:
         """Let batches come next that have their offsets and epochs from a leader.
 
-        :returns: False if the log has to be prepared first; `needs` says how.
+        :returns: False if there has to be another segment first.
         :raises CorruptBatchError: a batch is damaged, or is not the one that comes next.
         """
         self.append_time_ms = NO_TIMESTAMP
-        batches = batches_to_replicate(view, self.next_offset, self._last_epoch, self._leader_epoch)
-        if self._must_prepare(self._new_epochs(batches), len(view), batches):
+        batches = batches_to_replicate(view, self.next_offset, self._latest_epoch, self._leader_epoch)
+        if self._must_roll(len(view), batches):
             return False
+        for _, header in batches:
+            if header.leader_epoch > self._latest_epoch:
+                self._begin_epoch(header.leader_epoch, header.base_offset)
         self._put(view, batches)
         return True
 
     def fail(self, error: BarnabasError) -> None:
         """The disk refused what was on its way: nothing of it may be acknowledged."""
         self.producers.forget()
-        self.needs = NOTHING_TO_PREPARE
+        self.needs_roll = False
         self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]
 
     def _known(self, batch: ProducerBatch) -> AppendInfo:
         """Return the outcome of a request that brought a batch which is in the log already, or on its way."""
         return AppendInfo(batch.base_offset, batch.last_offset, self.append_time_ms, self._log_start_offset, True)
 
-    def _new_epochs(self, batches: Sequence[Placed]) -> list[EpochStart]:
-        latest, starts = self._latest_epoch, list[EpochStart]()
-        for _, header in batches:
-            if header.leader_epoch > latest:
-                latest = header.leader_epoch
-                starts.append(EpochStart(latest, header.base_offset))
-        return starts
+    def _begin_epoch(self, epoch: int, start_offset: int) -> None:
+        self._latest_epoch = epoch
+        self.epochs.append(EpochStart(epoch, start_offset))
 
-    def _must_prepare(self, epochs: Sequence[EpochStart], size: int, batches: Sequence[Placed]) -> bool:
-        roll = must_roll(self, self.config, size, batches, self._now_ms, self._since_ms)
-        if not epochs and not roll:
-            return False
-        self.needs = Preparation(epochs, roll)
-        return True
+    def _must_roll(self, size: int, batches: Sequence[Placed]) -> bool:
+        self.needs_roll = must_roll(self, self.config, size, batches, self._now_ms, self._since_ms)
+        return self.needs_roll
 
     def _put(self, view: memoryview, batches: Sequence[Placed]) -> None:
         base_offset = offset = self.next_offset

@@ -1,4 +1,4 @@
-"""Goes along the batches of a segment file: by their headers only, or checking each byte of them.
+"""Goes along the batches of a segment file: a few of them by their headers, or all of them with a `SegmentScan`.
 
 Files are read with pread into memory of bounded size and never mapped: an I/O error on a map would kill the
 process, where here it is an OSError.
@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from barnabas.errors import CorruptBatchError
-from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, check_batch, read_header
+from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, read_header
 from barnabas.records.header import check_structure
 from barnabas.records.scan import SegmentScan
 from barnabas.storage.filesystem import DataFile, FileSystem
 
 _HEADERS_BYTES = 8 * 1024
 """Two index intervals: a lookup usually needs one read."""
-
-_CHECK_BYTES = 1024 * 1024
 
 _SCAN_BYTES = 1024 * 1024
 
@@ -40,12 +38,18 @@ def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int
 
     :raises CorruptBatchError: what is there is not a batch, or is one that goes on beyond `end`.
     """
-    return _scan(filesystem, file, position, end, _HEADERS_BYTES, check_crc=False)
-
-
-def scan_checked(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
-    """Do as `scan_headers` does, and check the CRC of each batch before it is yielded."""
-    return _scan(filesystem, file, position, end, _CHECK_BYTES, check_crc=True)
+    chunk = b""
+    chunk_position = position
+    while position < end:
+        if position + BATCH_HEADER_SIZE > chunk_position + len(chunk):
+            chunk = filesystem.pread(file, min(_HEADERS_BYTES, end - position), position)
+            chunk_position = position
+        batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
+        check_structure(batch.header, position)
+        if batch.end > end:
+            raise CorruptBatchError(f"{file.path}: batch at position {position} goes on beyond {end}")
+        yield batch
+        position = batch.end
 
 
 def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end: int) -> None:
@@ -63,25 +67,3 @@ def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end:
         # Where batches are large and only their headers are of interest, what lies between is not read.
         sparse = scan.batch_count == count + 1 and scan.size > before + len(chunk)
         read_bytes = BATCH_HEADER_SIZE if sparse else _SCAN_BYTES
-
-
-def _scan(
-    filesystem: FileSystem, file: DataFile, position: int, end: int, read_bytes: int, *, check_crc: bool
-) -> Iterator[PlacedBatch]:
-    chunk = b""
-    chunk_position = position
-    while position < end:
-        if position + BATCH_HEADER_SIZE > chunk_position + len(chunk):
-            chunk = filesystem.pread(file, min(read_bytes, end - position), position)
-            chunk_position = position
-        batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
-        check_structure(batch.header, position)
-        if batch.end > end:
-            raise CorruptBatchError(f"{file.path}: batch at position {position} goes on beyond {end}")
-        if check_crc:
-            if batch.end > chunk_position + len(chunk):
-                chunk = filesystem.pread(file, min(max(read_bytes, batch.header.size), end - position), position)
-                chunk_position = position
-            check_batch(chunk, position - chunk_position, batch.header)
-        yield batch
-        position = batch.end

@@ -15,6 +15,8 @@ from typing import NamedTuple
 from barnabas.model import TopicPartition
 
 _VERSION = "0"
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
 _METADATA_VERSION = "version: 0"
 _TOPIC_ID = "topic_id: "
 
@@ -37,14 +39,30 @@ def _decode_lines(data: bytes) -> list[str]:
     return lines[2:-1]
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} is not an offset, epoch or partition")
+def _number(text: str, greatest: int) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(greatest)) or int(text) > greatest:
+        raise ValueError(f"{text[:40]!r} is not an offset, epoch or partition")
     return int(text)
 
 
+class StoredOffsets(NamedTuple):
+    """What the three checkpoints of the data folder say of one log; 0 where they say nothing."""
+
+    recovery_point: int = 0
+    """All below was fsynced."""
+    log_start_offset: int = 0
+    """What is below was deleted."""
+    high_watermark: int = 0
+    """What is below was readable."""
+
+    @property
+    def told_twice(self) -> int:
+        """The greatest offset that two of the checkpoints say the log has reached."""
+        return sorted(self)[1]
+
+
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Return the content of `recovery-point-offset-checkpoint` or `log-start-offset-checkpoint`.
+    """Return the content of `recovery-point-offset-checkpoint` or another one of its format.
 
     >>> encode_offsets({TopicPartition("clicks", 0): 42})
     b'0\\n1\\nclicks 0 42\\n'
@@ -57,7 +75,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
     offsets = {}
     for row in _decode_lines(data):
         topic, partition, offset = row.split(" ")
-        offsets[TopicPartition(topic, _number(partition))] = _number(offset)
+        offsets[TopicPartition(topic, _number(partition, _INT_MAX))] = _number(offset, _LONG_MAX)
     return offsets
 
 
@@ -70,7 +88,8 @@ def decode_leader_epochs(data: bytes) -> list[EpochStart]:
     """:raises ValueError: the content is damaged, or epochs or offsets do not ascend."""
     entries: list[EpochStart] = []
     for row in _decode_lines(data):
-        epoch, start_offset = map(_number, row.split(" "))
+        epoch_text, start_text = row.split(" ")
+        epoch, start_offset = _number(epoch_text, _INT_MAX), _number(start_text, _LONG_MAX)
         if entries and (epoch <= entries[-1].epoch or start_offset < entries[-1].start_offset):
             raise ValueError(f"epoch {epoch} at {start_offset} comes after {entries[-1]}")
         entries.append(EpochStart(epoch, start_offset))

@@ -35,20 +35,26 @@ class DeletedFiles:
             self._waiting += [(due, path) for path in paths]
 
     def purge(self) -> None:
-        """Remove what is due.
+        """Remove what is due. What cannot be removed keeps nothing else from it, and is tried again after the delay.
 
-        :raises OSError: something cannot be removed; it is left to the next start.
+        :raises OSError: something cannot be removed.
         """
         now = self._clock.monotonic()
         with self._lock:
             due = [path for time, path in self._waiting if time <= now]
             self._waiting = [(time, path) for time, path in self._waiting if time > now]
+        failure: OSError | None = None
         for path in due:
             try:
                 self._remove(path)
             except FileNotFoundError:
                 # Its log's folder was deleted meanwhile.
                 continue
+            except OSError as error:
+                failure = failure or error
+                self.add([path])
+        if failure is not None:
+            raise failure
 
     def _remove(self, path: Path) -> None:
         if path.name.endswith(DELETED_FOLDER_SUFFIX):

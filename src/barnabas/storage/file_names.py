@@ -11,6 +11,8 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
+DAMAGED_SUFFIX = ".damaged"
+BEFORE_START_SUFFIX = ".before-start"
 TEMPORARY_SUFFIX = ".tmp"
 DELETED_FOLDER_SUFFIX = "-delete"
 
@@ -18,12 +20,18 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
+DELETION_NOTE = ".deleted-by-broker"
+RESERVE = ".reserve"
 LOCK = ".lock"
 
 _FOLDER_NAME_MAX = 255
 _OFFSET_DIGITS = 20
+_OFFSET_MAX = 2**63 - 1
+_SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_DELETED_FOLDER = re.compile(r"[a-zA-Z0-9._-]+-(0|[1-9][0-9]*)\.[0-9a-f]{32}-delete")
 _PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]*)")
 
 
@@ -38,10 +46,46 @@ def offset_name(offset: int, suffix: str) -> str:
 
 def offset_of(name: str, suffix: str) -> int | None:
     """Return the offset in a file name, or None if the name is not one of an offset with this suffix."""
-    digits = name[: -len(suffix)]
-    if name.endswith(suffix) and len(digits) == _OFFSET_DIGITS and digits.isascii() and digits.isdigit():
-        return int(digits)
-    return None
+    if len(name) != _OFFSET_DIGITS + len(suffix) or not name.endswith(suffix):
+        return None
+    digits = name[:_OFFSET_DIGITS]
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    offset = int(digits)
+    return offset if offset <= _OFFSET_MAX else None
+
+
+def is_deleted_file(name: str) -> bool:
+    """Whether a log let go of a file by giving it this name.
+
+    >>> is_deleted_file("00000000000000368769.log.deleted"), is_deleted_file("notes.deleted")
+    (True, False)
+    """
+    return name.endswith(DELETED_SUFFIX) and _is_of_segment(name.removesuffix(DELETED_SUFFIX))
+
+
+def is_temporary_file(name: str) -> bool:
+    """Whether a file of a log's folder bears this name while it is written, and is renamed when it is whole.
+
+    >>> is_temporary_file("leader-epoch-checkpoint.tmp"), is_temporary_file("notes.tmp")
+    (True, False)
+    """
+    whole = name.removesuffix(TEMPORARY_SUFFIX)
+    known = whole in {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA} or _is_of_segment(whole)
+    return name.endswith(TEMPORARY_SUFFIX) and known
+
+
+def is_deleted_folder(name: str) -> bool:
+    """Whether a broker gives a log's folder such a name when it deletes the log.
+
+    >>> is_deleted_folder("clicks-0.0123456789abcdef0123456789abcdef-delete"), is_deleted_folder("to-delete")
+    (True, False)
+    """
+    return _DELETED_FOLDER.fullmatch(name) is not None
+
+
+def _is_of_segment(name: str) -> bool:
+    return any(offset_of(name, suffix) is not None for suffix in _SEGMENT_SUFFIXES)
 
 
 def partition_of(folder_name: str) -> TopicPartition | None:

@@ -24,13 +24,16 @@ _IOVECS_MAX = 1024
 _JOINED_BYTES = 4096
 """To copy a buffer that is smaller costs less than to pass one more to writev."""
 
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
+OPEN_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+"""The errors of a process, or a system, that is short of open files."""
+
+SHORTAGES = OPEN_FILES | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 
 
 def is_shortage(error: OSError) -> bool:
     """Whether there was too little of something: open files, memory, room on the disk. It passes, and what is on the
     disk is as sound as before."""
-    return error.errno in _SHORTAGES
+    return error.errno in SHORTAGES
 
 
 class DataFile:

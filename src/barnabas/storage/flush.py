@@ -1,20 +1,24 @@
 """What it takes to make a log durable: a plan of one moment, carried out while the log goes on.
 
 A flush is one fsync of the active segment, as a rule. After a roll the sealed segments and their indexes are
-fsynced as well, and every 16 MiB (and on closing) the active segment's indexes and the producers are stored: the
-recovery point must never be ahead of what the files beside the batches say durably, or a start would have to
-read all that was flushed.
+fsynced as well, and every 16 MiB the active segment's indexes and the producers are stored: the recovery point must
+never be ahead of what the files beside the batches say durably, or a start would have to read all that was flushed.
+
+On closing they are stored, and not fsynced: that would be most of the time that a stop takes. Should the machine lose
+its power right after, the next start finds them damaged, and reads one segment.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from barnabas.storage.checkpoints import encode_leader_epochs
+from barnabas.storage.checkpoints import EpochStart, encode_leader_epochs
 from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
-from barnabas.storage.filesystem import FileSystem, replace_file
+from barnabas.storage.filesystem import OPEN_FILES, SHORTAGES, FileSystem, replace_file
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import ProducerEntry, encode_snapshot
 from barnabas.storage.recovery import snapshot_offsets
@@ -23,6 +27,14 @@ from barnabas.storage.segment import ActiveSegment, SealedSegment
 CHECKPOINT_BYTES = 16 * 1024 * 1024
 """After this many bytes a flush stores indexes and producers too. It bounds how much of the flushed part of the
 active segment is read again at start."""
+
+
+class PutOffError(Exception):
+    """A flush could not be carried out for want of room or of open files. No fsync failed: the next one does it all."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class FlushPlan(NamedTuple):
@@ -35,23 +47,33 @@ class FlushPlan(NamedTuple):
     """The active segment's, if they are to be stored."""
     producers: dict[int, ProducerEntry] | None
     """As of the end offset, if they are to be stored."""
+    epochs: list[EpochStart]
+    """As of the end offset."""
     new_names: bool
     """Files were made or renamed since the folder was fsynced."""
+    closing: bool
+    """Nothing comes after; whoever closes sees to the name of the log's folder."""
 
 
 class BesideFiles:
     """The files of a log that are not a segment's batches, and their durability.
 
-    Writing is done by the appending thread and by the flushing one: `lock` is held while a file is replaced.
+    Writing is done by the appending thread and by the flushing one: `lock` is held while a file is replaced, and
+    never while the disk works.
+
+    :param snapshots: the offsets of the snapshots that are there.
+    :param epochs: what the checkpoint of the leader epochs says; None: it is missing, or not believed.
     """
 
-    def __init__(self, filesystem: FileSystem, folder: Path) -> None:
+    def __init__(
+        self, filesystem: FileSystem, folder: Path, snapshots: Sequence[int], epochs: list[EpochStart] | None
+    ) -> None:
         self._filesystem = filesystem
         self._folder = folder
         self._epochs_unflushed = True
-        self._last_snapshot: int | None = None
+        self._stored_epochs = epochs
+        self._last_snapshot = max(snapshots, default=None)
         self.lock = threading.Lock()
-        self.find_snapshots()
 
     def find_snapshots(self) -> None:
         """Look in the folder for the latest snapshot."""
@@ -59,9 +81,14 @@ class BesideFiles:
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
         """Store the leader epochs; not durable yet: recovery learns them from batches that are not flushed."""
-        content = encode_leader_epochs(epochs.entries)
+        with self.lock:
+            self._write_epochs(epochs.entries)
+
+    def _write_epochs(self, entries: list[EpochStart]) -> None:
+        content = encode_leader_epochs(entries)
         replace_file(self._filesystem, self._folder / LEADER_EPOCH_CHECKPOINT, content, durable=False)
         self._epochs_unflushed = True
+        self._stored_epochs = entries
 
     def write_snapshot(
         self, offset: int, producers: dict[int, ProducerEntry], segment_starts: set[int], *, durable: bool
@@ -99,28 +126,40 @@ class BesideFiles:
     def carry_out(self, plan: FlushPlan, segment_starts: set[int]) -> None:
         """Do what a plan says. The caller sees to it that plans are carried out one at a time.
 
+        :raises PutOffError: something was short.
         :raises OSError: the disk refuses; none of it may be relied on.
         """
         for segment in plan.sealed:
             self._fsync_sealed(segment)
-        self._filesystem.fsync(plan.active.file)
-        if self._epochs_unflushed:
-            self._epochs_unflushed = False
-            try:
-                self._fsync_if_there(self._folder / LEADER_EPOCH_CHECKPOINT)
-            except OSError:
-                self._epochs_unflushed = True
-                raise
-        if plan.indexes is not None and plan.producers is not None:
-            with self.lock:
+        with _put_off_if_short(OPEN_FILES):
+            self._filesystem.fsync(plan.active.file)
+        with _put_off_if_short():
+            stored = self._store_beside(plan, segment_starts)
+        if not plan.closing:
+            for path in stored:
+                self._fsync_if_there(path)
+        if plan.new_names or (stored and not plan.closing):
+            self._filesystem.fsync_folder(self._folder)
+        if plan.new_names and not plan.closing:
+            self._filesystem.fsync_folder(self._folder.parent)
+        self._epochs_unflushed = self._epochs_unflushed and self._stored_epochs != plan.epochs
+
+    def _store_beside(self, plan: FlushPlan, segment_starts: set[int]) -> list[Path]:
+        """Store what a plan says of the files beside the batches; return those that are to be fsynced."""
+        stored = []
+        with self.lock:
+            if plan.epochs != (self._stored_epochs or []):
+                self._write_epochs(plan.epochs)
+            if self._epochs_unflushed:
+                stored.append(self._folder / LEADER_EPOCH_CHECKPOINT)
+            if plan.indexes is not None and plan.producers is not None:
                 # If it was sealed meanwhile, its last indexes are stored, and they are the next flush's business.
                 if not plan.active.is_sealed:
-                    plan.active.write_indexes(*plan.indexes, durable=True)
-                self.write_snapshot(plan.end_offset, plan.producers, segment_starts, durable=True)
-        if plan.new_names or plan.indexes is not None:
-            self._filesystem.fsync_folder(self._folder)
-        if plan.new_names:
-            self._filesystem.fsync_folder(self._folder.parent)
+                    plan.active.write_indexes(*plan.indexes)
+                    stored += [plan.active.paths.time_index, plan.active.paths.index]
+                self.write_snapshot(plan.end_offset, plan.producers, segment_starts, durable=False)
+                stored.append(self._snapshot(plan.end_offset))
+        return stored
 
     def _fsync_sealed(self, segment: SealedSegment) -> None:
         # Retention lets go of it at any time, and it is then of no interest any more.
@@ -136,7 +175,8 @@ class BesideFiles:
 
     def _fsync_if_there(self, path: Path) -> None:
         try:
-            file = self._filesystem.open(path, writable=False)
+            with _put_off_if_short():
+                file = self._filesystem.open(path, writable=False)
         except FileNotFoundError:
             # Only what can be made anew from the batches is ever missing.
             return
@@ -147,3 +187,13 @@ class BesideFiles:
 
     def _snapshot(self, offset: int) -> Path:
         return self._folder / offset_name(offset, SNAPSHOT_SUFFIX)
+
+
+@contextmanager
+def _put_off_if_short(shortages: Collection[int] = SHORTAGES) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in shortages:
+            raise PutOffError(error) from error
+        raise

@@ -21,14 +21,17 @@ logger = logging.getLogger(__name__)
 
 
 class LogHealth:
-    """The health of one log."""
+    """The health of one log.
+
+    :param offline: why it is offline from the beginning, if it is; whoever found out has told.
+    """
 
     __slots__ = ("_folder", "_is_short", "_offline", "_partition", "closed")
 
-    def __init__(self, folder: Path, partition: TopicPartition) -> None:
+    def __init__(self, folder: Path, partition: TopicPartition, offline: str | None = None) -> None:
         self._folder = folder
         self._partition = partition
-        self._offline: str | None = None
+        self._offline = offline
         self._is_short = False
         self.closed = False
 

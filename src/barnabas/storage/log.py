@@ -4,14 +4,15 @@
 
 Appending gives batches their offsets and writes them with one writev; reading gives a `FileRegion` that the
 socket layer hands to sendfile. Neither looks at a single record, and neither does any other work on files: an append
-that first needs a new segment, or has to begin a new leader epoch, says so (`append_ready`), and `prepare` does it.
+that first needs a new segment says so (`append_ready`), and `roll` makes it. A new leader epoch is noted in memory;
+its file is written with the next flush, and recovery learns it from the batches.
 
 An append is one transaction: everything is checked before the first byte is written; then the batches are written,
 accounted for, and told. Whatever goes wrong between the write and the accounting takes the log offline, so that
 nothing is acknowledged behind bytes that nobody accounted for.
 
 Threads. One thread, the owner's, appends and reads. These calls may wait for the disk, and may come from other
-threads, one at a time for each log: `prepare` and `roll`, while nobody appends; `flush`, `remove_old_files`,
+threads, one at a time for each log: `roll`, while nobody appends; `flush`, `remove_old_files`,
 `truncate_to`, `close`. What they share with the owner is guarded by `_state_lock`, which is never held while the disk
 works; `_flush_lock` lets no two of them at the same files. Searches (`time_search`, `old_segments`) work on what the
 log was when they were made, and need neither.
@@ -24,7 +25,6 @@ memory is not the disk's fault: only the call fails, what it wrote is taken back
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -38,11 +38,11 @@ from barnabas.model import (
 )
 from barnabas.records.header import Buffer
 from barnabas.storage.append import AppendInfo
-from barnabas.storage.append_group import NOTHING_TO_PREPARE, AppendGroup, LogState, Outcome
-from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.append_group import AppendGroup, LogState, Outcome
+from barnabas.storage.checkpoints import StoredOffsets
 from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem, is_shortage
-from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan
+from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
 from barnabas.storage.health import LogHealth
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.recovery import (
@@ -74,6 +74,7 @@ class Log:
         loaded: LoadedLog,
         recovery_point: int,
         open_segments: OpenSegments | None = None,
+        offline: str | None = None,
     ) -> None:
         self.folder = folder
         self.partition = partition
@@ -91,13 +92,13 @@ class Log:
         self._log_end_offset = loaded.active.next_offset
         self._high_watermark = self._log_end_offset
         self._recovery_point = min(recovery_point, self._log_end_offset)
-        self._producers = load_producers(filesystem, folder, loaded.segments, self._log_end_offset, clock.time_ms())
-        self._beside = BesideFiles(filesystem, folder)
+        end = self._log_end_offset
+        self._producers = load_producers(filesystem, folder, loaded.segments, end, clock.time_ms(), loaded.snapshots)
+        self._beside = BesideFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs)
         self._new_names = True
         self._as_closed = False
-        self._needs = NOTHING_TO_PREPARE
         self._bytes_since_checkpoint = loaded.active.size
-        self._health = LogHealth(folder, partition)
+        self._health = LogHealth(folder, partition, offline)
         self._state_lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self.on_truncated: Callable[[], None] = lambda: None
@@ -116,24 +117,22 @@ class Log:
         clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        high_watermark: int = 0,
     ) -> Log:
         """Open the log in a folder, or begin one there; recover it if needed.
 
-        :param clean: it was closed cleanly, so that all of it is durable.
-        :param recovery_point: the offset up to which it was flushed.
-        :param log_start_offset: the offset before which records were deleted.
+        :param clean: it was closed cleanly, so that all of it is durable; the others: see `StoredOffsets`.
         :raises StorageError: the disk refuses.
         """
+        stored = StoredOffsets(recovery_point, log_start_offset, high_watermark)
         try:
-            filesystem.make_folder(directory)
-            recovery_point = TRUST_ALL if clean else recovery_point
-            loaded = load_log(filesystem, directory, config, recovery_point, log_start_offset)
-            log = cls(directory, topic_partition, config, clock, filesystem, loaded, recovery_point)
-            if loaded.epochs_changed:
-                log._beside.write_epochs(log.leader_epochs)
-            log._as_closed = clean and not loaded.epochs_changed and loaded.damage is None
+            loaded = load_log(filesystem, directory, config, stored, clean=clean)
+            durable = TRUST_ALL if clean else recovery_point
+            log = cls(directory, topic_partition, config, clock, filesystem, loaded, durable)
         except OSError as error:
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
+        log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
+        log._new_names = not clean
         return log
 
     # --- offsets ---
@@ -183,7 +182,9 @@ class Log:
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether a segment was sealed and not flushed since; a flush off the event loop is then due."""
+        """Whether a flush off the event loop is due: a segment was sealed since the last one, or much was appended."""
+        if self._bytes_since_checkpoint >= CHECKPOINT_BYTES and self._log_end_offset > self._recovery_point:
+            return True
         return any(each.unflushed_file or each.next_offset > self._recovery_point for each in self._segments.sealed)
 
     @property
@@ -217,14 +218,14 @@ class Log:
         outcomes = self.append_ready(requests, leader_epoch)
         while len(outcomes) < len(requests):
             try:
-                self.prepare()
+                self.roll()
             except StorageError as error:
                 outcomes.append(error)
             outcomes += self.append_ready(requests[len(outcomes) :], leader_epoch)
         return outcomes
 
     def append_ready(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
-        """Do as `append_all` does, with one write, up to the first request that `prepare` has to be called for.
+        """Do as `append_all` does, with one write, up to the first request that needs a new segment: `roll` makes it.
 
         :returns: the outcomes of the requests before that one; of all if there is none.
         """
@@ -253,40 +254,17 @@ class Log:
             raise refusal
         group = self._begin_group(leader_epoch)
         while not group.replicate(memoryview(records)):
-            self._needs = group.needs
-            self.prepare()
+            self.roll()
             group = self._begin_group(leader_epoch)
         self._write(group)
         (info,) = group.outcomes
         assert isinstance(info, AppendInfo)
         return info
 
-    def prepare(self) -> None:
-        """Do what the append that comes next waits for: begin a new segment, or a new leader epoch.
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty.
 
         May be called from another thread; nobody appends meanwhile.
-
-        :raises StorageError: the disk refused.
-        """
-        needs, self._needs = self._needs, NOTHING_TO_PREPARE
-        if needs.epochs:
-            self._begin_epochs(needs.epochs)
-        if needs.roll:
-            self.roll()
-
-    def begin_epoch(self, leader_epoch: int) -> None:
-        """Begin a leader epoch before the first append in it, which then need not wait. To be called as `prepare` is.
-
-        :raises KafkaError: FENCED_LEADER_EPOCH.
-        :raises StorageError: the disk refused.
-        """
-        if (refusal := self._refusal(leader_epoch)) is not None:
-            raise refusal
-        if leader_epoch > self.leader_epochs.latest:
-            self._begin_epochs([EpochStart(leader_epoch, self._log_end_offset)])
-
-    def roll(self) -> None:
-        """Begin a new segment, unless the active one is empty. To be called as `prepare` is.
 
         :raises StorageError: the disk refused.
         """
@@ -416,6 +394,9 @@ class Log:
             return
         self._as_closed = False
         with self._flush_lock, self._health.offline_on_error("truncate"):
+            self._recovery_point = min(self._recovery_point, offset)
+            self.high_watermark = min(self._high_watermark, offset)
+            self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
             start = self._log_start_offset
             if offset < start or self._segments.holding(offset).locate(offset).header.base_offset < start:
                 self._start_over(min(offset, start))
@@ -460,7 +441,6 @@ class Log:
             self._active_since_ms,
             self._log_start_offset,
             self.leader_epochs.latest,
-            self.leader_epochs.epoch_for_offset(self._log_end_offset - 1),
             self._producers,
             self.config,
         )
@@ -471,7 +451,6 @@ class Log:
 
         :raises StorageError: the disk refused; the outcomes say so.
         """
-        self._needs = group.needs
         if not group.chunks:
             return
         self._as_closed = False
@@ -483,9 +462,6 @@ class Log:
             self._health.check()
         except StorageError as error:
             group.fail(error)
-            self._needs = group.needs
-            # Those that were begun for these batches are begun anew for others.
-            self.leader_epochs.truncate_from(self._log_end_offset)
             raise
 
     def _write_to(self, active: ActiveSegment, group: AppendGroup) -> None:
@@ -495,6 +471,8 @@ class Log:
                 self._bytes_since_checkpoint += group.size - active.size
                 active.note_all(group.batches)
                 group.producers.settle()
+                for epoch in group.epochs:
+                    self.leader_epochs.assign(*epoch)
                 self._log_end_offset = group.next_offset
             if self.high_watermark_follows_end:
                 self._high_watermark = self._log_end_offset
@@ -544,19 +522,6 @@ class Log:
             message = f"{self.partition}: leader epoch {leader_epoch}, {latest} is known"
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
 
-    def _begin_epochs(self, epochs: Sequence[EpochStart]) -> None:
-        """Write down epochs before the first batch of them is in the log, so that recovery can tell a wrong one."""
-        self._health.check()
-        self._as_closed = False
-        for epoch, start_offset in epochs:
-            self.leader_epochs.assign(epoch, start_offset)
-        with self._health.offline_on_error("append", even_if_short=False):
-            try:
-                self._beside.write_epochs(self.leader_epochs)
-            except OSError:
-                self.leader_epochs.truncate_from(epochs[0].start_offset)
-                raise
-
     def _flush(self, *, closing: bool) -> None:
         with self._state_lock:
             plan = self._plan_flush(closing=closing)
@@ -565,12 +530,10 @@ class Log:
         with self._health.offline_on_error("flush"):
             try:
                 self._beside.carry_out(plan, self._segments.base_offsets)
-            except OSError as error:
-                if error.errno not in {errno.EMFILE, errno.ENFILE}:
-                    raise
-                # A file could not be opened, but no fsync failed: the next flush does all that this one was to do.
+            except PutOffError as error:
                 self._new_names = True
-                raise StorageError(f"{self.partition}: flush failed: {error}") from error
+                self._bytes_since_checkpoint = max(self._bytes_since_checkpoint, CHECKPOINT_BYTES)
+                raise self._health.refused("flush", error.reason) from error
         self._recovery_point = max(self._recovery_point, plan.end_offset)
 
     def _plan_flush(self, *, closing: bool) -> FlushPlan | None:
@@ -588,7 +551,9 @@ class Log:
             active=self._segments.active,
             indexes=self._segments.active.encode_indexes(closing=closing) if with_derived else None,
             producers=self._producers.entries() if with_derived else None,
+            epochs=self.leader_epochs.entries,
             new_names=self._new_names,
+            closing=closing,
         )
         self._new_names = False
         if with_derived:

@@ -1,9 +1,10 @@
 """All logs of a broker: one data folder, used by one process at a time.
 
 Layout: `<topic>-<partition>/` per log, `meta.properties` (whose folder it is), `.lock`,
-`recovery-point-offset-checkpoint` (per log, the offset up to which it was flushed), `log-start-offset-checkpoint`
-(per log, the offset before which records were deleted), and `.kafka_cleanshutdown` while no broker runs and the last
-one stopped cleanly. Other folders and files are left alone.
+three checkpoints with an offset of each log (`barnabas.storage.offset_checkpoints`), and `.kafka_cleanshutdown` while
+no broker runs and the last one stopped cleanly. Other folders and files are left alone.
+
+A log that cannot be loaded is offline: it keeps no other one from being used, and nothing of it is touched.
 
 The marker of a clean shutdown is written after every log was fsynced, and only if every one was; it is removed,
 durably, before anything is written.
@@ -14,25 +15,26 @@ Not safe to use from several threads, except for `flush_sealed`, `remove_deleted
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import os
-import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, CorruptBatchError, DataFolderError, StorageError
+from barnabas.errors import BarnabasError, DataFolderError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import (
     MetaProperties,
+    StoredOffsets,
     decode_meta_properties,
-    decode_offsets,
     decode_partition_metadata,
     encode_clean_shutdown,
     encode_meta_properties,
-    encode_offsets,
     encode_partition_metadata,
 )
 from barnabas.storage.config import LogConfig
@@ -40,19 +42,41 @@ from barnabas.storage.deleted_files import DeletedFiles
 from barnabas.storage.file_names import (
     CLEAN_SHUTDOWN,
     DELETED_FOLDER_SUFFIX,
+    DELETION_NOTE,
+    HIGH_WATERMARK_CHECKPOINT,
     LOCK,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
-    TEMPORARY_SUFFIX,
     deleted_folder_name,
+    is_deleted_folder,
     partition_of,
 )
-from barnabas.storage.filesystem import DataFile, FileSystem, read_file, replace_file, write_fully
+from barnabas.storage.filesystem import DataFile, FileSystem, is_shortage, read_file, replace_file, write_fully
 from barnabas.storage.log import Log
+from barnabas.storage.offline_log import offline_log
+from barnabas.storage.offset_checkpoints import OffsetCheckpoints
+from barnabas.storage.set_aside import set_aside
 
 logger = logging.getLogger(__name__)
+
+_SERIAL_MAX = 32
+"""So many logs are closed one after the other; more on threads, which wait for the disk side by side."""
+
+_CLOSING_THREADS = 16
+_LOADED_AT_ONCE = 16
+"""Small logs are loaded on a thread in groups of this size."""
+
+T = TypeVar("T")
+
+
+class _Found(NamedTuple):
+    """A log folder as it was loaded."""
+
+    log: Log
+    topic_id: uuid.UUID | None
+
 
 SEALED_UNFLUSHED_MAX = 16
 """Segments sealed since the last flush, over all logs, that are worth a flush soon: each holds a file open."""
@@ -95,9 +119,7 @@ class LogManager:
         self._half_deleted: set[TopicPartition] = set()
         """Not in use any more; their folders could not be renamed."""
         self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
-        self._checkpoint_lock = threading.Lock()
-        self._stored: dict[str, dict[TopicPartition, int]] = {}
-        """What the two checkpoints say, by file name."""
+        self._checkpoints = OffsetCheckpoints(filesystem, data_dir)
         self._closed = False
         try:
             filesystem.make_folder(data_dir)
@@ -136,26 +158,54 @@ class LogManager:
         log = self._logs.get(partition)
         if log is not None:
             return log
-        if any(partition in offsets for offsets in self._stored.values()):
+        if any(self._checkpoints.of(partition)):
             # They are of a log that was deleted, and must not be taken for those of this one.
             self._checkpoint()
         if partition in self._half_deleted:
             self._set_folder_aside(partition)
         folder = self.data_dir / str(partition)
-        is_new = not folder.exists()
+        if folder.exists():
+            raise StorageError(f"{folder} is there already, and nobody knows whose it is; move it away")
         try:
-            self._filesystem.make_folder(folder)
-            if topic_id is not None:
-                content = encode_partition_metadata(topic_id)
-                replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=False)
+            self._make_folder(folder, topic_id)
             log = self._open(partition, config or self.config)
         except (OSError, StorageError) as error:
-            if is_new:
-                self._remove_unfinished(folder)
+            self._remove_unfinished(folder)
             raise StorageError(f"{folder}: cannot be made: {error}") from error
+        return self._keep(log, topic_id)
+
+    def restore(self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID) -> Log:
+        """Return the log of a partition that there should be; begin it where the checkpoints say if it is gone.
+
+        Where that is not possible, or another topic's folder has its name, the log that is returned is offline.
+        """
+        log, known_id = self._logs.get(partition), self.topic_ids.get(partition, topic_id)
+        folder = self.data_dir / str(partition)
+        if known_id != topic_id:
+            reason = f"it belongs to another topic of this name, with the id {known_id}; move it away, and start again"
+            return self._offline(partition, reason)
+        try:
+            if log is not None and (log.is_offline or partition in self.topic_ids):
+                return log
+            if log is None and any(self._checkpoints.of(partition)):
+                logger.error("%s is missing; what was in it is lost, unless you put it back and start again", folder)
+            self._make_folder(folder, topic_id)
+            log = log or self._open(partition, config or self.config, self._checkpoints.of(partition))
+        except (OSError, StorageError) as error:
+            return self._offline(partition, f"cannot be made anew: {error}; mend this, and start again")
+        return self._keep(log, topic_id)
+
+    def _keep(self, log: Log, topic_id: uuid.UUID | None) -> Log:
         if topic_id is not None:
-            self.topic_ids[partition] = topic_id
+            self.topic_ids[log.partition] = topic_id
+        self._logs[log.partition] = log
         return log
+
+    def _make_folder(self, folder: Path, topic_id: uuid.UUID | None) -> None:
+        self._filesystem.make_folder(folder)
+        if topic_id is not None:
+            content = encode_partition_metadata(topic_id)
+            replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=False)
 
     def _remove_unfinished(self, folder: Path) -> None:
         try:
@@ -178,6 +228,10 @@ class LogManager:
     def _set_folder_aside(self, partition: TopicPartition) -> None:
         folder = self.data_dir / str(partition)
         self._half_deleted.add(partition)
+        try:
+            self._filesystem.open(folder / DELETION_NOTE, create=True).close()
+        except OSError as error:
+            logger.warning("%s: a start will not know that it was deleted, and leave it: %s", folder, error)
         target = self.data_dir / deleted_folder_name(partition, self._new_id().hex)
         try:
             self._filesystem.replace(folder, target)
@@ -220,7 +274,8 @@ class LogManager:
     # --- durability ---
 
     def flush_sealed(self) -> None:
-        """Flush the logs that began a new segment since they were flushed, and store the recovery points.
+        """Flush the logs that began a new segment since they were flushed, or have much that is not, and store the
+        recovery points and high watermarks.
 
         To be called now and then, off the event loop. It bounds what a recovery has to check. A log whose disk
         refuses goes offline, and the others are flushed.
@@ -234,6 +289,7 @@ class LogManager:
                 flushed |= _succeeds(log.flush)
         if flushed:
             self.checkpoint_recovery_points()
+        self.checkpoint_high_watermarks()
 
     def _note_roll(self) -> None:
         self._rolled += 1
@@ -254,21 +310,20 @@ class LogManager:
         """
         self._store(LOG_START_CHECKPOINT, lambda log: log.log_start_offset)
 
+    def checkpoint_high_watermarks(self) -> None:
+        """Store up to where each log could be read.
+
+        :raises StorageError: the disk refuses.
+        """
+        self._store(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
+
     def _checkpoint(self) -> None:
         self.checkpoint_recovery_points()
         self.checkpoint_log_starts()
+        self.checkpoint_high_watermarks()
 
     def _store(self, name: str, offset_of: Callable[[Log], int]) -> None:
-        """Store an offset of each log, durably; an offset of 0 need not be told."""
-        with self._checkpoint_lock:
-            offsets = {partition: offset for partition, log in self.all().items() if (offset := offset_of(log))}
-            if self._stored.get(name, {}) == offsets:
-                return
-            try:
-                replace_file(self._filesystem, self.data_dir / name, encode_offsets(offsets), durable=True)
-            except OSError as error:
-                raise StorageError(f"{self.data_dir / name} cannot be stored: {error}") from error
-            self._stored[name] = offsets
+        self._checkpoints.store(name, {partition: offset_of(log) for partition, log in self.all().items()})
 
     def close(self) -> None:
         """Make all logs durable, and say so for the next start. Does nothing the second time.
@@ -280,13 +335,33 @@ class LogManager:
         if self._closed:
             return
         try:
-            failed = [str(partition) for partition, log in self._logs.items() if not _succeeds(log.close)]
+            failed = self._close_logs()
+            self._sync_folder()
             self._checkpoint()
             if failed:
                 raise StorageError(f"{self.data_dir}: not closed cleanly: {', '.join(failed)}")
             self._write_clean_marker()
         finally:
             self._abandon()
+
+    def _close_logs(self) -> list[str]:
+        """Close all logs, side by side if they are many; return the names of those that were not closed cleanly."""
+        logs = list(self._logs.values())
+        if len(logs) <= _SERIAL_MAX:
+            closed = [_succeeds(log.close) for log in logs]
+        else:
+            with ThreadPoolExecutor(_CLOSING_THREADS, "close") as threads:
+                groups = _grouped(logs, _LOADED_AT_ONCE)
+                done = threads.map(lambda group: [_succeeds(log.close) for log in group], groups)
+                closed = [is_closed for group in done for is_closed in group]
+        return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
+
+    def _sync_folder(self) -> None:
+        """Make the names of the logs' folders durable, once for all."""
+        try:
+            self._filesystem.fsync_folder(self.data_dir)
+        except OSError as error:
+            raise StorageError(f"{self.data_dir}: not closed cleanly: {error}") from error
 
     def _abandon(self) -> None:
         """Let go of everything, as a crash would."""
@@ -314,8 +389,13 @@ class LogManager:
                 f"{self.data_dir} is used by another broker (process {owner or 'unknown'});"
                 " stop it or use another data folder"
             )
-        self._filesystem.truncate(file, 0)
-        write_fully(self._filesystem, file, [str(os.getpid()).encode()])
+        try:
+            self._filesystem.truncate(file, 0)
+            write_fully(self._filesystem, file, [str(os.getpid()).encode()])
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            logger.warning("%s does not say which process uses it: %s", path, error)
         return file
 
     def _check_meta(self, broker_id: int, cluster_id: str | None) -> MetaProperties | None:
@@ -351,39 +431,92 @@ class LogManager:
             if clean:
                 self._filesystem.unlink(self.data_dir / CLEAN_SHUTDOWN)
                 self._filesystem.fsync_folder(self.data_dir)
-            points = self._read_offsets(RECOVERY_POINT_CHECKPOINT)
-            starts = self._read_offsets(LOG_START_CHECKPOINT)
+            self._checkpoints.read()
         except OSError as error:
             raise DataFolderError(f"{self.data_dir}: cannot be loaded: {error}") from error
-        self._deleted.add(
-            [self.data_dir / name for name in names if name.endswith(DELETED_FOLDER_SUFFIX)], at_once=True
-        )
-        for name in sorted(names):
-            partition = partition_of(name)
-            if partition is None or not (self.data_dir / name).is_dir():
-                continue
-            if not name.endswith(TEMPORARY_SUFFIX):
-                self._load(partition, clean, points.get(partition, 0), starts.get(partition, 0))
+        self._find_deleted(names)
+        partitions = [partition for name in sorted(names) if (partition := partition_of(name)) is not None]
+        for found in self._load_all(partitions, clean):
+            if found is not None:
+                self._keep(*found)
         return clean
 
-    def _load(self, partition: TopicPartition, clean: bool, recovery_point: int, log_start_offset: int) -> None:
-        folder = self.data_dir / str(partition)
+    def _find_deleted(self, names: list[str]) -> None:
+        """Have those folders removed that a broker deleted, and no others, whatever they are called."""
+        for name in names:
+            if name.endswith(DELETED_FOLDER_SUFFIX):
+                folder = self.data_dir / name
+                if is_deleted_folder(name) and (folder / DELETION_NOTE).exists():
+                    self._deleted.add([folder], at_once=True)
+                else:
+                    logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)
+
+    def _load_all(self, partitions: list[TopicPartition], clean: bool) -> list[_Found | None]:
+        """Load logs, on as many threads as there are processors: checking batches does not hold the interpreter."""
+        thread_count = os.cpu_count() or 1
+        size = max(1, min(_LOADED_AT_ONCE, len(partitions) // (2 * thread_count)))
+        with ThreadPoolExecutor(thread_count, "load") as threads:
+            groups = _grouped(partitions, size)
+            done = threads.map(lambda group: [self._load(each, clean) for each in group], groups)
+            return [found for group in done for found in group]
+
+    def _load(self, partition: TopicPartition, clean: bool) -> _Found | None:
+        """Load a log, or return one that is offline; None if there is none.
+
+        :raises DataFolderError: files or memory are short: no log is to blame.
+        """
+        stored = self._checkpoints.of(partition)
         try:
-            self._open(partition, self.config, clean, recovery_point, log_start_offset)
-            content = read_file(self._filesystem, folder / PARTITION_METADATA)
-            self.topic_ids[partition] = decode_partition_metadata(content)
+            log = self._open(partition, self.config, stored, clean=clean)
+            return _Found(log, self._read_topic_id(partition))
+        except Exception as error:
+            # Whatever is wrong with one log, the others go on.
+            cause = error.__cause__ or error
+            if isinstance(cause, OSError) and is_shortage(cause) and cause.errno != errno.ENOSPC:
+                raise DataFolderError(f"{self.data_dir / str(partition)}: cannot be loaded: {error}") from error
+            if isinstance(cause, NotADirectoryError):
+                return None
+            logger.debug("%s", partition, exc_info=True)
+            reason = f"cannot be loaded: {error or error!r}; mend its folder or move it away, and start again"
+            return _Found(self._unusable(partition, reason), self._topic_id_of_unusable(partition))
+
+    def _offline(self, partition: TopicPartition, reason: str) -> Log:
+        if (log := self._logs.get(partition)) is not None:
+            log.abandon()
+        self.topic_ids.pop(partition, None)
+        return self._keep(self._unusable(partition, reason), None)
+
+    def _unusable(self, partition: TopicPartition, reason: str) -> Log:
+        folder = self.data_dir / str(partition)
+        logger.error("%s: %s; the partition is offline, and nothing in the folder is changed", folder, reason)
+        stored = self._checkpoints.of(partition)
+        return offline_log(folder, partition, self.config, self._clock, self._filesystem, stored, reason)
+
+    def _topic_id_of_unusable(self, partition: TopicPartition) -> uuid.UUID | None:
+        try:
+            return self._read_topic_id(partition)
+        except OSError:
+            return None
+
+    def _read_topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+        """Return the id of the topic that a folder belongs to; None if it is missing or damaged."""
+        path = self.data_dir / str(partition) / PARTITION_METADATA
+        try:
+            return decode_partition_metadata(read_file(self._filesystem, path))
         except FileNotFoundError:
-            return
-        except (OSError, ValueError, StorageError, CorruptBatchError) as error:
-            raise DataFolderError(f"{folder}: cannot be loaded: {error}") from error
+            return None
+        except ValueError as error:
+            renamed = set_aside(self._filesystem, path)
+            logger.warning("%s is damaged, and renamed to %s: %s", path, renamed.name, error)
+            return None
 
     def _open(
         self,
         partition: TopicPartition,
         config: LogConfig,
+        stored: StoredOffsets = StoredOffsets(),  # noqa: B008 - immutable
+        *,
         clean: bool = False,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
     ) -> Log:
         log = Log.open(
             self.data_dir / str(partition),
@@ -392,28 +525,17 @@ class LogManager:
             self._clock,
             self._filesystem,
             clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
+            recovery_point=stored.recovery_point,
+            log_start_offset=stored.log_start_offset,
+            high_watermark=stored.high_watermark,
         )
         log.on_truncated = self._checkpoint
         log.on_rolled = self._note_roll
-        self._logs[partition] = log
         return log
 
-    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
-        """Return what a checkpoint says; nothing if it is damaged.
 
-        Without recovery points, all logs are checked. Without log starts, logs begin with their first segment.
-        """
-        path = self.data_dir / name
-        try:
-            self._stored[name] = decode_offsets(read_file(self._filesystem, path))
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            logger.warning("%s is damaged and not believed: %s", path, error)
-            return {}
-        return self._stored[name]
+def _grouped(items: list[T], size: int) -> list[list[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _succeeds(action: Callable[[], None]) -> bool:

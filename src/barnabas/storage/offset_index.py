@@ -107,6 +107,11 @@ class OffsetIndex:
         self._offsets.append(relative_offset)
         self._positions.append(position)
 
+    def extend(self, relative_offsets: array[int], positions: array[int]) -> None:
+        """Add entries that come after all that there are."""
+        self._offsets.extend(relative_offsets)
+        self._positions.extend(positions)
+
     def floor(self, relative_offset: int) -> OffsetPosition | None:
         return self._entry(bisect_right(self._offsets, relative_offset) - 1)
 

@@ -16,6 +16,7 @@ make their producer look idle.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,6 +117,18 @@ class ProducerStates:
         else:
             batches = (batch,)
         self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, batches)
+
+    def take_over(
+        self, producer_id: int, epoch: int, batches: Sequence[tuple[int, int, int, int]], append_time_ms: int
+    ) -> None:
+        """Remember batches of a producer that are in the log, oldest first.
+
+        :param batches: first and last sequence, base and last offset of each.
+        """
+        entry = self._entry(producer_id)
+        earlier = entry.batches if entry is not None and entry.epoch == epoch else ()
+        found = tuple(ProducerBatch(*each, append_time_ms) for each in batches)
+        self._entries[producer_id] = ProducerEntry(epoch, (*earlier, *found)[-BATCHES_KEPT:])
 
     def expire(self, now_ms: int) -> None:
         """Forget the producers that wrote nothing for a day."""

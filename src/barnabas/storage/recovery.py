@@ -2,46 +2,52 @@
 
 The batches in the `.log` files are the log; all other files say again, in short, what the batches say. Nothing of
 them is trusted beyond the recovery point, the offset up to which everything was fsynced: from there on every
-batch is checked (length, CRC, offset contiguity, epoch order), the log is cut before the first one that fails,
-and later segments are deleted. After a clean shutdown the recovery point is the end of the log.
+batch is checked (length, CRC, offset contiguity, epoch order), and the log is cut before the first one that fails.
+After a clean shutdown the recovery point is the end of the log.
+
+What may be of use to somebody is set aside, not deleted (`barnabas.storage.set_aside`): later segments, a tail in
+which there is a sound batch, damaged files. What is in a file raises nothing but OSError, where the disk refuses.
 
 So the time this takes depends on what was not flushed, and on the number of segments, but not on their size.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from barnabas.errors import CorruptBatchError
-from barnabas.model import NO_LEADER_EPOCH, NO_PRODUCER_ID
-from barnabas.storage.batch_scan import PlacedBatch, scan_checked
-from barnabas.storage.checkpoints import decode_leader_epochs
+from barnabas.records.scan import SegmentScan
+from barnabas.storage.batch_scan import scan_segment
+from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
 from barnabas.storage.config import LogConfig
 from barnabas.storage.file_names import (
-    DELETED_SUFFIX,
+    BEFORE_START_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
+    is_deleted_file,
+    is_temporary_file,
     offset_name,
     offset_of,
 )
 from barnabas.storage.filesystem import FileSystem, read_file
+from barnabas.storage.gap import fill_gap
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
 from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment, SegmentPaths
-from barnabas.storage.segment_files import delete_segment_files
-from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.segment_recovery import EpochCheck, load_segment
+from barnabas.storage.set_aside import copy_tail_aside, holds_sound_batch, set_aside, set_segment_aside
 
 logger = logging.getLogger(__name__)
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 TRUST_ALL = 2**63 - 1
 """The recovery point of a log that was closed cleanly."""
@@ -59,6 +65,15 @@ class LoadedLog:
     log_start_offset: int
     damage: str | None = None
     """Why the log was cut, if it was."""
+    snapshots: list[int] = field(default_factory=list)
+    """The offsets of the producer snapshots."""
+    stored_epochs: list[EpochStart] | None = None
+    """What the checkpoint of the epochs says, if it is believed."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it is not what its files say."""
+        return self.damage is not None or self.epochs_changed
 
     @property
     def segments(self) -> list[Segment]:
@@ -66,32 +81,79 @@ class LoadedLog:
 
 
 def load_log(
-    filesystem: FileSystem, folder: Path, config: LogConfig, recovery_point: int, log_start_offset: int = 0
+    filesystem: FileSystem, folder: Path, config: LogConfig, stored: StoredOffsets, *, clean: bool = False
 ) -> LoadedLog:
-    """Load a log, or make an empty one that begins with offset 0.
+    """Load a log, or begin one.
 
-    :param recovery_point: all below it was fsynced; TRUST_ALL after a clean shutdown.
-    :param log_start_offset: records before it were deleted; what is left of their segments is removed.
-    :raises OSError: the disk fails; nothing that is sound was changed.
+    A log without segments begins where the greatest of all that is stored says that it was: no offset is used twice.
+
+    :param stored: what the checkpoints of the data folder say.
+    :param clean: it was closed cleanly: all of it was fsynced.
+    :raises OSError: the disk refuses; nothing that is sound was changed.
     """
-    bases = _tidy_folder(filesystem, folder)
+    try:
+        names = filesystem.list_folder(folder)
+    except FileNotFoundError:
+        filesystem.make_folder(folder)
+        names = []
+    bases = _tidy_folder(filesystem, folder, names)
+    snapshots = _offsets_in(names, SNAPSHOT_SUFFIX)
     if not bases:
-        active = ActiveSegment.create(filesystem, folder, 0, config.index_interval_bytes)
-        return LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=0)
-    first = max(0, bisect_right(bases, log_start_offset) - 1)
-    loaded = _load_segments(filesystem, folder, config, bases[first:], recovery_point)
-    if log_start_offset > loaded.active.next_offset:
+        loaded = _begin(filesystem, folder, config, max(*stored, *snapshots, *_offsets_in(names, INDEX_SUFFIX), 0))
+    else:
+        loaded = _load_from(filesystem, folder, config, bases, stored, TRUST_ALL if clean else stored.recovery_point)
+        _check_end(loaded, folder, stored)
+    loaded.snapshots = snapshots
+    return loaded
+
+
+def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int) -> LoadedLog:
+    if offset:
+        logger.error(
+            "%s: there are no segments; the log begins with offset %d, which it had reached. If the files can be had"
+            " back, stop the broker, put them there, and remove the empty %s",
+            folder, offset, offset_name(offset, LOG_SUFFIX),
+        )  # fmt: skip
+    active = ActiveSegment.create(filesystem, folder, offset, config.index_interval_bytes)
+    return LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=offset)
+
+
+def _load_from(
+    filesystem: FileSystem, folder: Path, config: LogConfig, bases: list[int], stored: StoredOffsets, trust_below: int
+) -> LoadedLog:
+    """Load the segments from the start of the log on; set those before it aside."""
+    start = stored.log_start_offset
+    first = max(0, bisect_right(bases, start) - 1)
+    loaded = _load_segments(filesystem, folder, config, bases[first:], trust_below)
+    if start > loaded.active.next_offset:
         # The log was flushed up to there before this was written down, so the one of the two is damaged that has
-        # no CRC. To believe it would be to delete everything.
+        # no CRC. To believe it would be to give up everything.
         logger.error(
             "%s: said to begin with offset %d, but it ends with %d; what is there is kept",
-            folder, log_start_offset, loaded.active.next_offset,
+            folder, start, loaded.active.next_offset,
         )  # fmt: skip
-        return _load_segments(filesystem, folder, config, bases, recovery_point)
+        return _load_segments(filesystem, folder, config, bases, trust_below)
     for base in bases[:first]:
-        delete_segment_files(filesystem, folder, base)
-    loaded.log_start_offset = max(log_start_offset, bases[first])
+        logger.warning("%s: segment %d lies before the start of the log, %d; renamed", folder, base, start)
+        set_segment_aside(filesystem, folder, base, BEFORE_START_SUFFIX)
+    loaded.log_start_offset = max(start, bases[first])
     return loaded
+
+
+def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets) -> None:
+    """See that no offset is used twice, if the log ends before what is said of it."""
+    end, reached = loaded.active.next_offset, max(stored)
+    if end >= reached:
+        return
+    logger.error(
+        "%s: the log ends with offset %d; the checkpoints say %d (durable) and %d (readable): records are lost,"
+        " unless a checkpoint is damaged",
+        folder, end, stored.recovery_point, stored.high_watermark,
+    )  # fmt: skip
+    if end < stored.told_twice:
+        logger.error("%s: the log goes on with offset %d, so that none is used twice", folder, stored.told_twice)
+        fill_gap(loaded.active, stored.told_twice, loaded.epochs.latest)
+        loaded.damage = loaded.damage or "records are lost at its end"
 
 
 def _load_segments(
@@ -110,119 +172,79 @@ def _load_segments(
         )
         for base, following in pairwise(bases[: first_checked + 1])
     ]
+    for segment in sealed:
+        if not segment.size:
+            logger.error("%s is empty; the records that it held cannot be read", segment.paths.log)
     active, damage = _check_segments(
         filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check
     )
-    loaded = LoadedLog(sealed, active, epoch_check.epochs, False, log_start_offset=bases[0], damage=damage)
-    if epochs is None or epoch_check.contradicted:
-        loaded.epochs = _epochs_of_batches(loaded.segments)
-        loaded.epochs_changed = True
-    elif loaded.epochs.truncate_from(active.next_offset):
-        loaded.epochs_changed = True
+    loaded = LoadedLog(sealed, active, LeaderEpochs(), False, log_start_offset=bases[0], damage=damage)
+    loaded.stored_epochs = epochs.entries if epochs else None
+    learned = epoch_check.learned(bases[0], active.next_offset)
+    loaded.epochs = _epochs_of_batches(loaded.segments) if learned is None else learned
+    loaded.epochs.truncate_from(active.next_offset)
+    loaded.epochs_changed = loaded.epochs.entries != (epochs.entries if epochs else [])
     loaded.epochs.truncate_before(bases[0])
     return loaded
 
 
-def load_segment(
+def load_producers(
     filesystem: FileSystem,
     folder: Path,
-    base_offset: int,
-    index_interval_bytes: int,
-    trust_below: int,
-    epoch_check: EpochCheck,
-) -> tuple[ActiveSegment, str | None]:
-    """Load one segment to append to it; check what comes after the last index entry below `trust_below`.
-
-    :returns: the segment, up to the last sound batch, and what is wrong with the bytes after it, if any.
-        The file is not cut yet.
-    """
-    paths = SegmentPaths(folder, base_offset)
-    file = filesystem.open(paths.log)
-    size = filesystem.size(paths.log)
-    segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
-    indexes = _read_indexes(filesystem, paths)
-    entry = segment.load_indexes(*indexes, trust_below) if indexes else None
-    epoch_before = epoch_check.last_epoch
-    damage = _note_batches(segment, entry, size, epoch_check)
-    if entry and segment.size == entry.position:
-        logger.warning("the indexes of %s are wrong and rebuilt: %s", paths.log, damage)
-        epoch_check.last_epoch = epoch_before
-        segment = ActiveSegment(filesystem, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
-        damage = _note_batches(segment, None, size, epoch_check)
-    return segment, damage
-
-
-def load_producers(
-    filesystem: FileSystem, folder: Path, segments: list[Segment], end_offset: int, now_ms: int
+    segments: list[Segment],
+    end_offset: int,
+    now_ms: int,
+    snapshots: list[int] | None = None,
 ) -> ProducerStates:
     """Return the producers as they were when the log ended at `end_offset`.
 
     Begins with the latest sound snapshot, and replays the headers of the batches after it. Snapshots of a later
-    end, and damaged ones, are deleted.
+    end are deleted; damaged ones are set aside.
+
+    :param snapshots: the offsets of the snapshots there are; those that are taken away are removed from it. None:
+        they are looked for.
     """
     states, offset = ProducerStates(), segments[0].base_offset
-    for snapshot_offset in sorted(snapshot_offsets(filesystem, folder), reverse=True):
+    if snapshots is None:
+        snapshots = snapshot_offsets(filesystem, folder)
+    for snapshot_offset in sorted(snapshots, reverse=True):
         path = folder / offset_name(snapshot_offset, SNAPSHOT_SUFFIX)
-        if snapshot_offset <= end_offset:
+        if snapshot_offset > end_offset:
+            filesystem.unlink(path)
+        else:
             try:
                 states, offset = decode_snapshot(read_file(filesystem, path)), snapshot_offset
                 break
             except ValueError as error:
-                logger.warning("%s is damaged and deleted: %s", path, error)
-        filesystem.unlink(path)
-    for batch in _headers_from(segments, offset):
-        header = batch.header
-        if header.producer_id != NO_PRODUCER_ID and not header.is_control:
-            states.update(header, header.base_offset, now_ms)
+                logger.warning("%s is damaged, and renamed to %s: %s", path, set_aside(filesystem, path).name, error)
+        snapshots.remove(snapshot_offset)
+    for scan in _scans_from(segments, offset):
+        for producer_id, (epoch, batches) in scan.producers.items():
+            states.take_over(producer_id, epoch, batches, now_ms)
     states.expire(now_ms)
     return states
 
 
 def snapshot_offsets(filesystem: FileSystem, folder: Path) -> list[int]:
     """Return the offsets of the producer snapshots in a log's folder."""
-    offsets = (offset_of(name, SNAPSHOT_SUFFIX) for name in filesystem.list_folder(folder))
-    return [offset for offset in offsets if offset is not None]
+    return _offsets_in(filesystem.list_folder(folder), SNAPSHOT_SUFFIX)
 
 
-class EpochCheck:
-    """Compares the epochs of checked batches with each other and with the checkpoint.
-
-    :param epochs: as stored; None: not known, to be learned from the batches.
-    """
-
-    def __init__(self, epochs: LeaderEpochs | None) -> None:
-        self.epochs = epochs or LeaderEpochs()
-        self.contradicted = False
-        self.last_epoch = NO_LEADER_EPOCH
-        self._learning = epochs is None
-
-    def see(self, batch: PlacedBatch) -> None:
-        """Take note of a batch; they must come in order.
-
-        :raises CorruptBatchError: its epoch is before that of an earlier batch; or after all in the checkpoint,
-            which is written before the first batch of an epoch.
-        """
-        epoch, offset = batch.header.leader_epoch, batch.header.base_offset
-        if epoch < self.last_epoch:
-            raise CorruptBatchError(f"leader epoch {epoch} at offset {offset} comes after {self.last_epoch}")
-        if self._learning:
-            self.epochs.assign(epoch, offset)
-        elif epoch > self.epochs.latest:
-            raise CorruptBatchError(f"leader epoch {epoch} at offset {offset}, the last was {self.epochs.latest}")
-        elif epoch != self.epochs.epoch_for_offset(offset):
-            self.contradicted = True
-        self.last_epoch = epoch
+def _offsets_in(names: list[str], suffix: str) -> list[int]:
+    return [offset for name in names if (offset := offset_of(name, suffix)) is not None]
 
 
-def _tidy_folder(filesystem: FileSystem, folder: Path) -> list[int]:
-    """Delete what an interrupted operation left; return the base offsets of the segments."""
-    names = filesystem.list_folder(folder)
-    bases = {base for name in names if (base := offset_of(name, LOG_SUFFIX)) is not None}
+def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str]) -> list[int]:
+    """Take away what an interrupted operation left; return the base offsets of the segments."""
+    bases = set(_offsets_in(names, LOG_SUFFIX))
     for name in names:
-        index_bases = [offset_of(name, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
-        orphan = any(base is not None and base not in bases for base in index_bases)
-        if orphan or name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
+        if is_deleted_file(name) or is_temporary_file(name):
             filesystem.unlink(folder / name)
+            continue
+        index_bases = [offset_of(name, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        if any(base is not None and base not in bases for base in index_bases):
+            renamed = set_aside(filesystem, folder / name)
+            logger.warning("%s/%s is an index without batches; renamed to %s", folder, name, renamed.name)
     return sorted(bases)
 
 
@@ -244,55 +266,46 @@ def _check_segments(
         if damage is None and later and segment.next_offset != later[0]:
             damage = f"the next segment begins with offset {later[0]}"
         if damage is not None:
-            logger.warning(
-                "%s: log cut at offset %d, position %d of %s: %s; %d later segments deleted",
-                folder, segment.next_offset, segment.size, segment.paths.log.name, damage, len(later),
-            )  # fmt: skip
-            for later_base in reversed(later):
-                delete_segment_files(filesystem, folder, later_base)
-            filesystem.truncate(segment.file, segment.size)
-            return segment, damage
+            return _cut(segment, damage, later, config.index_interval_bytes), damage
         if not later:
             return segment, None
-        segment.write_indexes(*segment.encode_indexes(closing=True))
+        _store_indexes(segment)
         sealed.append(segment.seal())
     raise AssertionError("there is at least one segment")
 
 
-def _note_batches(
-    segment: ActiveSegment, entry: OffsetPosition | None, end: int, epoch_check: EpochCheck
-) -> str | None:
-    """Check and note the batches from an index entry on, or all; return what is wrong with the first bad one."""
-    segment.size = entry.position if entry else 0
-    expected = segment.base_offset
-    try:
-        for batch in scan_checked(segment.filesystem, segment.file, segment.size, end):
-            header = batch.header
-            if entry and header.last_offset != segment.base_offset + entry.relative_offset:
-                return f"{entry} is not where {header} is"
-            if not entry and header.base_offset != expected:
-                return f"batch with offset {header.base_offset} instead of {expected}"
-            entry = None
-            expected = header.next_offset
-            epoch_check.see(batch)
-            segment.note(batch.position, header.size, header.last_offset, header.max_timestamp_ms)
-    except CorruptBatchError as error:
-        return str(error)
-    return None
+def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_bytes: int) -> ActiveSegment:
+    """End the log with a segment's last sound batch; set aside what may be worth saving of the rest."""
+    filesystem, path = segment.filesystem, segment.paths.log
+    size = filesystem.size(path)
+    logger.warning(
+        "%s: log cut at offset %d, position %d of %s: %s; %d bytes after it, and %d later segments",
+        segment.folder, segment.next_offset, segment.size, path.name, damage, size - segment.size, len(later),
+    )  # fmt: skip
+    # Before anything is changed: it may not fit, and then everything stays as it is.
+    whole = size > segment.size and holds_sound_batch(filesystem, segment.file, segment.size, size)
+    if whole and segment.size:
+        copy = copy_tail_aside(filesystem, segment.file, segment.size, size)
+        logger.warning("%s: what follows holds sound batches, and was copied to %s", path, copy.name)
+    for base in reversed(later):
+        set_segment_aside(filesystem, segment.folder, base)
+        logger.warning("%s: segment %d set aside as .damaged", segment.folder, base)
+    if whole and not segment.size:
+        logger.warning("%s: its batches are not what its name says; renamed", path)
+        set_segment_aside(filesystem, segment.folder, segment.base_offset)
+        return ActiveSegment.create(filesystem, segment.folder, segment.base_offset, index_interval_bytes)
+    filesystem.truncate(segment.file, segment.size)
+    return segment
 
 
-def _read_indexes(filesystem: FileSystem, paths: SegmentPaths) -> tuple[OffsetIndex, TimeIndex] | None:
-    """Return the stored indexes, or None if they are missing or damaged."""
+def _store_indexes(segment: ActiveSegment) -> None:
+    """Store the indexes of a segment to be sealed; if the disk is full, they are made again when they are needed."""
     try:
-        offset_index = OffsetIndex.decode(read_file(filesystem, paths.index))
-        time_index = TimeIndex.decode(read_file(filesystem, paths.time_index))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        logger.warning("the indexes of %s are damaged and rebuilt: %s", paths.log, error)
-        return None
-    # The first offset entry never comes without a time entry.
-    return None if len(offset_index) and not len(time_index) else (offset_index, time_index)
+        segment.write_indexes(*segment.encode_indexes(closing=True))
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        logger.warning("%s: its indexes could not be stored: %s", segment.paths.log, error)
 
 
 def _read_epochs(filesystem: FileSystem, folder: Path, log_start_offset: int) -> LeaderEpochs | None:
@@ -303,26 +316,36 @@ def _read_epochs(filesystem: FileSystem, folder: Path, log_start_offset: int) ->
     except FileNotFoundError:
         return None
     except ValueError as error:
-        logger.warning("%s is damaged and rebuilt: %s", path, error)
+        logger.warning("%s is damaged, renamed to %s, and made anew: %s", path, set_aside(filesystem, path).name, error)
         return None
     return LeaderEpochs(entries) if entries and entries[0].start_offset <= log_start_offset else None
 
 
 def _epochs_of_batches(segments: list[Segment]) -> LeaderEpochs:
     epochs = LeaderEpochs()
-    for batch in _headers_from(segments, segments[0].base_offset):
-        epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+    for scan in _scans_from(segments, segments[0].base_offset):
+        for epoch, offset in scan.epochs:
+            epochs.assign(epoch, offset)
     return epochs
 
 
-def _headers_from(segments: list[Segment], offset: int) -> Iterator[PlacedBatch]:
-    """Yield all batches from an offset on; leave out what cannot be read below the recovery point.
+def _scans_from(segments: list[Segment], offset: int) -> list[SegmentScan]:
+    """Scan the headers of all batches from an offset on; leave out what cannot be read below the recovery point.
 
     Such damage came after the batches were flushed. The rest of the log can still be used, and reading the
     damaged place fails with CorruptBatchError.
     """
+    scans = []
     for segment in segments:
-        try:
-            yield from segment.headers(offset)
-        except CorruptBatchError as error:
-            logger.warning("%s is damaged: %s", segment.paths.log, error)
+        if segment.size and segment.next_offset > offset:
+            try:
+                start = segment.locate(offset).position if offset > segment.base_offset else 0
+                scan = SegmentScan(segment.base_offset, check_crc=False, position=start, end=segment.size)
+                scan_segment(segment.filesystem, segment.file, scan, segment.size)
+            except CorruptBatchError as error:
+                logger.warning("%s is damaged: %s", segment.paths.log, error)
+                continue
+            if scan.damage is not None:
+                logger.warning("%s is damaged: %s", segment.paths.log, scan.damage)
+            scans.append(scan)
+    return scans

@@ -415,17 +415,11 @@ class ActiveSegment(Segment):
 
     @classmethod
     def create(cls, filesystem: FileSystem, folder: Path, base_offset: int, index_interval_bytes: int) -> ActiveSegment:
-        """Make the files of a new, empty segment.
+        """Make a new, empty segment. Its indexes get their files when they are first stored.
 
-        :raises OSError: there may then be some of the files.
+        :raises OSError: it was not made.
         """
         paths = SegmentPaths(folder, base_offset)
-        for path in (paths.index, paths.time_index):
-            index_file = filesystem.open(path, create=True)
-            try:
-                filesystem.truncate(index_file, 0)
-            finally:
-                index_file.close()
         file = filesystem.open(paths.log, create=True)
         return cls(filesystem, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
 
@@ -480,6 +474,36 @@ class ActiveSegment(Segment):
             position += size
         self.size, self._bytes_since_entry = position, since_entry
         self.next_offset = batches[-1][1] + 1
+
+    def begin_scan(self, entry: OffsetPosition | None, end: int, epoch: int) -> SegmentScan:
+        """Return a scan that checks the batches from an entry on that `load_indexes` returned, or all.
+
+        :raises ValueError, OverflowError: the stored indexes say what cannot be.
+        """
+        interval = self._index_interval_bytes
+        return SegmentScan(
+            self.base_offset,
+            index_interval_bytes=interval,
+            check_crc=True,
+            epoch=epoch,
+            position=entry.position if entry else 0,
+            end=end,
+            # So that the batch is given its entry again.
+            bytes_since_entry=interval + 1 if entry else 0,
+            max_timestamp_ms=self._max_timestamp_ms,
+            max_timestamp_offset=self._max_timestamp_offset,
+        )
+
+    def note_scan(self, scan: SegmentScan) -> None:
+        """Account for the batches that a scan found to be sound, which `begin_scan` began."""
+        self._offset_index.extend(*scan.offset_entries)
+        self._time_index.extend(*scan.time_entries)
+        self.size = scan.size
+        self._bytes_since_entry = scan.bytes_since_entry
+        self._max_timestamp_ms, self._max_timestamp_offset = scan.max_timestamp_ms, scan.max_timestamp_offset
+        if scan.batch_count:
+            self.first_timestamp_ms = scan.first_timestamp_ms
+            self.next_offset = scan.next_offset
 
     def load_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex, trust_below: int) -> OffsetPosition | None:
         """Take over the entries below an offset from indexes that were stored.

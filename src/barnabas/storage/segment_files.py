@@ -1,7 +1,7 @@
 """A segment's files as a group: deleted at once, or set aside first.
 
 What retention removes is renamed to `.deleted`, and unlinked a while later (Kafka's file.delete.delay.ms). A start
-unlinks what bears that name, so a segment is gone as soon as its `.log` is renamed.
+unlinks what bears such a name.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from barnabas.storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from barnabas.storage.filesystem import FileSystem
 
-# The batches first: indexes without batches are tidied away at start.
-_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+# The batches last: if this is interrupted, what is left is a segment whose indexes can be made anew.
+_SUFFIXES = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
 
 
 def delete_segment_files(filesystem: FileSystem, folder: Path, base_offset: int) -> None:

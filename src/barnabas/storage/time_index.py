@@ -98,6 +98,11 @@ class TimeIndex:
             self._timestamps_ms.append(timestamp_ms)
             self._offsets.append(relative_offset)
 
+    def extend(self, timestamps_ms: array[int], relative_offsets: array[int]) -> None:
+        """Add entries that come after all that there are."""
+        self._timestamps_ms.extend(timestamps_ms)
+        self._offsets.extend(relative_offsets)
+
     def floor(self, timestamp_ms: int) -> TimeOffset | None:
         return self._entry(bisect_right(self._timestamps_ms, timestamp_ms) - 1)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem
-from barnabas.storage.recovery import TRUST_ALL, EpochCheck, load_segment
+from barnabas.storage.recovery import TRUST_ALL
 from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 from barnabas.storage.segment_files import delete_segment_files
 from barnabas.storage.segment_list import SegmentList
+from barnabas.storage.segment_recovery import EpochCheck, load_segment
 
 
 def cut_segments(

@@ -56,7 +56,6 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.disk = GatedFileSystem()
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
-        self.log.begin_epoch(0)
         self.partition = Partition(CLICKS, self.log, 0, topic_config(BrokerConfig(), {}))
         self.told: list[int] = []
         self.partition.watch(self.told.append)

@@ -58,7 +58,6 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.disk = SlowFiles()
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
-        self.log.begin_epoch(0)
         self.partition = Partition(CLICKS, self.log, 0, self.config())
 
     def config(self, **settings: object) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError
 from barnabas.model import OffsetAndTimestamp, TimestampType
-from barnabas.records import BatchBuilder, Compression, Record, iter_headers, read_header, read_records
+from barnabas.records import Record, iter_headers, read_header, read_records
 from barnabas.records.header import CONTROL_MASK, write_crc
 from barnabas.storage import Log
 from barnabas.storage.checkpoints import EpochStart
@@ -402,50 +402,6 @@ def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, make_batch: Ma
     log.roll()
     log.roll()
     assert log.segment_count == 2
-
-
-# --- time ---
-
-
-def test_offset_for_timestamp_is_exact(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log(index_interval_bytes=200, segment_bytes=3_000)
-    for number in range(100):
-        log.append(make_batch(5, timestamp_ms=START_MS + 10 * number), 0)
-    for number in range(100):
-        for extra in range(10):
-            expected = 5 * number + extra if extra < 5 else 5 * number + 5
-            found = log.time_search().first_at(START_MS + 10 * number + extra)
-            assert (found.offset if found else 500) == expected
-    assert log.time_search().first_at(0) == OffsetAndTimestamp(0, START_MS)
-    assert log.time_search().first_at(START_MS + 10_000) is None
-    assert log.time_search().latest() == OffsetAndTimestamp(499, START_MS + 994)
-
-
-def test_times_that_go_back_are_searched_in_offset_order(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log(index_interval_bytes=0, segment_bytes=600)
-    for timestamp_ms in (50, 10, 70, 20, 90, 30):
-        log.append(make_batch(timestamp_ms=timestamp_ms), 0)
-    assert log.time_search().first_at(5) == OffsetAndTimestamp(0, 50)
-    assert log.time_search().first_at(60) == OffsetAndTimestamp(2, 70)
-    assert log.time_search().first_at(80) == OffsetAndTimestamp(4, 90)
-    assert log.time_search().latest() == OffsetAndTimestamp(4, 90)
-
-
-def test_search_by_time_in_a_log_without_records(open_log: OpenLog) -> None:
-    log = open_log()
-    assert log.time_search().first_at(0) is None
-    assert log.time_search().latest() == OffsetAndTimestamp(-1, -1)
-
-
-def test_unreadable_records_do_not_stop_a_search_by_time(open_log: OpenLog) -> None:
-    builder = BatchBuilder(Compression.GZIP)
-    builder.append_many(START_MS, [b"v"] * 3)
-    batch = builder.build()
-    batch[65] ^= 0xFF
-    write_crc(batch, 0, len(batch))
-    log = open_log()
-    log.append(batch, 0)
-    assert log.time_search().first_at(START_MS) == OffsetAndTimestamp(0, START_MS)
 
 
 # --- truncation ---

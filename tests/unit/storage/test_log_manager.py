@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+import struct
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import DataFolderError, StorageError
+from barnabas.errors import CorruptBatchError, DataFolderError, StorageError
 from barnabas.model import TopicPartition
-from barnabas.storage import LogConfig, LogManager, OsFileSystem
+from barnabas.records import Record
+from barnabas.storage import FileSystem, LogConfig, LogManager, OsFileSystem, recovery
 
 CLICKS = TopicPartition("clicks", 0)
 OTHER = TopicPartition("page-views.v2", 11)
@@ -138,15 +142,193 @@ def test_deleted_log_does_not_come_back(open_manager: OpenManager, make_batch: M
     assert not list((tmp_path / "data").glob("*-delete"))
 
 
-def test_log_folder_that_cannot_be_loaded_is_named(open_manager: OpenManager, tmp_path: Path) -> None:
+def test_log_that_cannot_be_loaded_is_offline_and_the_others_go_on(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = open_manager()
+    manager.create(CLICKS).append(make_batch(3), 0)
+    manager.create(OTHER).append(make_batch(1), 0)
+    manager.close()
+    in_the_way = tmp_path / "data" / "clicks-0" / f"{0:020}.log"
+    in_the_way.rename(tmp_path / "moved")
+    in_the_way.mkdir()
+    manager = open_manager()
+    log = manager.all()[CLICKS]
+    assert log.is_offline
+    assert "clicks-0: cannot be loaded" in caplog.text
+    for call in (lambda: log.append(make_batch(1), 0), lambda: log.read(0, 1, 1), log.flush, log.roll):
+        with pytest.raises(StorageError, match="offline"):
+            call()
+    assert manager.all()[OTHER].append(make_batch(1), 0).base_offset == 1
+    with pytest.raises(StorageError, match="not closed cleanly: clicks-0"):
+        manager.close()
+    in_the_way.rmdir()
+    (tmp_path / "moved").rename(in_the_way)
+    assert open_manager().all()[CLICKS].log_end_offset == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), OverflowError("x"), struct.error("x"), RecursionError("x"), CorruptBatchError("x"), KeyError(1)],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_goes_wrong_with_one_log_keeps_no_other_from_being_used(
+    error: Exception, open_manager: OpenManager, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = open_manager()
+    manager.create(CLICKS)
+    manager.create(OTHER).append(make_batch(1), 0)
+    manager.close()
+    load_log = recovery.load_log
+
+    def load_all_but_one(filesystem: FileSystem, folder: Path, *rest: object, **named: object) -> recovery.LoadedLog:
+        if folder.name == str(CLICKS):
+            raise error
+        return load_log(filesystem, folder, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("barnabas.storage.log.load_log", load_all_but_one)
+    logs = open_manager().all()
+    assert (logs[CLICKS].is_offline, logs[OTHER].is_offline) == (True, False)
+
+
+def test_damaged_partition_metadata_is_set_aside(open_manager: OpenManager, tmp_path: Path) -> None:
     manager = open_manager()
     manager.create(CLICKS, topic_id=uuid.UUID(int=5))
     manager.close()
-    (tmp_path / "data" / "clicks-0" / "partition.metadata").write_text("noise")
-    with pytest.raises(DataFolderError, match="clicks-0: cannot be loaded"):
-        open_manager()
-    (tmp_path / "data" / "clicks-0" / "partition.metadata").unlink()
-    open_manager()
+    metadata = tmp_path / "data" / "clicks-0" / "partition.metadata"
+    metadata.write_text("noise")
+    manager = open_manager()
+    assert manager.topic_ids == {}
+    assert metadata.with_name("partition.metadata.damaged").read_text() == "noise"
+    assert not manager.restore(CLICKS, None, uuid.UUID(int=5)).is_offline
+    manager.close()
+    assert open_manager().topic_ids == {CLICKS: uuid.UUID(int=5)}
+
+
+def test_folder_of_another_topic_is_not_touched(open_manager: OpenManager, make_batch: MakeBatch) -> None:
+    manager = open_manager()
+    manager.create(CLICKS, topic_id=uuid.UUID(int=5)).append(make_batch(3), 0)
+    manager.close()
+    manager = open_manager()
+    assert manager.restore(CLICKS, None, uuid.UUID(int=6)).is_offline
+    manager._abandon()
+    assert open_manager().all()[CLICKS].log_end_offset == 3
+
+
+def test_only_what_a_broker_noted_as_deleted_is_removed(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    """A name is not enough, neither one that somebody else gave nor one that a broker would give."""
+    data = tmp_path / "data"
+    names = ["photos-to-delete", "clicks-delete", f"clicks-0.{'0' * 32}-delete", f"clicks-0.{'A' * 32}-delete"]
+    for name in names:
+        (data / name).mkdir(parents=True)
+        (data / name / "precious").write_text("precious")
+    (data / "photos-to-delete" / ".deleted-by-broker").touch()
+    manager = open_manager()
+    manager.create(OTHER)
+    manager.delete(OTHER)
+    manager._abandon()
+    open_manager().purge_deleted()
+    assert sorted(path.name for path in data.glob("*-delete")) == sorted(names)
+    assert all((data / name / "precious").exists() for name in names)
+
+
+def test_path_that_cannot_be_removed_keeps_no_other_from_it_and_is_tried_again(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    disk = StubbornFileSystem()
+    manager = LogManager(tmp_path, LogConfig(), clock, disk, file_delete_delay_ms=1_000)
+    for partition in (CLICKS, OTHER):
+        manager.create(partition)
+        manager.delete(partition)
+    disk.stubborn = "clicks"
+    clock.advance(1)
+    with pytest.raises(StorageError, match="cannot be removed"):
+        manager.purge_deleted()
+    assert [path.name[:8] for path in tmp_path.glob("*-delete")] == ["clicks-0"]
+    disk.stubborn = "nothing"
+    manager.purge_deleted()
+    assert list(tmp_path.glob("*-delete"))
+    clock.advance(1)
+    manager.purge_deleted()
+    assert not list(tmp_path.glob("*-delete"))
+    manager.close()
+
+
+class StubbornFileSystem(OsFileSystem):
+    """Cannot remove folders of a certain name."""
+
+    stubborn = "nothing"
+
+    def remove_folder(self, path: Path) -> None:
+        if path.name.startswith(self.stubborn):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        super().remove_folder(path)
+
+
+def test_log_without_files_begins_where_it_had_been(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of what is stored the greatest counts: no offset is used twice."""
+    manager = open_manager()
+    manager.create(CLICKS).append(make_batch(30), 0)
+    manager.close()
+    for path in (tmp_path / "data" / "clicks-0").iterdir():
+        path.unlink()
+    log = open_manager().all()[CLICKS]
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (30, 30, 30)
+    assert "begins with offset 30, which it had reached" in caplog.text
+    assert log.append(make_batch(1), 0).base_offset == 30
+
+
+def test_log_whose_folder_is_gone_begins_where_it_had_been(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    manager.create(CLICKS, topic_id=uuid.UUID(int=5)).append(make_batch(30), 0)
+    manager.close()
+    shutil.rmtree(tmp_path / "data" / "clicks-0")
+    manager = open_manager()
+    assert manager.all() == {}
+    assert manager.restore(CLICKS, None, uuid.UUID(int=5)).log_start_offset == 30
+    assert manager.topic_ids == {CLICKS: uuid.UUID(int=5)}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_log_that_lost_its_end_goes_on_behind_it(
+    clean: bool,
+    open_manager: OpenManager,
+    make_batch: MakeBatch,
+    read_all: Callable[..., list[Record]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What two checkpoints say is believed; the offsets between are passed over by readers."""
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    for _ in range(3):
+        log.append(make_batch(10), 0)
+    manager.close()
+    os.truncate(tmp_path / "data" / "clicks-0" / f"{0:020}.log", log.size_bytes // 3 + 1)
+    if not clean:
+        (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
+    log = open_manager().all()[CLICKS]
+    assert "ends with offset 10; the checkpoints say 30 (durable) and 30 (readable)" in caplog.text
+    assert log.append(make_batch(1), 0).base_offset == 30
+    assert [record.offset for record in read_all(log)] == [*range(10), 30]
+    log.roll()
+    log.flush()
+
+
+def test_one_checkpoint_alone_is_not_believed_against_the_files(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    manager.create(CLICKS).append(make_batch(3), 0)
+    manager.close()
+    (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\nclicks 0 99\n")
+    assert open_manager().all()[CLICKS].log_end_offset == 3
 
 
 def test_folder_that_cannot_be_written_is_named(tmp_path: Path, clock: ManualClock) -> None:

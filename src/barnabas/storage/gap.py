@@ -1,0 +1,50 @@
+"""Offsets whose records are lost: a batch without records stands for them, so that none is used twice.
+
+Kafka's cleaner leaves such batches too, and every client passes over them.
+"""
+
+from __future__ import annotations
+
+from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.records import BATCH_HEADER_SIZE, BatchHeader
+from barnabas.records.header import LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
+from barnabas.storage.segment import ActiveSegment
+
+_LAST_RELATIVE_OFFSET = 2**31 - 1
+_NONE = -1
+
+
+def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None:
+    """Let a segment end with `end_offset`, or as near to it as its indexes can say.
+
+    :raises OSError: the disk refuses.
+    """
+    end_offset = min(end_offset, segment.base_offset + _LAST_RELATIVE_OFFSET + 1)
+    if end_offset <= segment.next_offset:
+        return
+    batch = empty_batch(segment.next_offset, end_offset - 1, max(leader_epoch, 0))
+    segment.write([batch])
+    segment.note(segment.size, len(batch), end_offset - 1, NO_TIMESTAMP)
+
+
+def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:
+    """Return a batch without records that takes up the offsets from the first to the last."""
+    batch = bytearray(BATCH_HEADER_SIZE)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_HEADER_SIZE - LENGTH_OVERHEAD,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=_NONE,
+        base_sequence=_NONE,
+        record_count=0,
+    )
+    pack_header(batch, header)
+    write_crc(batch, 0, len(batch))
+    return batch

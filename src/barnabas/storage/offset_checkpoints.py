@@ -1,0 +1,67 @@
+"""The three files of the data folder that say an offset of each log: recovery points, log starts, high watermarks.
+
+Each is replaced as a whole and durably. One that is damaged is set aside, and says nothing; a log then has its files
+to go by. Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from barnabas.errors import StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage.checkpoints import StoredOffsets, decode_offsets, encode_offsets
+from barnabas.storage.file_names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from barnabas.storage.filesystem import FileSystem, read_file, replace_file
+from barnabas.storage.set_aside import set_aside
+
+logger = logging.getLogger(__name__)
+
+_NAMES = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+
+
+class OffsetCheckpoints:
+    """What is stored of where logs begin and end."""
+
+    def __init__(self, filesystem: FileSystem, folder: Path) -> None:
+        self._filesystem = filesystem
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._stored: dict[str, dict[TopicPartition, int]] = {name: {} for name in _NAMES}
+
+    def read(self) -> None:
+        """Read the files.
+
+        :raises OSError: the disk refuses.
+        """
+        for name in _NAMES:
+            path = self._folder / name
+            try:
+                self._stored[name] = decode_offsets(read_file(self._filesystem, path))
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                renamed = set_aside(self._filesystem, path)
+                logger.warning("%s is damaged, renamed to %s, and not believed: %s", path, renamed.name, error)
+
+    def of(self, partition: TopicPartition) -> StoredOffsets:
+        """Return what is stored of one log."""
+        return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
+
+    def store(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store an offset of each log, durably; an offset of 0 need not be told.
+
+        :raises StorageError: the disk refuses; it is as it was.
+        """
+        told = {partition: offset for partition, offset in offsets.items() if offset}
+        with self._lock:
+            if self._stored[name] == told:
+                return
+            try:
+                replace_file(self._filesystem, self._folder / name, encode_offsets(told), durable=True)
+            except OSError as error:
+                raise StorageError(f"{self._folder / name} cannot be stored: {error}") from error
+            self._stored[name] = told

@@ -1,0 +1,197 @@
+"""Loads one segment to append to it: checks its batches, makes its indexes anew, and says where it ends and why.
+
+Nothing that can be in a file raises. The first batch that is damaged, or out of place, ends the segment.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from barnabas.model import NO_LEADER_EPOCH
+from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, read_header
+from barnabas.records.scan import SegmentScan
+from barnabas.storage.batch_scan import scan_headers, scan_segment
+from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.filesystem import FileSystem, read_file
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
+from barnabas.storage.segment import ActiveSegment, SegmentPaths
+from barnabas.storage.time_index import TimeIndex
+
+logger = logging.getLogger(__name__)
+
+EPOCH_JUMP_MAX = 2**20
+"""An epoch that is so much later than the one before is damage, which the CRC does not cover."""
+
+
+class EpochCheck:
+    """Compares the epochs of batches with the checkpoint, and learns those that are later than all in it.
+
+    The checkpoint may be behind: an epoch's first batch may be written before it.
+
+    :param stored: what the checkpoint says; None: nothing that is believed.
+    """
+
+    def __init__(self, stored: LeaderEpochs | None) -> None:
+        self.last_epoch = NO_LEADER_EPOCH
+        """Of the last batch seen, or -1."""
+        self.seen: list[EpochStart] = []
+        """The epochs of the batches seen; the first one may have begun before them."""
+        self._stored = stored.entries if stored else []
+
+    def see(self, scan: SegmentScan) -> None:
+        """Take note of the batches that a scan found to be sound; scans must come in order."""
+        self.seen += [EpochStart(*each) for each in scan.epochs if each[0] >= 0]
+        self.last_epoch = scan.epoch
+
+    def unbelievable(self, scan: SegmentScan, following: BatchHeader | None) -> EpochStart | None:
+        """Return the first epoch of a scan that its batch has by damage, as it seems, or None.
+
+        :param following: the batch that ended the scan, if its header can be understood.
+        """
+        latest = self.latest
+        for epoch, start_offset in scan.epochs:
+            if epoch > latest + EPOCH_JUMP_MAX:
+                return EpochStart(epoch, start_offset)
+            latest = max(latest, epoch)
+        if scan.epochs and following is not None and following.leader_epoch < scan.epoch:
+            last = EpochStart(*scan.epochs[-1])
+            # One of the two is wrong. It is not an epoch that the checkpoint knows.
+            if following.base_offset == scan.next_offset and last.epoch > self._latest_stored:
+                return last
+        return None
+
+    def learned(self, log_start_offset: int, end_offset: int) -> LeaderEpochs | None:
+        """Return the epochs of a log between two offsets: the stored ones and those seen, where they agree.
+
+        :returns: None if they contradict each other, or leave open where an epoch begins.
+        """
+        stored, seen = LeaderEpochs(self._stored), self.seen
+        if not seen:
+            return stored if self._stored else None
+        known = [each for each in seen if each.epoch <= self._latest_stored]
+        later = seen[len(known) :]
+        if known:
+            expected = [each for each in self._stored if seen[0].start_offset < each.start_offset < end_offset]
+            if known[0].epoch != stored.epoch_for_offset(seen[0].start_offset) or known[1:] != expected:
+                return None
+        elif seen[0].start_offset > log_start_offset:
+            return None
+        for epoch, offset in later:
+            stored.assign(epoch, offset)
+        return stored
+
+    @property
+    def latest(self) -> int:
+        """The latest epoch that is known before the batches of the next scan, or -1."""
+        return max(self._latest_stored, self.last_epoch)
+
+    @property
+    def _latest_stored(self) -> int:
+        return self._stored[-1].epoch if self._stored else NO_LEADER_EPOCH
+
+
+def load_segment(
+    filesystem: FileSystem,
+    folder: Path,
+    base_offset: int,
+    index_interval_bytes: int,
+    trust_below: int,
+    epoch_check: EpochCheck,
+) -> tuple[ActiveSegment, str | None]:
+    """Load one segment to append to it; check what comes after the last index entry below `trust_below`.
+
+    :returns: the segment, up to the last sound batch, and what is wrong with the bytes after it, if any.
+        The file is not cut yet.
+    """
+    file = filesystem.open(SegmentPaths(folder, base_offset).log)
+    size = filesystem.size(file.path)
+    segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
+    entry = _load_indexes(segment, trust_below) if size else None
+    scan = _scan(segment, entry, size, epoch_check.last_epoch)
+    if scan is None or (entry and scan.first_last_offset != base_offset + entry.relative_offset):
+        logger.warning("the indexes of %s are wrong and made anew", file.path)
+        segment = ActiveSegment(filesystem, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
+        entry = None
+        scan = _scan(segment, None, size, epoch_check.last_epoch)
+    assert scan is not None, "without an entry there is a scan"
+    damage = scan.damage
+    unbelievable = _find_unbelievable(segment, entry, scan, epoch_check)
+    if unbelievable is not None:
+        epoch, start_offset, position = unbelievable
+        damage = f"leader epoch {epoch} at offset {start_offset} is not believed"
+        segment, entry = _without_entry(segment, entry, position, index_interval_bytes)
+        scan = _scan(segment, entry, position, epoch_check.last_epoch) or scan
+    epoch_check.see(scan)
+    segment.note_scan(scan)
+    return segment, damage
+
+
+def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | None:
+    """Give a segment the stored entries below an offset; return the last one, for a batch that is to be scanned."""
+    indexes = _read_indexes(segment.filesystem, segment.paths)
+    return segment.load_indexes(*indexes, trust_below) if indexes else None
+
+
+def _scan(segment: ActiveSegment, entry: OffsetPosition | None, end: int, epoch: int) -> SegmentScan | None:
+    """Scan the batches from an index entry on, or all; None: the entry, or one by time, cannot be."""
+    try:
+        scan = segment.begin_scan(entry, end, epoch)
+    except (ValueError, OverflowError):
+        if entry is None:
+            raise
+        return None
+    scan_segment(segment.filesystem, segment.file, scan, end)
+    return scan
+
+
+def _find_unbelievable(
+    segment: ActiveSegment, entry: OffsetPosition | None, scan: SegmentScan, epoch_check: EpochCheck
+) -> tuple[int, int, int] | None:
+    """Return the first epoch that a scan should not have taken in, with the offset and position of its first batch."""
+    wrong = epoch_check.unbelievable(scan, _header_behind(segment, scan))
+    if wrong is None:
+        return None
+    start = entry.position if entry else 0
+    for batch in scan_headers(segment.filesystem, segment.file, start, scan.size):
+        if batch.header.base_offset == wrong.start_offset:
+            # Of two that contradict each other, the later one is the damaged one, unless one batch stands alone.
+            if wrong.epoch > epoch_check.latest + EPOCH_JUMP_MAX or batch.end == scan.size:
+                return wrong.epoch, wrong.start_offset, batch.position
+            break
+    return None
+
+
+def _header_behind(segment: ActiveSegment, scan: SegmentScan) -> BatchHeader | None:
+    """Return the header of the batch that ended a scan, if there was one."""
+    if scan.damage is None:
+        return None
+    data = segment.filesystem.pread(segment.file, BATCH_HEADER_SIZE, scan.size)
+    return read_header(data) if len(data) == BATCH_HEADER_SIZE else None
+
+
+def _without_entry(
+    segment: ActiveSegment, entry: OffsetPosition | None, position: int, index_interval_bytes: int
+) -> tuple[ActiveSegment, OffsetPosition | None]:
+    """Return the segment as it was before the scan that went beyond `position`; empty if that is its entry's batch."""
+    if entry is not None and entry.position < position:
+        return segment, entry
+    file = segment.file
+    return ActiveSegment(
+        segment.filesystem, segment.folder, segment.base_offset, file, index_interval_bytes=index_interval_bytes
+    ), None
+
+
+def _read_indexes(filesystem: FileSystem, paths: SegmentPaths) -> tuple[OffsetIndex, TimeIndex] | None:
+    """Return the stored indexes, or None if they are missing or damaged."""
+    try:
+        offset_index = OffsetIndex.decode(read_file(filesystem, paths.index))
+        time_index = TimeIndex.decode(read_file(filesystem, paths.time_index))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        logger.warning("the indexes of %s are damaged and made anew: %s", paths.log, error)
+        return None
+    # The first offset entry never comes without a time entry.
+    return None if len(offset_index) and not len(time_index) else (offset_index, time_index)

@@ -1,0 +1,104 @@
+"""What a start takes out of the way is renamed, never deleted: whoever knows better can put it back.
+
+`00000000000000000100.log.damaged` is what was called `00000000000000000100.log`, or what was cut off its end; where
+there is such a file already, `....damaged-2`. Nothing looks for these names and nothing removes them.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, count
+from pathlib import Path
+
+from barnabas.errors import CorruptBatchError
+from barnabas.records import check_batch, read_header
+from barnabas.storage.file_names import DAMAGED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
+from barnabas.storage.filesystem import DataFile, FileSystem, write_fully
+
+SEARCHED_BYTES_MAX = 4 * 1024 * 1024
+"""How far behind a damaged place a sound batch is looked for."""
+
+_CANDIDATES_MAX = 10_000
+_MAGIC = b"\x02"
+_MAGIC_POSITION = 16
+_COPIED_BYTES = 1024 * 1024
+
+
+def free_name(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
+    """Return the first of the names `<path><suffix>`, `<path><suffix>-2`, ... that nothing has."""
+    names = set(filesystem.list_folder(path.parent))
+    numbered = (f"{path.name}{suffix}-{number}" for number in count(2))
+    return path.with_name(next(name for name in chain([path.name + suffix], numbered) if name not in names))
+
+
+def set_aside(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
+    """Rename a file so that nothing finds it any more; return its new name.
+
+    :raises OSError: it has its old name.
+    """
+    target = free_name(filesystem, path, suffix)
+    filesystem.replace(path, target)
+    return target
+
+
+def set_segment_aside(filesystem: FileSystem, folder: Path, base_offset: int, suffix: str = DAMAGED_SUFFIX) -> None:
+    """Rename the files of a segment, the batches last: what is left in between is a segment without indexes.
+
+    :raises OSError: some of them may have their old names.
+    """
+    names = set(filesystem.list_folder(folder))
+    for name in (offset_name(base_offset, each) for each in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)):
+        if name in names:
+            set_aside(filesystem, folder / name, suffix)
+
+
+def copy_tail_aside(filesystem: FileSystem, file: DataFile, position: int, size: int) -> Path:
+    """Copy what a file holds from `position` on into another one, which is durable when this returns.
+
+    :raises OSError: it does not fit; nothing is left of the copy.
+    """
+    target = free_name(filesystem, file.path)
+    copy = filesystem.open(target, create=True)
+    try:
+        while position < size:
+            chunk = filesystem.pread(file, min(_COPIED_BYTES, size - position), position)
+            if not chunk:
+                break
+            write_fully(filesystem, copy, [chunk])
+            position += len(chunk)
+        filesystem.fsync(copy)
+    except OSError:
+        copy.close()
+        filesystem.unlink(target)
+        raise
+    copy.close()
+    return target
+
+
+def holds_sound_batch(filesystem: FileSystem, file: DataFile, position: int, size: int) -> bool:
+    """Whether a whole batch with the right CRC begins at `position` or behind it, not far away.
+
+    The write that a crash tore leaves none. Where there is one, something else did the damage, and what follows it
+    may be worth saving.
+    """
+    searched = filesystem.pread(file, min(SEARCHED_BYTES_MAX, size - position), position)
+    at = searched.find(_MAGIC, _MAGIC_POSITION)
+    candidates = 0
+    while at >= 0 and candidates < _CANDIDATES_MAX:
+        candidates += 1
+        if _is_sound(filesystem, file, searched, at - _MAGIC_POSITION, position, size):
+            return True
+        at = searched.find(_MAGIC, at + 1)
+    return False
+
+
+def _is_sound(filesystem: FileSystem, file: DataFile, searched: bytes, at: int, position: int, size: int) -> bool:
+    try:
+        header = read_header(searched, at)
+        if position + at + header.size > size:
+            return False
+        if at + header.size > len(searched):
+            searched, at = filesystem.pread(file, header.size, position + at), 0
+        check_batch(searched, at, header)
+    except CorruptBatchError:
+        return False
+    return True
