@@ -23,6 +23,7 @@ from barnabas.broker.partition import Partition
 from barnabas.broker.topic_config import TopicConfig, check_topic_name, topic_config
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import NodeExistsError, Tree
+from barnabas.coordination.values import PartitionState
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.config import LogConfig
@@ -80,19 +81,23 @@ class Topics:
     def load(self) -> None:
         """Open what the tree lists, and take the leadership of each partition with a new epoch."""
         known: set[TopicPartition] = set()
+        changes: list[tuple[TopicPartition, PartitionState, int]] = []
         for info in registry.read_topics(self._tree).values():
             config = topic_config(self._config, info.config)
+            identity = uuid.UUID(bytes=info.topic_id)
             partitions = []
             for number, each in enumerate(info.partitions):
                 where = TopicPartition(info.name, number)
-                opened = self._open_log(where, config.log, info.topic_id)
+                opened = self._logs.restore(where, config.log, identity)
+                self._flush_what_was_recovered(opened, config.log)
                 # The tree may be older than the log, from a backup, or its last changes lost with the power.
                 epoch = max(each.state.leader_epoch, opened.leader_epochs.latest) + 1
                 state = replace(each.state, leader=self._config.broker_id, leader_epoch=epoch)
-                registry.write_partition_state(self._tree, where, state, each.version)
+                changes.append((where, state, each.version))
                 partitions.append(Partition(where, opened, epoch, config))
                 known.add(where)
             self._keep(Topic(info.name, info.topic_id, tuple(partitions), dict(info.config)))
+        registry.write_partition_states(self._tree, changes)
         self._tree.flush()
         self._set_strays_aside(self._logs.all().keys() - known)
 
@@ -145,13 +150,29 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
         _check_partition_count(partition_count)
         topic_config(self._config, settings)
+        for number in range(partition_count):
+            self._check_free(TopicPartition(name, number))
+
+    def _check_free(self, where: TopicPartition) -> None:
+        """Check that no folder of another topic has the name that a partition's folder is to have.
+
+        :raises KafkaError: INVALID_TOPIC_EXCEPTION. The folder is not touched: that the tree does not know a topic
+            does not say that nobody misses it.
+        """
+        stray = self._logs.get(where)
+        if stray is not None:
+            message = (
+                f"the folder {stray.folder} is there, of a topic that is not known; move it away, or start with the"
+                " tree that knows it"
+            )
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     @_to_its_end
     async def create(self, name: str, partition_count: int, settings: Mapping[str, str | None]) -> Topic:
         """Make a topic.
 
-        :raises KafkaError: it exists, its name or a setting is wrong.
-        :raises StorageError: the disk refused its folders.
+        :raises KafkaError: it exists, its name or a setting is wrong, a folder of another topic is in its way.
+        :raises StorageError: the disk refused its folders; what this call made is gone again.
         """
         async with self._changing:
             self.check_new(name, partition_count, settings)
@@ -167,9 +188,10 @@ class Topics:
             partitions = [TopicPartition(name, number) for number in range(partition_count)]
             try:
                 opened = await self._open_in_turns(topic_id, partitions, topic_config(self._config, kept))
-            except StorageError:
+            except BarnabasError:
                 # A topic without its logs must not stay: it could neither be used nor made again.
                 await self._in_tree_thread(registry.delete_topic, self._tree, name)
+                # No log of this name was there before: those that are there are what this call made.
                 self._delete_logs(partitions)
                 raise
             topic = Topic(name, topic_id, opened, kept)
@@ -350,20 +372,20 @@ class Topics:
 
     def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         identity = uuid.UUID(bytes=topic_id)
-        if self._logs.topic_ids.get(where, identity) != identity:
-            log.warning("the folder of %s is an older topic's; it is set aside", where)
-            self._logs.delete(where)
+        if self._logs.topic_ids.get(where) != identity:
+            self._check_free(where)
         opened = self._logs.create(where, config, identity)
-        if config.has_flush_policy:
-            self._flush_what_was_recovered(opened)
+        self._flush_what_was_recovered(opened, config)
         return opened
 
-    def _flush_what_was_recovered(self, recovered: Log) -> None:
-        """Flush before anybody can read: what a killed broker left in the page cache was not exposed by it."""
-        try:
-            recovered.flush()
-        except StorageError as error:
-            log.warning("%s", error)
+    def _flush_what_was_recovered(self, recovered: Log, config: LogConfig) -> None:
+        """Flush before anybody can read, if the topic asks for it: what a killed broker left in the page cache was not
+        exposed by it."""
+        if config.has_flush_policy and not recovered.is_offline:
+            try:
+                recovered.flush()
+            except StorageError as error:
+                log.warning("%s", error)
 
 
 def _check_partition_count(count: int) -> None:

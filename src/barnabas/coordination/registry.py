@@ -47,6 +47,9 @@ from barnabas.model import TopicPartition
 PRODUCER_ID_BLOCK_SIZE = 1_000
 """How many producer ids a broker takes at a time, as in Kafka."""
 
+STATES_AT_ONCE = 1_000
+"""Partition states that are changed in one step; ZooKeeper takes up to a megabyte."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
@@ -305,6 +308,20 @@ def write_partition_state(
     """
     stat = tree.set(paths.partition_state(topic_partition), encode_partition_state(state), version)
     return stat.version
+
+
+def write_partition_states(tree: Tree, changes: Sequence[tuple[TopicPartition, PartitionState, int]]) -> None:
+    """Change the states of many partitions whose nodes still have the versions named, many in one step.
+
+    :raises BadVersionError: another broker was faster with one of them; some may have been changed.
+    """
+    for start in range(0, len(changes), STATES_AT_ONCE):
+        tree.multi(
+            [
+                Set(paths.partition_state(where), encode_partition_state(state), version)
+                for where, state, version in changes[start : start + STATES_AT_ONCE]
+            ]
+        )
 
 
 # -- producer ids ------------------------------------------------------------------------------------------

@@ -206,7 +206,72 @@ def test_start_makes_the_leader_epochs_durable_once(bench: Bench) -> None:
     assert bench.tree.flushes == 1
 
 
+def test_partition_states_are_written_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.create(30)
+    sizes: list[int] = []
+    multi = bench.tree.multi
+    monkeypatch.setattr(bench.tree, "multi", lambda operations: sizes.append(len(operations)) or multi(operations))
+    bench.restart()
+    assert sizes == [30]
+
+
+def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(bench: Bench) -> None:
+    bench.create(2)
+    bench.append(0)
+    bench.append(1)
+    first = bench.folder / "clicks-0" / f"{0:020}.log"
+    first.unlink()
+    first.mkdir()
+    bench.restart()
+    with pytest.raises(StorageError, match="offline"):
+        bench.append(0)
+    with pytest.raises(StorageError, match="offline"):
+        bench.topics.partition("clicks", 0).read(0, 1_000, min_one_batch=True)
+    bench.append(1)
+
+
 # --- creation ---
+
+
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_folder_that_the_tree_does_not_know_is_never_touched(bench: Bench, has_metadata: bool) -> None:
+    """As with a tree from a backup that is older than the topic."""
+    bench.create()
+    bench.append()
+    registry.delete_topic(bench.tree, "clicks")
+    if not has_metadata:
+        (bench.folder / "clicks-0" / "partition.metadata").unlink()
+    bench.restart()
+    for partition_count in (1, 3):
+        with pytest.raises(KafkaError, match="clicks-0 is there, of a topic that is not known") as caught:
+            bench.create(partition_count)
+        assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert bench.folders("clicks*") == ["clicks-0"]
+    assert bench.partitions_in_tree() == 0
+    assert bench.logs.all()[TopicPartition("clicks", 0)].log_end_offset == 1
+
+
+def test_folder_of_another_topic_of_that_name_is_never_touched(bench: Bench) -> None:
+    """As with a tree from a backup that is older than the deletion of a topic and its making anew."""
+    bench.create()
+    bench.append()
+    registry.delete_topic(bench.tree, "clicks")
+    registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
+    bench.restart()
+    with pytest.raises(StorageError, match="belongs to another topic"):
+        bench.append()
+    assert bench.folders("clicks*") == ["clicks-0"]
+    assert (bench.folder / "clicks-0" / f"{0:020}.log").stat().st_size
+
+
+def test_creation_that_fails_removes_only_what_it_made(bench: Bench) -> None:
+    (bench.folder / "clicks-2").mkdir()
+    (bench.folder / "clicks-2" / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match="clicks-2"):
+        bench.create(4)
+    assert bench.folders("clicks-?") == ["clicks-2"]
+    assert (bench.folder / "clicks-2" / "notes.txt").read_text() == "mine"
+    assert bench.partitions_in_tree() == 0
 
 
 def test_requests_have_their_turn_while_many_logs_are_opened(bench: Bench) -> None:
