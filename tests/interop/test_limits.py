@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
+from barnabas.protocol.frames import decode_response
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import ProduceResponse
 from tests.conftest import BrokerProcess
 from tests.interop.test_greedy_clients import memory_mib
 from tests.interop.test_raw_frames import (
-    RawConnection,
     batch_of,
     connection_to,
     create_topic,
@@ -89,12 +90,12 @@ def fills_its_socket(sock: socket.socket) -> bool:
     return False
 
 
-def test_announced_sizes_hold_no_memory(make_broker: MakeBroker) -> None:
-    broker = make_broker(queued_max_request_bytes="100000")
+def test_who_announces_much_and_sends_little_is_in_nobodys_way(make_broker: MakeBroker) -> None:
+    broker = make_broker(queued_max_request_bytes="8000000")
     with ExitStack() as stack:
         for _ in range(20):
             liar = stack.enter_context(connection_to(broker))
-            liar.send(struct.pack(">i", 100_000_000) + b"x")
+            liar.send(struct.pack(">i", 1_000_000) + b"x")
         honest = stack.enter_context(connection_to(broker))
         create_topic(honest)
         for _ in range(5):
@@ -102,35 +103,48 @@ def test_announced_sizes_hold_no_memory(make_broker: MakeBroker) -> None:
             assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-def test_requests_that_find_no_memory_wait_until_others_are_done(make_broker: MakeBroker) -> None:
-    size = 10_000_000
+def test_large_requests_pass_those_that_do_not_come(make_broker: MakeBroker) -> None:
+    """Memory that was reserved for them goes to those that do."""
     broker = make_broker(queued_max_request_bytes="4000000")
-    with connection_to(broker) as first, connection_to(broker) as second, connection_to(broker) as small:
-        first.send(struct.pack(">i", size) + b"x" * 3_900_000)
-        second.send(struct.pack(">i", size) + b"x" * 200_000)
-        assert fills_its_socket(second.sock), "the second one is not read"
-        assert small.call(ApiVersionsRequest(), 3, ApiVersionsResponse).error_code == 0, "small requests go on"
-        first.sock.close()
-        second.sock.settimeout(10)
-        assert second.sock.send(b"x" * 65536) > 0, "it is read again"
+    with ExitStack() as stack:
+        liars = [stack.enter_context(connection_to(broker)) for _ in range(4)]
+        for liar in liars:
+            liar.send(struct.pack(">i", 3_000_000) + b"x")
+        honest = stack.enter_context(connection_to(broker))
+        honest.sock.settimeout(30)
+        create_topic(honest)
+        request = produce_request(batch_of(b"x" * 1_000_000) * 3)
+        assert honest.call(request, 7, ProduceResponse).responses[0].partition_responses[0].error_code == 0
+        assert not any(is_closed_within(liar.sock, 0.1) for liar in liars), "they wait, and may go on"
 
 
-def test_requests_that_all_hold_too_much_end_with_the_largest(make_broker: MakeBroker) -> None:
-    broker = make_broker(queued_max_request_bytes="2000000")
-    with connection_to(broker) as larger, connection_to(broker) as smaller:
-        smaller.send(struct.pack(">i", 50_000_000) + b"x" * 900_000)
-        assert fills_its_socket_or_is_closed(larger)
-        assert is_closed_within(larger.sock, 20)
-        assert not is_closed_within(smaller.sock, 1)
+def test_large_requests_at_once_wait_for_each_other_and_all_succeed(make_broker: MakeBroker) -> None:
+    total, count = 12_000_000, 20
+    broker = make_broker(queued_max_request_bytes=str(total))
+    before_mib = memory_mib(broker)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connection_to(broker)) for _ in range(count)]
+        create_topic(connections[0])
+        frame = connections[0].frame(produce_request(batch_of(b"x" * 1_000_000) * 4), 7)
+        assert len(frame) * count > 6 * total
+        senders = [threading.Thread(target=each.send, args=(frame,)) for each in connections]
+        for connection, sender in zip(connections, senders, strict=True):
+            connection.sock.settimeout(60)
+            sender.start()
+        offsets = []
+        for connection, sender in zip(connections, senders, strict=True):
+            answer = decode_response(ProduceResponse, 7, connection.receive())
+            offsets.append(answer.responses[0].partition_responses[0].base_offset)
+            sender.join()
+        assert sorted(offsets) == [4 * number for number in range(count)]
+    assert memory_mib(broker) - before_mib < 2.5 * total / 2**20 + 20
 
 
-def fills_its_socket_or_is_closed(connection: RawConnection) -> bool:
-    """Send half of a large request."""
-    connection.send(struct.pack(">i", 50_000_000))
-    try:
-        return fills_its_socket(connection.sock)
-    except (BrokenPipeError, ConnectionResetError):
-        return True
+def test_a_request_that_is_larger_than_all_memory_for_requests_is_refused(make_broker: MakeBroker) -> None:
+    broker = make_broker(queued_max_request_bytes="1000000")
+    with connection_to(broker) as greedy:
+        greedy.send(struct.pack(">i", 1_000_001))
+        assert is_closed_within(greedy.sock, 10)
 
 
 def test_waiting_requests_count_as_memory(make_broker: MakeBroker) -> None:

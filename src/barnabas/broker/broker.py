@@ -42,6 +42,8 @@ from barnabas.storage.log_manager import LogManager
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 TREE_FILE = "tree.sqlite"
+FINISH_S = 5.0
+"""How long requests that have begun may take to come to their end when the broker stops."""
 INTERVAL_MS_MIN = 50
 """What is done again and again is not done without a pause, whatever the settings say."""
 
@@ -65,6 +67,7 @@ class Broker:
         self.port = 0
         self.turns = Turns(clock.monotonic)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, secrets.randbelow)
+        self._listener: Listener | None = None
         self._stopping = contextlib.ExitStack()
         self._tree_thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,6 +86,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer nobody any more, write down everything and leave a clean data folder."""
+        if self._listener:
+            await self._listener.finish(FINISH_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -101,6 +106,7 @@ class Broker:
     def _start(self) -> None:
         stopping = self._stopping
         listener = Listener(Dispatcher(self), _limits(self.config, _open_files_max()))
+        self._listener = listener
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)
@@ -241,7 +247,8 @@ def _limits(config: BrokerConfig, open_files_max: int) -> Limits:
             config.max_connections,
         )
     return Limits(
-        frame_bytes_max=config.socket_request_max_bytes,
+        # Kafka asks that the one be no more than the other; here the smaller one counts.
+        frame_bytes_max=min(config.socket_request_max_bytes, config.queued_max_request_bytes),
         queued_bytes_max=config.queued_max_request_bytes,
         connections_max=connections_max,
         connections_per_host_max=config.max_connections_per_ip,

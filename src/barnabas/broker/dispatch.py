@@ -45,6 +45,9 @@ AT_ONCE_BYTES_MAX = 20_000
 ANSWER_BYTES_MAX = 100_000_000
 """The largest answer, besides record data: what librdkafka takes, by default (`receive.message.max.bytes`)."""
 
+DECODING_STEPS_AT_ONCE = 16
+"""A large batch for a few partitions takes a few steps; it is carried out at once, however late it is."""
+
 RUN_REQUESTS_MAX = 1024
 RUN_BYTES_MAX = 1024 * 1024
 RUN_ENTRIES_MAX = 2048
@@ -77,9 +80,15 @@ class Dispatcher:
         served = self._served.get(header.api_key)
         if served is None or header.api_version not in served.versions:
             return Carried(1, self._not_served(header, served))
+        if served.ends_with_client and peer.is_gone:
+            return Carried(1, [])
         call = _Call(self._broker, served, header, Context(header.api_version, header.client_id, peer))
         if served.in_runs:
             return self._carry_out_run(call, frames)
+        return self._carry_out(call, frame)
+
+    def _carry_out(self, call: _Call, frame: Frame) -> Carried:
+        served, header = call.served, call.header
         if len(frame) > AT_ONCE_BYTES_MAX:
             return self._in_slices(call, call.carry_out(_decode_in_slices(served, header, frame, [])))
         request = decode_request(served.api.request, header, frame)
@@ -188,7 +197,7 @@ class Dispatcher:
         if len(frame) <= AT_ONCE_BYTES_MAX:
             return decode_request(served.api.request, header, frame, spans)
         steps = _decode_in_slices(served, header, frame, spans)
-        request = self._turns.go_on(steps)
+        request = self._turns.go_on(steps, DECODING_STEPS_AT_ONCE)
         return steps if isinstance(request, Unfinished) else request
 
 

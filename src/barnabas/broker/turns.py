@@ -59,11 +59,17 @@ class Turns:
         self._open()
         return False
 
-    def go_on(self, steps: Generator[None, None, T]) -> T | Unfinished:
-        """Do steps until they end, or the time is used up: at least one. Returns what they return, or `UNFINISHED`."""
+    def go_on(self, steps: Generator[None, None, T], at_least: int = 1) -> T | Unfinished:
+        """Do steps until they end, or the time is used up.
+
+        :param at_least: so many steps are done however late it is.
+        :returns: what they return, or `UNFINISHED`.
+        """
         if not self._is_open:
             self._open()
         try:
+            for _ in range(at_least - 1):
+                next(steps)
             while True:
                 next(steps)
                 if self.is_over():

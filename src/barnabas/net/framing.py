@@ -89,6 +89,11 @@ class FrameReader:
         """How much has come of the frame under way."""
         return len(self._frame) if self._place is None else self._filled
 
+    @property
+    def announced_bytes(self) -> int:
+        """The size of the frame under way; 0 while it is not known."""
+        return max(self._size, 0)
+
     def vacancy(self) -> memoryview | None:
         """Return where the next bytes of a large frame under way belong, to receive them without a copy.
 

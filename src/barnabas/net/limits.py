@@ -9,6 +9,16 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+OnMemory: TypeAlias = "Callable[[int], None]"
+"""Called with the size for which there is memory now."""
+
+
+class _Waiter(NamedTuple):
+    size: int
+    held: int
+    go_on: OnMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,37 +45,100 @@ class Limits:
 class RequestMemory:
     """What requests hold, over all connections: those under way, those that wait, those that are carried out.
 
-    Every byte that came counts, and none that was only announced. While the bound is exceeded, who holds much reads
-    no more and waits in line; so it is exceeded by a little for each connection at the most.
+    A large request counts with the size that it announces, and is not read on before there is room for it; who finds
+    none stands in line. So requests that have begun to arrive can always come to their end, and what all of them hold
+    stays within the bound, but for the little that has come of those in line. Small requests count, and never wait.
+
+    What is larger than a part in `MEDIUM_PARTS` leaves a part in `KEPT_PARTS` free for those that are not, and they
+    pass it in the line: who announces much and sends little is in the way of his like only.
     """
+
+    MEDIUM_PARTS = 64
+    KEPT_PARTS = 8
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._large: deque[_Waiter] = deque()
+        self._others: deque[_Waiter] = deque()
+        self._under_way = 0
+        self._held_in_line = 0
+        self._is_letting_go_on = False
         self.used_bytes = 0
 
     @property
     def is_full(self) -> bool:
         return self.used_bytes > self._bytes_max
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody stands in line."""
+        return bool(self._large or self._others)
+
     def change(self, difference: int) -> None:
         """Count more or fewer bytes; when there is room again, those who wait go on, in their order."""
         self.used_bytes += difference
         if difference < 0:
-            for _ in range(len(self._waiting)):
-                if self.is_full:
-                    return
-                self._waiting.popleft()()
+            self._let_go_on()
 
-    def wait(self, go_on: Callable[[], None]) -> None:
-        """Have `go_on` called when there is room."""
-        if go_on not in self._waiting:
-            self._waiting.append(go_on)
+    def reserve(self, size: int, go_on: OnMemory, *, held: int = 0) -> bool:
+        """Count what is missing of a large request; or stand in line.
 
-    def give_up(self, go_on: Callable[[], None]) -> None:
+        :param size: 0 asks for no more than that the bound is not exceeded.
+        :param held: what has come of the request, which stays until there is room for the rest.
+        :param go_on: called with `size`, which is counted then, when there is room; not if there is room now.
+        """
+        line = self._large if self._is_large(size) else self._others
+        if not line and self._fits(size):
+            self._take(size)
+            return True
+        line.append(_Waiter(size, held, go_on))
+        self._held_in_line += held
+        return False
+
+    def arrived(self) -> None:
+        """Note that a request for which memory was reserved is whole, or will never be."""
+        self._under_way -= 1
+        self._let_go_on()
+
+    def give_up(self, go_on: OnMemory) -> None:
         """Wait no longer."""
-        if go_on in self._waiting:
-            self._waiting.remove(go_on)
+        for line in (self._large, self._others):
+            for waiter in [waiter for waiter in line if waiter.go_on == go_on]:
+                line.remove(waiter)
+                self._held_in_line -= waiter.held
+
+    def _is_large(self, size: int) -> bool:
+        return size > self._bytes_max // self.MEDIUM_PARTS
+
+    def _fits(self, size: int) -> bool:
+        kept = self._bytes_max // self.KEPT_PARTS if self._is_large(size) else 0
+        used = self.used_bytes - self._held_in_line
+        if used + size <= self._bytes_max - kept:
+            return True
+        # One that is nearly as large as all there is would wait for ever.
+        return size > 0 and not self._under_way and used <= self._bytes_max // 2
+
+    def _take(self, size: int) -> None:
+        self.used_bytes += size
+        self._under_way += size > 0
+
+    def _let_go_on(self) -> None:
+        if self._is_letting_go_on:
+            return  # whoever goes on changed what is used; it is looked again when he is done
+        self._is_letting_go_on = True
+        try:
+            while waiter := self._next():
+                self._held_in_line -= waiter.held
+                self._take(waiter.size)
+                waiter.go_on(waiter.size)
+        finally:
+            self._is_letting_go_on = False
+
+    def _next(self) -> _Waiter | None:
+        for line in (self._others, self._large):
+            if line and self._fits(line[0].size):
+                return line.popleft()
+        return None
 
 
 class ConnectionCount:

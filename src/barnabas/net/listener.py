@@ -33,9 +33,9 @@ class Listener:
         self.memory = RequestMemory(limits.queued_bytes_max)
         self._count = ConnectionCount(limits)
         self._connections: set[ServerConnection] = set()
+        self.is_finishing = False
         self._sock: socket.socket | None = None
         self._sweeping: asyncio.TimerHandle | None = None
-        self._was_full = False
 
     def listen(self, host: str, port: int, backlog: int = 1024) -> int:
         """Begin to listen; connections wait until `accept` is called.
@@ -66,19 +66,38 @@ class Listener:
         if self._sweeping is None:
             self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
+    async def finish(self, timeout_s: float) -> None:
+        """Stop listening, carry out the requests that have begun, and end all connections."""
+        self._stop_listening()
+        self.is_finishing = True
+        for connection in list(self._connections):
+            connection.finish()
+        under_way = [task for connection in self._connections if (task := connection.under_way)]
+        if under_way:
+            _, late = await asyncio.wait(under_way, timeout=timeout_s)
+            if late:
+                log.warning("%d requests did not come to their end within %g s", len(late), timeout_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self.close()
+
     def close(self) -> None:
         """Stop listening and end all connections."""
+        self._stop_listening()
+        for connection in list(self._connections):
+            connection.close()
+
+    def _stop_listening(self) -> None:
         if self._sock:
             self.loop.remove_reader(self._sock.fileno())
             self._sock.close()
             self._sock = None
         if self._sweeping:
             self._sweeping.cancel()
-        for connection in list(self._connections):
-            connection.close()
 
     def forget(self, connection: ServerConnection) -> None:
-        """Called by a connection that ended."""
+        """Called by a connection that ended, when all that it asked for is done."""
         if connection in self._connections:
             self._connections.discard(connection)
             self._count.leave(connection.peer.host)
@@ -111,9 +130,4 @@ class Listener:
         now_s = self.loop.time()
         for connection in list(self._connections):
             connection.check_deadlines(now_s)
-        if self.memory.is_full and self._was_full:
-            # Nobody can go on by himself: requests that are not whole hold all there is.
-            largest = max(self._connections, key=lambda connection: connection.held_bytes)
-            largest.close("requests hold too much memory in all, and this one holds most (queued.max.request.bytes)")
-        self._was_full = self.memory.is_full
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)

@@ -2,8 +2,11 @@
 
 A request that has to wait (a long poll) makes those behind it wait, as in Kafka. Answers that are ready together
 leave together. Nothing is read while more than `REQUESTS_WAITING_MAX` requests, or `WAITING_BYTES_MAX` of them,
-wait for one before them or for answers to be taken, nor while requests hold too much memory in all: a client that
+wait for one before them or for answers to be taken, nor while there is no memory for a large request: a client that
 is too fast, or does not read, feels it in its own socket.
+
+A request that was received whole is carried out whole, whether its client is still there or not. What is of use to the
+client alone, above all waiting for records or for a group, ends with it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ SMALL_BYTES = 64 * 1024
 """Who holds no more than this goes on reading, however much the others hold."""
 SLOWEST_BYTES_PER_S = 64 * 1024
 """What comes at this rate or faster may take longer."""
+STALLED_S = 1.0
+"""Memory that was reserved for a request which has been slower than that for so long goes to those who wait for it."""
 
 Frame = bytearray | memoryview
 Answer: TypeAlias = "list[Chunk]"
@@ -61,12 +66,13 @@ log = logging.getLogger(__name__)
 class Peer:
     """Who is at the other end of a connection, and at which of this machine's addresses it arrived."""
 
-    __slots__ = ("address", "host", "local_host")
+    __slots__ = ("address", "host", "is_gone", "local_host")
 
     def __init__(self, host: str, port: int, local_host: str) -> None:
         self.host = host
         self.address = f"{host}:{port}"
         self.local_host = local_host
+        self.is_gone = False
 
 
 class ServerConnection:
@@ -75,12 +81,16 @@ class ServerConnection:
     __slots__ = (
         "_answered_bytes",
         "_answering",
+        "_ends_with_client",
         "_frames",
         "_held_bytes",
+        "_in_line",
         "_listener",
+        "_mark",
         "_partial_since_s",
         "_peer",
         "_reader",
+        "_reserved",
         "_scheduled",
         "_stream",
         "_used_at_s",
@@ -93,7 +103,11 @@ class ServerConnection:
         self._frames: deque[Frame] = deque()
         self._reader = FrameReader(listener.limits.frame_bytes_max)
         self._answering: asyncio.Task[None] | None = None
+        self._ends_with_client = False  # what is carried out
         self._scheduled = False
+        self._in_line = False  # for memory
+        self._reserved = False  # memory for all of the frame under way
+        self._mark = 0.0, 0  # when it was looked last how much had come of it
         self._waiting_bytes = 0  # of `_frames`
         self._answered_bytes = 0  # of the request that is carried out, while it has to wait
         self._held_bytes = 0  # of all of them and of the frame under way, as the listener counts it
@@ -106,23 +120,35 @@ class ServerConnection:
         return self._peer
 
     @property
-    def held_bytes(self) -> int:
-        """The memory that this connection's requests hold."""
-        return self._held_bytes
+    def under_way(self) -> asyncio.Task[None] | None:
+        """What carries out a request that takes a while."""
+        return self._answering
 
     def close(self, reason: str = "") -> None:
-        """End the connection; a request that waits is cancelled.
+        """End the connection, and begin none of its requests any more.
 
         :param reason: why, for the log; none where it is no fault of the peer's.
         """
         if reason and self._stream.is_open:
             log.warning("closing the connection from %s: %s", self._peer.address, reason)
+        self._drop_frames()
         self._stream.close()
+
+    def finish(self) -> None:
+        """Read nothing more, and begin nothing; end, unless a request is under way that must come to its end."""
+        self._drop_frames()
+        self._stream.pause_reading()
+        if self._answering is None or self._ends_with_client:
+            self._stream.close()
 
     def check_deadlines(self, now_s: float) -> None:
         """End the connection if it has been silent, or busy with one request, for too long."""
+        if not self._stream.is_open or self._in_line:
+            return
         limits = self._listener.limits
         if self._reader.partial:
+            if self._reserved and self._listener.memory.is_waited_for:
+                self._give_back_if_stalled(now_s)
             allowed_s = limits.partial_frame_s_max + self._reader.held_bytes / SLOWEST_BYTES_PER_S
             if now_s - self._partial_since_s > allowed_s:
                 self.close(f"a request did not arrive whole within {allowed_s:.3g} s")
@@ -138,6 +164,9 @@ class ServerConnection:
         except BarnabasError as error:
             self._fail(error)
             return
+        if frames and self._reserved:
+            self._reserved = False
+            self._listener.memory.arrived()
         if frames or not was_partial:
             self._partial_since_s = self._used_at_s
         self._frames.extend(frames)
@@ -148,23 +177,66 @@ class ServerConnection:
             self._own_waiting_frames()
             self._read_on_or_wait()
 
+    def _count(self) -> int:
+        """Tell the listener how much is held; return that."""
+        reader = self._reader
+        under_way = reader.announced_bytes if self._reserved else reader.held_bytes
+        held = under_way + self._waiting_bytes + self._answered_bytes
+        difference, self._held_bytes = held - self._held_bytes, held
+        if difference:
+            self._listener.memory.change(difference)
+        return held
+
     def _read_on_or_wait(self) -> None:
         """Count what is held; read on, or let the peer wait."""
-        if not self._stream.is_open:
+        held = self._count()
+        if not self._stream.is_open or self._in_line or self._listener.is_finishing:
             return
-        held = self._reader.held_bytes + self._waiting_bytes + self._answered_bytes
-        difference, self._held_bytes = held - self._held_bytes, held
-        memory = self._listener.memory
-        if difference:
-            memory.change(difference)
         too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
-        if memory.is_full and held > SMALL_BYTES:
-            self._stream.pause_reading()
-            memory.wait(self._read_on_or_wait)
-        elif too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
+        if too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX or not self._has_memory(held):
             self._stream.pause_reading()
         else:
             self._stream.resume_reading()
+
+    def _has_memory(self, held: int) -> bool:
+        """Whether what is being received may come; if not, the connection stands in line for memory."""
+        if self._reserved or held <= SMALL_BYTES >= self._reader.announced_bytes:
+            return True
+        memory = self._listener.memory
+        is_large = self._reader.announced_bytes > SMALL_BYTES
+        come = self._reader.held_bytes if is_large else 0
+        missing = self._reader.announced_bytes - come if is_large else 0
+        if memory.reserve(missing, self._on_memory, held=come):
+            self._on_reserved(missing)
+            return True
+        self._in_line = True
+        self._mark = self._listener.loop.time(), 0
+        return False
+
+    def _on_reserved(self, size: int) -> None:
+        if size:
+            self._reserved = True
+            self._held_bytes += size
+            self._mark = self._listener.loop.time(), self._reader.held_bytes
+
+    def _on_memory(self, size: int) -> None:
+        """Go on: there is memory now, and the time that was spent in line does not count."""
+        self._in_line = False
+        self._partial_since_s += self._listener.loop.time() - self._mark[0]
+        self._on_reserved(size)
+        self._read_on_or_wait()
+
+    def _give_back_if_stalled(self, now_s: float) -> None:
+        """Let others have the memory for what does not come: this connection stands in line again."""
+        since_s, held = self._mark
+        if now_s - since_s < STALLED_S:
+            return
+        self._mark = now_s, self._reader.held_bytes
+        if self._reader.held_bytes - held < (now_s - since_s) * SLOWEST_BYTES_PER_S:
+            self._reserved = False
+            self._count()
+            self._listener.memory.arrived()
+            self._read_on_or_wait()
 
     def _on_drained(self) -> None:
         self._used_at_s = self._listener.loop.time()
@@ -172,15 +244,24 @@ class ServerConnection:
             self._process()
 
     def _on_closed(self, error: Exception | None) -> None:
-        self._frames.clear()
-        self._listener.memory.give_up(self._read_on_or_wait)
-        self._listener.memory.change(-self._held_bytes)
-        self._held_bytes = 0
-        if self._answering:
-            self._answering.cancel()
-        self._listener.forget(self)
+        self._peer.is_gone = True
+        memory = self._listener.memory
+        if self._in_line:
+            memory.give_up(self._on_memory)
+        if self._reserved:
+            memory.arrived()
+        self._in_line = self._reserved = False
+        self._reader = FrameReader(0)
         if error:
             log.debug("connection from %s lost: %s", self._peer.address, error)
+        if self._answering and self._ends_with_client:
+            # Not before its first step: coroutines that it was given would never be awaited.
+            self._listener.loop.call_soon(self._answering.cancel)
+        self._go_on()
+
+    def _drop_frames(self) -> None:
+        self._frames.clear()
+        self._waiting_bytes = 0
 
     def _process(self) -> None:
         """Carry out the waiting requests, up to one that has to wait itself, or to the end of this turn."""
@@ -195,6 +276,7 @@ class ServerConnection:
                 answers += carried.answer
                 if carried.later is not None:
                     self._answered_bytes = size
+                    self._ends_with_client = carried.ends_with_client
                     self._answering = loop.create_task(self._answer_later(carried.later))
                     break
                 if loop.time() > turn_ends_s:
@@ -221,27 +303,36 @@ class ServerConnection:
 
     def _go_on(self) -> None:
         """Decide what comes next, after some requests were carried out."""
-        can_go_on = self._stream.is_open and not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
+        can_go_on = not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
         if can_go_on and self._frames and not self._scheduled:
             self._scheduled = True
             self._listener.loop.call_soon(self._process)
         self._own_waiting_frames()
         self._read_on_or_wait()
+        if not self._stream.is_open and not self._answering and not self._frames:
+            self._listener.forget(self)
 
     async def _answer_later(self, waiting: Awaitable[Answer]) -> None:
+        answer: Answer = []
         try:
             answer = await waiting
+        except asyncio.CancelledError:
+            self._end_answering()
+            raise
         except Exception as error:  # noqa: BLE001 - as above
             self._answering = None
+            self._answered_bytes = 0
             self._fail(error)
             return
+        if answer:
+            self._stream.send(answer)
+        self._end_answering()
+
+    def _end_answering(self) -> None:
         self._answering = None
         self._answered_bytes = 0
         self._used_at_s = self._listener.loop.time()
-        if answer:
-            self._stream.send(answer)
-        if self._stream.is_open:
-            self._process()
+        self._process()
 
     def _fail(self, error: Exception) -> None:
         """End the connection over a request that could not be answered: the peer's fault, or this program's."""
@@ -249,4 +340,8 @@ class ServerConnection:
             log.warning("closing the connection from %s: %s", self._peer.address, error)
         else:
             log.error("a request from %s failed", self._peer.address, exc_info=error)
-        self._stream.close(error)
+        self._drop_frames()
+        if self._stream.is_open:
+            self._stream.close(error)
+        else:
+            self._go_on()

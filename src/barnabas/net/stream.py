@@ -146,7 +146,10 @@ class Stream:
         self._fd = -1
         self._out.clear()
         self._sock.close()
-        self._on_closed(error)
+        on_closed = self._on_closed
+        # Who uses a stream refers to it: what it holds is freed at once if that is no circle.
+        self._on_bytes, self._on_drained, self._on_closed, self.inlet = _ignore, _ignore, _ignore, None
+        on_closed(error)
 
     def _readable(self) -> None:
         vacancy = None if self.inlet is None else self.inlet.vacancy()
@@ -232,6 +235,10 @@ class Stream:
             self._out.popleft()
         if sent:
             self._out[0] = memoryview(cast(Buffer, self._out[0]))[sent:]
+
+
+def _ignore(*_: object) -> None:
+    """Stands for the callbacks of a stream that has ended."""
 
 
 def _content(region: FileRegion) -> bytes:

@@ -104,3 +104,10 @@ def test_two_that_take_long_go_on_in_turns_and_others_come_in_between() -> None:
         assert "ab" not in "".join(seen)[2:], "between two slices the others have their turn"
 
     asyncio.run(scenario())
+
+
+def test_some_steps_are_done_however_late_it_is() -> None:
+    loop = Loop()
+    assert loop.turns.go_on(loop.work(10, SLICE_S)) is UNFINISHED
+    assert loop.turns.go_on(loop.work(3, SLICE_S), at_least=4) == "done"
+    assert loop.turns.go_on(loop.work(4, SLICE_S), at_least=4) is UNFINISHED
