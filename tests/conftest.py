@@ -20,8 +20,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("barnabas", deadline=None)
 hypothesis.settings.load_profile("barnabas")
 
-START_TIMEOUT_S = 20
-STOP_TIMEOUT_S = 20
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
 
 
 class BrokerProcess:

@@ -27,7 +27,7 @@ IMPORT = [sys.executable, "-c", f"import {ITS_MODULES}; print('ready', flush=Tru
 READY_TO_IMPORT_MAX = 2
 MANY_PARTITIONS_TO_NONE_MAX = 5
 ATTEMPTS = 5
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 Refuse = Callable[..., str]
 

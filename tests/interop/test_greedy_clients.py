@@ -30,7 +30,7 @@ MakeBroker = Callable[..., BrokerProcess]
 
 SLOW_CONNECTIONS = 1000
 CALLS = 400
-ATTEMPTS = 3
+ATTEMPTS = 5
 
 
 def memory_mib(broker: BrokerProcess) -> float:

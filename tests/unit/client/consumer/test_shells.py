@@ -8,8 +8,7 @@ import threading
 import pytest
 import uvloop
 
-from barnabas.client.consumer.shells import TURN_S, BlockingShell, LoopShell, run_to_its_end
-from barnabas.clock import SYSTEM_CLOCK
+from barnabas.client.consumer.shells import BlockingShell, LoopShell, run_to_its_end
 from barnabas.errors import ClosedError
 from barnabas.model import TopicPartition
 
@@ -189,11 +188,9 @@ def test_an_application_that_only_takes_what_is_at_hand_lets_others_have_their_t
                 await asyncio.sleep(0)
 
         task = asyncio.ensure_future(other())
-        begun_s = SYSTEM_CLOCK.monotonic()
-        while SYSTEM_CLOCK.monotonic() - begun_s < 10 * TURN_S:
+        while turns < 2:  # else it runs until the time limit of tests
             await shell.give_way()
         task.cancel()
-        return turns
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(main()) >= 2
+        runner.run(main())
