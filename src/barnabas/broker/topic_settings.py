@@ -1,4 +1,4 @@
-"""The settings that a topic can have: all of Kafka 4's and 3's, what each means, and what administrators are told.
+"""The settings that a topic can have: all of Kafka 4's and 3's, what each means, and what is told of it.
 
 One table for CreateTopics, DescribeConfigs, AlterConfigs and docs/settings.md alike. What a value does is the log's
 business (`barnabas.storage.config`) or the produce handler's. Some of Kafka's settings have no effect here: they are
