@@ -16,6 +16,7 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest
@@ -262,14 +263,24 @@ def test_what_has_settings_is_listed(run: Run) -> None:
     run(scenario)
 
 
-def test_features_that_are_not_known_are_not_updated(run: Run) -> None:
+def test_features_are_told_and_do_not_change(run: Run) -> None:
     async def scenario(caller: Caller) -> None:
-        updates = [FeatureUpdateKey(feature="metadata.version", max_version_level=25)]
-        old = await caller.call(UpdateFeaturesRequest(feature_updates=updates), 1)
-        assert (old.error_code, [each.error_code for each in old.results]) == (0, [ErrorCode.INVALID_UPDATE_VERSION])
-        new = await caller.call(UpdateFeaturesRequest(feature_updates=updates), 2)
-        assert new.error_code == ErrorCode.INVALID_UPDATE_VERSION
-        assert "does not know the feature 'metadata.version'" in new.error_message
+        told = (await caller.call(ApiVersionsRequest(), 4)).supported_features
+        assert [(each.name, each.min_version, each.max_version) for each in told] == [
+            ("group.version", 0, 0),
+            ("transaction.version", 0, 0),
+        ]
+        assert (await caller.call(ApiVersionsRequest(), 3)).supported_features == []  # which cannot have level 0
+        for version in range(3):
+            for name, level, code, message in (
+                ("group.version", 0, ErrorCode.NONE, None),
+                ("group.version", 1, ErrorCode.INVALID_UPDATE_VERSION, "has the levels 0 to 0 here, not 1"),
+                ("metadata.version", 25, ErrorCode.INVALID_UPDATE_VERSION, "does not know the feature"),
+            ):
+                updates = [FeatureUpdateKey(feature=name, max_version_level=level)]
+                response = await caller.call(UpdateFeaturesRequest(feature_updates=updates), version)
+                assert response.error_code == code
+                assert (message or "") in (response.error_message or "")
 
     run(scenario)
 

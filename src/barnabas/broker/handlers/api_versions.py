@@ -1,6 +1,7 @@
 """ApiVersions, versions 0 to 4: the list of what is served.
 
-No features are advertised: they belong to brokers that upgrade a cluster's metadata format (KIP-584).
+Features are told from version 4 on: their levels begin with 0, which clients of older versions cannot read. None is
+finalized at a level above 0.
 """
 
 from __future__ import annotations
@@ -8,17 +9,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.features import FEATURES
 from barnabas.errors import ErrorCode
-from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
+
+FIRST_VERSION_WITH_LEVEL_0 = 4
 
 
 @serves(ApiVersionsRequest, ends_with_client=True)
 def api_versions(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     """Tell which APIs are served."""
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_api_keys())
+    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_api_keys())
+    if context.version >= FIRST_VERSION_WITH_LEVEL_0:
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
+        ]
+    return response
 
 
 def unsupported_version() -> ApiVersionsResponse:

@@ -1,12 +1,14 @@
-"""UpdateFeatures, versions 0 to 2: there are no features here that could be changed (see ApiVersions)."""
+"""UpdateFeatures, versions 0 to 2: features have one level here, so that nothing changes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.features import FEATURES
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.update_features import (
+    FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
@@ -15,21 +17,24 @@ from barnabas.protocol.messages.update_features import (
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
 
-FIRST_VERSION_WITH_ONE_RESULT = 2
-
 
 @serves(UpdateFeaturesRequest)
 def update_features(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
-    """Refuse each feature that is named, since none is known."""
-    code = ErrorCode.INVALID_UPDATE_VERSION
+    """Refuse the whole request where a feature would change, as Kafka's controllers do."""
+    for wanted in request.feature_updates:
+        if problem := _problem(wanted):
+            return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=problem)
     results = [
-        UpdatableFeatureResult(feature=each.feature, error_code=code, error_message=_why(each.feature))
+        UpdatableFeatureResult(feature=each.feature, error_code=ErrorCode.NONE, error_message=None)
         for each in request.feature_updates
     ]
-    if results and context.version >= FIRST_VERSION_WITH_ONE_RESULT:
-        return UpdateFeaturesResponse(error_code=code, error_message=results[0].error_message)
     return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=results)
 
 
-def _why(feature: str) -> str:
-    return f"this broker does not know the feature {feature!r}; it has no features that can be changed"
+def _problem(wanted: FeatureUpdateKey) -> str | None:
+    level = FEATURES.get(wanted.feature)
+    if level is None:
+        return f"this broker does not know the feature {wanted.feature!r}; it knows {', '.join(FEATURES)}"
+    if not 0 <= wanted.max_version_level <= level:
+        return f"the feature {wanted.feature} has the levels 0 to {level} here, not {wanted.max_version_level}"
+    return None
