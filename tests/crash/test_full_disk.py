@@ -126,3 +126,35 @@ def test_topic_that_does_not_fit_is_not_made(broker: BrokerProcess, small_disk: 
         assert admin.list_topics() == ["warm-up"]
         admin.create_topic("refused")
     assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("ends", ["kill", "stop"])
+def test_broker_starts_on_a_full_disk_and_serves_reads(broker: BrokerProcess, small_disk: Path, ends: str) -> None:
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic("clicks", partitions=4)
+    stored, codes = produce(broker, "clicks", 20)
+    assert not codes
+    filler = small_disk / "filler"
+    if ends == "stop":
+        assert broker.stop() == 0
+        fill_disk(filler)
+    else:
+        fill_disk(filler)
+        broker.kill()
+    broker.restart()
+    assert check_stored(broker, "clicks", stored) == 20
+    assert "is given up, since the disk is full" in broker.log.read_text()
+    filler.unlink()
+    more, codes = produce(broker, "clicks", 1)
+    assert (list(more), codes) == ([20], set())
+    assert broker.stop() == 0
+
+
+def test_topic_can_be_deleted_on_a_full_disk(broker: BrokerProcess, small_disk: Path) -> None:
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic("clicks")
+        produce(broker, "clicks", 20)
+        fill_disk(small_disk / "filler")
+        admin.delete_topic("clicks")
+        assert admin.list_topics() == []
+    assert not (broker.data / "clicks-0").exists()

@@ -39,11 +39,15 @@ from barnabas.net.server_connection import Peer
 from barnabas.storage.file_names import LOCK
 from barnabas.storage.filesystem import OsFileSystem
 from barnabas.storage.log_manager import LogManager
+from barnabas.storage.reserve import Reserve
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 TREE_FILE = "tree.sqlite"
 FINISH_S = 5.0
 """How long requests that have begun may take to come to their end when the broker stops."""
+RESERVE_INTERVAL_MS = 60_000
+"""How often it is looked whether there is room for a reserve that was given up."""
+
 INTERVAL_MS_MIN = 50
 """What is done again and again is not done without a pause, whatever the settings say."""
 
@@ -112,6 +116,7 @@ class Broker:
         stopping.callback(listener.close)
         self.port = self._listen(listener)
         folder = Path(self.config.data)
+        reserve = self._reserve = Reserve(OsFileSystem(), folder)
         tree = self._open_tree(folder)
         stopping.callback(tree.close)
         stopping.callback(self._tree_thread.shutdown)
@@ -123,6 +128,7 @@ class Broker:
         self.config = self.settings.broker.config
         self.topics = Topics(self.config, tree, logs, self._in_tree_thread)
         self.topics.load()
+        reserve.make()
         self.groups = GroupShell(self.config, self.clock)
         stopping.callback(self.groups.close)
         self.offsets = OffsetStore(tree, self.clock, self._in_tree_thread)
@@ -130,6 +136,7 @@ class Broker:
         self._tasks = [
             asyncio.create_task(self._expire_offsets()),
             asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms // 2, logs.purge_deleted)),
+            asyncio.create_task(self._now_and_then(RESERVE_INTERVAL_MS, reserve.make)),
             asyncio.create_task(self._flush_sealed(logs)),
             asyncio.create_task(self._delete_old_records()),
         ]
@@ -156,6 +163,7 @@ class Broker:
             (folder / LOCK).open("ab").close()
         except OSError as error:
             raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
+        self._reserve.give_up_if_short()
         return EmbeddedTree(folder / TREE_FILE, self.clock)
 
     def _open_logs(self, folder: Path) -> LogManager:
@@ -175,6 +183,9 @@ class Broker:
         registry.register_broker(tree, BrokerRegistration(self.node_id, host, port, self.clock.time_ms()))
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        if function is registry.note_deletion:
+            # What makes room must not fail for want of it.
+            self._reserve.give_up_if_short()
         return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
 
     async def _expire_offsets(self) -> None:

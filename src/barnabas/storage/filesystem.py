@@ -112,6 +112,10 @@ class FileSystem(Protocol):
         """Make the names in a folder durable: files created, renamed and unlinked there."""
         ...
 
+    def free_bytes(self, path: Path) -> int:
+        """Return how much room this process may still use on the disk that holds a folder."""
+        ...
+
     def try_lock(self, file: DataFile) -> bool:
         """Lock the file for as long as it is open; False if somebody else has it locked."""
         ...
@@ -163,7 +167,8 @@ class OsFileSystem:
         shutil.rmtree(path)
 
     def list_folder(self, path: Path) -> list[str]:
-        return [entry.name for entry in path.iterdir()]
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries]
 
     def fsync_folder(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -171,6 +176,10 @@ class OsFileSystem:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def try_lock(self, file: DataFile) -> bool:
         try:

@@ -1,0 +1,60 @@
+"""Room on the disk that is kept free by a file without content of its own, `.reserve`.
+
+On a full disk it is given up, so that a broker can start, and topics be deleted. It is made again when there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from barnabas.storage.file_names import RESERVE
+from barnabas.storage.filesystem import FileSystem, write_fully
+
+logger = logging.getLogger(__name__)
+
+RESERVE_BYTES = 8 * 1024 * 1024
+"""What the tree needs to write the states of ten thousand partitions."""
+
+_SHARE = 16
+"""No more than this part of the free room is taken."""
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+class Reserve:
+    """The reserve in a data folder. Not safe to use from several threads at once."""
+
+    def __init__(self, filesystem: FileSystem, folder: Path) -> None:
+        self._filesystem = filesystem
+        self._path = folder / RESERVE
+
+    def make(self) -> None:
+        """Make it if it is missing and there is much more room; do without it if the disk refuses."""
+        try:
+            size = min(RESERVE_BYTES, self._filesystem.free_bytes(self._path.parent) // _SHARE)
+            if not self._path.exists() and size > 0:
+                self._write(size)
+        except OSError as error:
+            logger.warning("%s: cannot be made: %s", self._path, error)
+
+    def give_up_if_short(self) -> None:
+        """Free the room if there is hardly any other."""
+        try:
+            if self._filesystem.free_bytes(self._path.parent) < RESERVE_BYTES // 2 and self._path.exists():
+                self._filesystem.unlink(self._path)
+                logger.warning("%s is given up, since the disk is full; make room", self._path)
+        except OSError as error:
+            logger.warning("%s: cannot be given up: %s", self._path, error)
+
+    def _write(self, size: int) -> None:
+        file = self._filesystem.open(self._path, create=True)
+        try:
+            while size > 0:
+                write_fully(self._filesystem, file, [bytes(min(size, _CHUNK_BYTES))])
+                size -= _CHUNK_BYTES
+        except OSError:
+            self._filesystem.unlink(self._path)
+            raise
+        finally:
+            file.close()
