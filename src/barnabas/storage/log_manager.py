@@ -65,8 +65,11 @@ _SERIAL_MAX = 32
 """So many logs are closed one after the other; more on threads, which wait for the disk side by side."""
 
 _CLOSING_THREADS = 16
-_LOADED_AT_ONCE = 16
-"""Small logs are loaded on a thread in groups of this size."""
+_CLOSED_AT_ONCE = 16
+"""Logs are closed on a thread in groups of this size."""
+
+_SIDE_BY_SIDE_MAX = 1_000
+"""So many logs are loaded side by side after a crash; if they are more, each has little to check."""
 
 T = TypeVar("T")
 
@@ -351,7 +354,7 @@ class LogManager:
             closed = [_succeeds(log.close) for log in logs]
         else:
             with ThreadPoolExecutor(_CLOSING_THREADS, "close") as threads:
-                groups = _grouped(logs, _LOADED_AT_ONCE)
+                groups = _grouped(logs, _CLOSED_AT_ONCE)
                 done = threads.map(lambda group: [_succeeds(log.close) for log in group], groups)
                 closed = [is_closed for group in done for is_closed in group]
         return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
@@ -452,13 +455,15 @@ class LogManager:
                     logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)
 
     def _load_all(self, partitions: list[TopicPartition], clean: bool) -> list[_Found | None]:
-        """Load logs, on as many threads as there are processors: checking batches does not hold the interpreter."""
+        """Load logs; on as many threads as there are processors where much may have to be checked.
+
+        Checking batches does not hold the interpreter. All else does, and many small logs are loaded sooner by one.
+        """
         thread_count = os.cpu_count() or 1
-        size = max(1, min(_LOADED_AT_ONCE, len(partitions) // (2 * thread_count)))
+        if clean or len(partitions) > _SIDE_BY_SIDE_MAX:
+            return [self._load(each, clean) for each in partitions]
         with ThreadPoolExecutor(thread_count, "load") as threads:
-            groups = _grouped(partitions, size)
-            done = threads.map(lambda group: [self._load(each, clean) for each in group], groups)
-            return [found for group in done for found in group]
+            return list(threads.map(lambda each: self._load(each, clean), partitions))
 
     def _load(self, partition: TopicPartition, clean: bool) -> _Found | None:
         """Load a log, or return one that is offline; None if there is none.

@@ -27,10 +27,12 @@ from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leade
 from barnabas.storage.config import LogConfig
 from barnabas.storage.file_names import (
     BEFORE_START_SUFFIX,
+    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
+    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     is_deleted_file,
     is_temporary_file,
@@ -238,13 +240,14 @@ def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str]) -> list
     """Take away what an interrupted operation left; return the base offsets of the segments."""
     bases = set(_offsets_in(names, LOG_SUFFIX))
     for name in names:
-        if is_deleted_file(name) or is_temporary_file(name):
-            filesystem.unlink(folder / name)
-            continue
-        index_bases = [offset_of(name, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
-        if any(base is not None and base not in bases for base in index_bases):
-            renamed = set_aside(filesystem, folder / name)
-            logger.warning("%s/%s is an index without batches; renamed to %s", folder, name, renamed.name)
+        if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
+            if is_deleted_file(name) or is_temporary_file(name):
+                filesystem.unlink(folder / name)
+        elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
+            base = offset_of(name, INDEX_SUFFIX if name.endswith(INDEX_SUFFIX) else TIME_INDEX_SUFFIX)
+            if base is not None and base not in bases:
+                renamed = set_aside(filesystem, folder / name)
+                logger.warning("%s/%s is an index without batches; renamed to %s", folder, name, renamed.name)
     return sorted(bases)
 
 

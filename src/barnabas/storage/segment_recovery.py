@@ -13,6 +13,7 @@ from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, read_header
 from barnabas.records.scan import SegmentScan
 from barnabas.storage.batch_scan import scan_headers, scan_segment
 from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.file_names import LOG_SUFFIX, offset_name
 from barnabas.storage.filesystem import FileSystem, read_file
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
@@ -105,10 +106,11 @@ def load_segment(
     :returns: the segment, up to the last sound batch, and what is wrong with the bytes after it, if any.
         The file is not cut yet.
     """
-    file = filesystem.open(SegmentPaths(folder, base_offset).log)
+    file = filesystem.open(folder / offset_name(base_offset, LOG_SUFFIX))
     size = filesystem.size(file.path)
     segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
-    entry = _load_indexes(segment, trust_below) if size else None
+    # The first entry comes after so many bytes.
+    entry = _load_indexes(segment, trust_below) if size > index_interval_bytes else None
     scan = _scan(segment, entry, size, epoch_check.last_epoch)
     if scan is None or (entry and scan.first_last_offset != base_offset + entry.relative_offset):
         logger.warning("the indexes of %s are wrong and made anew", file.path)
