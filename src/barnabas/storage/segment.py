@@ -163,6 +163,8 @@ class Segment(ABC):
             end = self._end_within(start, limit, max_bytes, min_one_batch=min_one_batch)
         elif limit == self.size:
             self.hint(self.next_offset, limit)
+        if start >= self.size and offset < self.next_offset:
+            raise CorruptBatchError(f"{self.paths.log}: records from {offset} to {self.next_offset - 1} are missing")
         return FileRegion(self.file, start, end - start) if end > start else None
 
     def _position_of(self, offset: int) -> int:
