@@ -17,6 +17,7 @@ from bench import machine
 
 EXIT_INTERRUPTED = 130
 DIGITS = 5
+PATH_OPTIONS = ("--json", "--folder")
 
 
 @dataclass(slots=True)
@@ -45,12 +46,26 @@ def interruptible() -> Iterator[Interruption]:
 def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:
     """Write figures with what they were measured on, a line for each row."""
     head = {
-        "command": " ".join(["python -m", module, *sys.argv[1:]]),
+        "command": " ".join(["python -m", module, *without_paths(sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine.describe(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text_of(head, rows), encoding="utf-8")
+
+
+def without_paths(arguments: Sequence[str]) -> list[str]:
+    """Return arguments without those that only say where something is on this machine.
+
+    >>> without_paths(["--rounds", "3", "--json", "figures.json", "--folder=/data", "roll-often"])
+    ['--rounds', '3', 'roll-often']
+    """
+    kept, is_path = [], False
+    for argument in arguments:
+        if not is_path and argument.partition("=")[0] not in PATH_OPTIONS:
+            kept.append(argument)
+        is_path = argument in PATH_OPTIONS
+    return kept
 
 
 def text_of(head: dict[str, str], rows: Sequence[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from barnabas.protocol.frames import response_frame
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from barnabas.records import read_header, read_records
-from bench.figures import text_of
+from bench.figures import text_of, without_paths
 from bench.segment_files import one_record_batch, write_segment
 from bench.stalls.__main__ import SCENARIOS, parse
 from bench.stalls.connection import Deadline, DeadlineError, first_error, told_of
@@ -102,3 +102,8 @@ def test_figures_are_kept_a_line_each() -> None:
     text = text_of({"date": "2026-11-21"}, [{"ms": [1.23456789]}, {"ms": []}])
     assert json.loads(text) == {"date": "2026-11-21", "rows": [{"ms": [1.2346]}, {"ms": []}]}
     assert len(text.splitlines()) == 4
+
+
+def test_the_command_that_is_kept_names_no_places_of_one_machine() -> None:
+    arguments = ["roll-often", "--json", "figures.json", "--rounds", "3", "--folder=/data"]
+    assert without_paths(arguments) == ["roll-often", "--rounds", "3"]
