@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import confluent_kafka
@@ -33,15 +33,23 @@ class Topic:
 
     def alter(self, **settings: object) -> None:
         """Change settings; None takes one away."""
+        changes = {name.replace("_", "."): value for name, value in settings.items()}
+        self._alter(ConfigResource.Type.TOPIC, "clicks", changes)
+
+    def alter_broker(self, setting: str, value: str | None) -> None:
+        """Change a setting of the broker; None takes it away."""
+        self._alter(ConfigResource.Type.BROKER, "0", {setting: value})
+
+    def _alter(self, kind: ConfigResource.Type, name: str, changes: Mapping[str, object]) -> None:
         entries = [
             ConfigEntry(
-                name.replace("_", "."),
+                name,
                 None if value is None else str(value),
                 incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
             )
-            for name, value in settings.items()
+            for name, value in changes.items()
         ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, "clicks", incremental_configs=entries)
+        resource = ConfigResource(kind, name, incremental_configs=entries)
         (altered,) = self.admin.incremental_alter_configs([resource]).values()
         altered.result(10)
 
@@ -94,6 +102,23 @@ def test_default_retention_is_the_broker_s(make_broker: MakeBroker) -> None:
     topic.produce(timestamp_ms=LONG_AGO_MS)
     topic.alter(retention_ms=1_000_000)
     wait_until(lambda: topic.watermarks() == (1, 1), "the old record is deleted")
+
+
+def test_a_default_of_the_broker_changes_for_topics_that_there_are(topic: Topic) -> None:
+    topic.create(segment_bytes=2_000)
+    topic.produce(b"v" * 800)
+    with pytest.raises(confluent_kafka.KafkaException, match=r"log\.segment\.bytes is 3; it must be from 14 to"):
+        topic.alter_broker("log.segment.bytes", "3")
+    topic.alter_broker("message.max.bytes", "500")
+    for _ in range(2):
+        with pytest.raises(confluent_kafka.KafkaException) as caught:
+            topic.produce(b"v" * 800)
+        assert caught.value.args[0].code() == TOO_LARGE
+        topic.broker.kill()
+        topic.broker.restart()
+    topic.alter_broker("message.max.bytes", None)
+    topic.produce(b"v" * 800)
+    assert topic.watermarks() == (0, 2)
 
 
 def test_retention_by_size(topic: Topic) -> None:
