@@ -48,6 +48,9 @@ FINISH_S = 5.0
 RESERVE_INTERVAL_MS = 60_000
 """How often it is looked whether there is room for a reserve that was given up."""
 
+FLUSH_INTERVAL_MS_MAX = 10_000
+"""How often it is looked at the latest whether much was appended that is not flushed: it is checked after a crash."""
+
 INTERVAL_MS_MIN = 50
 """What is done again and again is not done without a pause, whatever the settings say."""
 
@@ -216,7 +219,8 @@ class Broker:
     async def _flush_sealed(self, logs: LogManager) -> None:
         due = asyncio.Event()
         logs.on_flush_due = due.set
-        interval_s = max(self.config.log_flush_offset_checkpoint_interval_ms, INTERVAL_MS_MIN) / 1000
+        wanted_ms = min(self.config.log_flush_offset_checkpoint_interval_ms, FLUSH_INTERVAL_MS_MAX)
+        interval_s = max(wanted_ms, INTERVAL_MS_MIN) / 1000
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(due.wait(), interval_s)

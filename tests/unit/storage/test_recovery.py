@@ -1,0 +1,275 @@
+"""What a start makes of a log's folder: what is learned, what is set aside, what is not touched."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import StorageError
+from barnabas.model import TopicPartition
+from barnabas.records import Record
+from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
+from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.filesystem import Chunk, DataFile
+
+CLICKS = TopicPartition("clicks", 0)
+
+MakeBatch = Callable[..., bytearray]
+OpenLog = Callable[..., Log]
+ReadAll = Callable[..., list[Record]]
+
+
+class CountingFileSystem(OsFileSystem):
+    """Counts operations, does not wait for the disk, and has no room for some files."""
+
+    def __init__(self) -> None:
+        self.fsyncs: list[str] = []
+        self.full_for = "nothing"
+
+    def fsync(self, file: DataFile) -> None:
+        self.fsyncs.append(file.path.name)
+
+    def fsync_folder(self, path: Path) -> None:
+        self.fsyncs.append(path.name)
+
+    def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
+        if self.full_for in file.path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.path))
+        return super().writev(file, chunks)
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# --- what is cut, and what is kept of it ---
+
+
+def test_torn_tail_is_cut_and_no_copy_made(
+    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path, read_all: ReadAll
+) -> None:
+    log = open_log()
+    for _ in range(3):
+        log.append(make_batch(2), 0)
+    size = log.size_bytes
+    log.abandon()
+    os.truncate(tmp_path / "clicks-0" / f"{0:020}.log", size - 10)
+    assert len(read_all(open_log())) == 4
+    assert not list((tmp_path / "clicks-0").glob("*.damaged*"))
+
+
+def test_sound_batches_behind_a_damaged_one_are_copied_first(
+    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path, read_all: ReadAll
+) -> None:
+    path = tmp_path / "clicks-0" / f"{0:020}.log"
+    for number in (1, 2):
+        log = open_log()
+        for _ in range(3):
+            log.append(make_batch(2), 0)
+        log.abandon()
+        content = bytearray(path.read_bytes())
+        batch = len(make_batch(2))
+        content[batch + 70] ^= 1
+        path.write_bytes(content)
+        assert len(read_all(open_log())) == 2
+        copy = path.with_name(path.name + (".damaged" if number == 1 else ".damaged-2"))
+        assert copy.read_bytes() == content[batch:]
+
+
+def test_tail_that_cannot_be_copied_is_not_cut(tmp_path: Path, clock: ManualClock, make_batch: MakeBatch) -> None:
+    disk = CountingFileSystem()
+    log = Log.open(tmp_path / "clicks-0", CLICKS, LogConfig(), clock, disk)
+    for _ in range(3):
+        log.append(make_batch(2), 0)
+    log.abandon()
+    path = log.folder / f"{0:020}.log"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 + 70] ^= 1
+    path.write_bytes(content)
+    disk.full_for = ".damaged"
+    with pytest.raises(StorageError, match="No space left"):
+        Log.open(log.folder, CLICKS, LogConfig(), clock, disk)
+    assert path.read_bytes() == content
+    assert names_in(log.folder) == {path.name, "leader-epoch-checkpoint"}
+    disk.full_for = "nothing"
+    assert Log.open(log.folder, CLICKS, LogConfig(), clock, disk).log_end_offset == 2
+
+
+def test_segments_behind_a_damaged_one_are_set_aside(
+    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path, read_all: ReadAll
+) -> None:
+    log = open_log()
+    for _ in range(3):
+        log.append(make_batch(10), 0)
+        log.roll()
+    log.abandon()
+    folder = tmp_path / "clicks-0"
+    sound = (folder / f"{20:020}.log").read_bytes()
+    os.truncate(folder / f"{10:020}.log", 100)
+    assert len(read_all(open_log())) == 10
+    assert (folder / f"{20:020}.log.damaged").read_bytes() == sound
+    assert {f"{30:020}.log.damaged", f"{20:020}.index.damaged"} <= names_in(folder)
+
+
+def test_segment_under_another_name_is_set_aside(
+    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path, read_all: ReadAll
+) -> None:
+    log = open_log()
+    log.append(make_batch(10), 0)
+    log.roll()
+    log.append(make_batch(10), 0)
+    log.abandon()
+    folder = tmp_path / "clicks-0"
+    (folder / f"{10:020}.log").write_bytes((folder / f"{0:020}.log").read_bytes())
+    log = open_log()
+    assert len(read_all(log)) == log.log_end_offset == 10
+    assert (folder / f"{10:020}.log.damaged").exists()
+    log.append(make_batch(1), 0)
+    log.abandon()
+    assert open_log().log_end_offset == 11
+
+
+def test_segments_before_the_start_of_the_log_are_renamed(
+    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    log = open_log()
+    for _ in range(2):
+        log.append(make_batch(10), 0)
+        log.roll()
+    log.close()
+    assert open_log(clean=True, log_start_offset=15).log_start_offset == 15
+    assert f"{0:020}.log.before-start" in names_in(tmp_path / "clicks-0")
+
+
+def test_only_names_that_a_log_gives_are_tidied_away(open_log: OpenLog, tmp_path: Path) -> None:
+    open_log().close()
+    folder = tmp_path / "clicks-0"
+    theirs = {"photos.deleted", "notes.tmp", f"{7:020}.jpg.deleted", "9.log.deleted", f"{2**63:020}.log"}
+    ours = {f"{7:020}.log.deleted", f"{7:020}.snapshot.deleted", f"{7:020}.index.tmp", "partition.metadata.tmp"}
+    for name in theirs | ours:
+        (folder / name).write_text("x")
+    open_log()
+    assert theirs <= names_in(folder)
+    assert not ours & names_in(folder)
+
+
+# --- leader epochs ---
+
+
+@pytest.mark.parametrize("stored", [None, b"0\n1\n0 0\n"], ids=["missing", "behind"])
+def test_epochs_that_are_not_in_the_checkpoint_yet_are_learned(
+    stored: bytes | None, open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path, read_all: ReadAll
+) -> None:
+    log = open_log()
+    for epoch in (0, 0, 3, 3, 7):
+        log.append(make_batch(2), epoch)
+    log.abandon()
+    checkpoint = tmp_path / "clicks-0" / "leader-epoch-checkpoint"
+    if stored is None:
+        checkpoint.unlink()
+    else:
+        checkpoint.write_bytes(stored)
+    log = open_log()
+    assert log.leader_epochs.entries == [EpochStart(0, 0), EpochStart(3, 4), EpochStart(7, 8)]
+    assert len(read_all(log)) == 10
+    log.flush()
+    log.abandon()
+    log = open_log(recovery_point=10)
+    assert log.leader_epochs.latest == 7
+    log.close()
+    assert checkpoint.read_bytes() == b"0\n3\n0 0\n3 4\n7 8\n"
+
+
+@pytest.mark.parametrize("bit", [0x10, 0x10 << 24], ids=["low", "high"])
+@pytest.mark.parametrize("stored", [None, b"0\n1\n0 0\n"], ids=["missing", "behind"])
+def test_epoch_that_one_batch_has_by_damage_is_not_learned(
+    bit: int, stored: bytes | None, open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    log = open_log()
+    for _ in range(4):
+        log.append(make_batch(2), 0)
+    log.abandon()
+    folder = tmp_path / "clicks-0"
+    if stored is None:
+        (folder / "leader-epoch-checkpoint").unlink()
+    path = folder / f"{0:020}.log"
+    content = bytearray(path.read_bytes())
+    start = len(content) // 2
+    content[start + 12 : start + 16] = bit.to_bytes(4, "big")
+    path.write_bytes(content)
+    log = open_log()
+    assert log.log_end_offset == 4
+    assert log.leader_epochs.entries == [EpochStart(0, 0)]
+    assert path.with_name(path.name + ".damaged").exists()
+
+
+# --- what is done when ---
+
+
+def test_stop_does_nothing_to_logs_that_were_not_written_to(
+    tmp_path: Path, clock: ManualClock, make_batch: MakeBatch
+) -> None:
+    disk = CountingFileSystem()
+    manager = LogManager(tmp_path, LogConfig(), clock, disk)
+    logs = [manager.create(TopicPartition("clicks", number)) for number in range(50)]
+    logs[7].append(make_batch(1), 0)
+    disk.fsyncs.clear()
+    manager.close()
+    in_logs = [name for name in disk.fsyncs if name.startswith(("clicks", "0"))]
+    assert sorted(in_logs) == [f"{0:020}.log", "clicks-7"]
+    assert names_in(tmp_path / "clicks-8") == {f"{0:020}.log"}
+
+
+def test_stop_of_many_logs_makes_all_of_them_durable(tmp_path: Path, clock: ManualClock, make_batch: MakeBatch) -> None:
+    disk = CountingFileSystem()
+    manager = LogManager(tmp_path, LogConfig(), clock, disk)
+    for number in range(100):
+        manager.create(TopicPartition("clicks", number)).append(make_batch(1), 0)
+    manager.close()
+    assert disk.fsyncs.count(f"{0:020}.log") == 100
+    manager = LogManager(tmp_path, LogConfig(), clock, disk)
+    assert manager.was_clean
+    assert {log.recovery_point for log in manager.all().values()} == {1}
+    manager.close()
+
+
+def test_log_that_much_was_appended_to_is_flushed_now_and_then(
+    tmp_path: Path, clock: ManualClock, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.storage.log.CHECKPOINT_BYTES", 1_000)
+    manager = LogManager(tmp_path, LogConfig(), clock, OsFileSystem())
+    little, much = manager.create(CLICKS), manager.create(TopicPartition("clicks", 1))
+    little.append(make_batch(1), 0)
+    much.append(make_batch(100), 0)
+    manager.flush_sealed()
+    assert (little.recovery_point, much.recovery_point) == (0, 100)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nclicks 1 100\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n2\nclicks 0 1\nclicks 1 100\n"
+    assert (tmp_path / "clicks-1" / f"{0:020}.index").exists()
+    manager.close()
+
+
+def test_checkpoints_are_lowered_before_a_log_is_cut(tmp_path: Path, clock: ManualClock, make_batch: MakeBatch) -> None:
+    """A crash in between must not look as if the disk had lost what was flushed."""
+    seen: list[str] = []
+
+    class Watching(OsFileSystem):
+        def truncate(self, file: DataFile, size: int) -> None:
+            if size and file.path.suffix == ".log":
+                seen.append((tmp_path / "recovery-point-offset-checkpoint").read_text())
+            super().truncate(file, size)
+
+    manager = LogManager(tmp_path, LogConfig(), clock, Watching())
+    log = manager.create(CLICKS)
+    for _ in range(3):
+        log.append(make_batch(1), 0)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    log.truncate_to(1)
+    assert seen == ["0\n1\nclicks 0 1\n"]
+    manager.close()
