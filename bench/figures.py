@@ -17,6 +17,7 @@ from bench import machine
 
 EXIT_INTERRUPTED = 130
 DIGITS = 5
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 PATH_OPTIONS = ("--json", "--folder")
 
 
@@ -29,13 +30,19 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Let Ctrl-C and SIGTERM end what stands inside, in order, and go on behind it."""
+    """Let Ctrl-C and SIGTERM end what stands inside, in order, and go on behind it.
+
+    Only the first of them counts: a second one must not interrupt the stopping of brokers, and leave them.
+    """
     interruption = Interruption()
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for number in INTERRUPTING:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in INTERRUPTING:
+        signal.signal(number, interrupt)
     try:
         yield interruption
     except KeyboardInterrupt:

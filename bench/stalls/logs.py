@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import struct
@@ -92,8 +93,8 @@ def _write_flushed(stage: Stage, segments: int, batches: int, timestamp_ms: int)
     folder, offset = stage.folder(), 0
     batch = one_record_batch(timestamp_ms)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
-        end = folder / offset_name(segments * batches, suffix)
-        (folder / offset_name(0, suffix)).rename(end)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / offset_name(0, suffix)).rename(folder / offset_name(segments * batches, suffix))
     for _ in range(segments):
         (folder / offset_name(offset, TIME_INDEX_SUFFIX)).write_bytes(TIME_ENTRY.pack(timestamp_ms, batches - 1))
         offset = write_segment(folder, offset, batch, batches)

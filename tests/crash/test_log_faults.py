@@ -234,6 +234,20 @@ def test_what_cannot_be_taken_back_takes_the_log_offline(
     assert log.is_offline
 
 
+def test_append_that_never_came_to_its_end_takes_the_log_offline(
+    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch
+) -> None:
+    """Behind bytes that nobody accounted for nothing is acknowledged."""
+    log = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
+    view = memoryview(make_batch([b"first"]))
+    group = log.begin_append(lambda group: group.take(view), 0)
+    assert group is not None
+    log.write(group)
+    with pytest.raises(StorageError, match="offline"):
+        log.append(make_batch([b"second"]), 0)
+    assert log.log_end_offset == log.high_watermark == 0
+
+
 def test_error_that_nobody_foresaw_takes_the_log_offline(
     tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

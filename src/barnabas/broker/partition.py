@@ -27,6 +27,7 @@ from barnabas.broker.flusher import Flusher
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
 from barnabas.records.recompression import recompress
+from barnabas.storage.append import checked_batches
 from barnabas.storage.segment import IndexDamagedError, SealedSegment
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ OnReadable = Callable[[int], None]
 
 RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 """How much a request's batches may hold when decompressed, where they are compressed anew."""
+
+AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
+"""What comes together and is larger is checked and written by a thread: the event loop has others to serve."""
 
 GONE_BYTES = 2**62
 """Satisfies every waiting fetch, so that it looks again and finds the partition gone."""
@@ -117,6 +121,8 @@ class Partition:
         :returns: the outcomes; or a future of them, where something has to be waited for.
         """
         outcomes: list[Outcome] = []
+        if sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
+            return self._get_in_line(lambda: self._append_beside(requests))
         if not self._moving and self.config.compression is None:
             outcomes = self._append_ready(requests)
             if len(outcomes) == len(requests):
@@ -138,11 +144,41 @@ class Partition:
         self._waiting.append((info.last_offset, exposed))
         return exposed
 
+    async def _append_beside(self, requests: Sequence[Buffer]) -> list[Outcome]:
+        """Append large requests, one by one; whatever becomes of one, the others have their outcomes too."""
+        outcomes: list[Outcome] = []
+        for records in requests:
+            try:
+                outcomes.append(await self._append_large(records))
+            except BarnabasError as error:
+                outcomes.append(error)
+            except Exception as error:
+                log.exception("%s: an append failed", self.topic_partition)
+                outcomes.append(StorageError(f"{self.topic_partition}: append failed: {error!r}"))
+        return outcomes
+
+    async def _append_large(self, records: Buffer) -> Outcome:
+        if self.config.compression is not None:
+            records = await self._lane.beside(self._recompressed, records)
+        view = memoryview(records)
+        checked = await self._lane.beside(checked_batches, view, self.config.log)
+        while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
+            await self._lane.do(self.log.roll)
+        await self._lane.do(self.log.write, group)
+        outcome = self.log.account(group)
+        self._note_append([records], [outcome])
+        return outcome
+
     def _append_ready(self, requests: Sequence[Buffer]) -> list[Outcome]:
         """Append up to the first request that needs a new segment."""
         outcomes = self.log.append_ready(requests, self.leader_epoch)
+        self._note_append(requests, outcomes)
+        return outcomes
+
+    def _note_append(self, requests: Sequence[Buffer], outcomes: Sequence[Outcome]) -> None:
+        """Let those know who wait for what was appended."""
         if not self._flusher and not self._on_readable:
-            return outcomes
+            return
         size = sum(
             len(records)
             for records, outcome in zip(requests, outcomes, strict=False)
@@ -153,7 +189,6 @@ class Partition:
             self._flusher.note_append()
         elif size:
             self._notify(size)
-        return outcomes
 
     def _get_in_line(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """Do something that excludes appends after all that waits already; those that come later wait for it."""

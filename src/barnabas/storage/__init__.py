@@ -4,9 +4,10 @@
 nothing of the wire protocol, nor of sockets.
 """
 
+from barnabas.storage.append import AppendInfo
 from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem, OsFileSystem
-from barnabas.storage.log import AppendInfo, Log
+from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
 
 __all__ = ["AppendInfo", "FileSystem", "Log", "LogConfig", "LogManager", "OsFileSystem"]

@@ -63,6 +63,7 @@ class AppendGroup:
         "chunks",
         "config",
         "epochs",
+        "failure",
         "first_timestamp_ms",
         "index_bytes",
         "needs_roll",
@@ -87,6 +88,8 @@ class AppendGroup:
         """Whether the request that was not taken waits for another segment."""
         self.epochs: list[EpochStart] = []
         """The leader epochs that begin with `batches`."""
+        self.failure: BarnabasError | None = None
+        """Why nothing of it is in the log, once that is known."""
         self.chunks: list[memoryview] = []
         """What is to be written."""
         self.batches: list[NewBatch] = []
@@ -97,13 +100,14 @@ class AppendGroup:
         self.index_bytes = log.active.index_bytes
         self.first_timestamp_ms = log.active.first_timestamp_ms
 
-    def take(self, view: memoryview) -> bool:
+    def take(self, view: memoryview, batches: Sequence[Placed] | None = None) -> bool:
         """Let a produce request's batches come next; its outcome follows those before.
 
+        :param batches: that were checked already; None: they are checked now.
         :returns: False if there has to be another segment first.
         """
         try:
-            batches = checked_batches(view, self.config)
+            batches = checked_batches(view, self.config) if batches is None else batches
             duplicate = find_duplicate(batches, self.producers)
             if duplicate is not None:
                 self.outcomes.append(self._known(duplicate))
@@ -141,6 +145,7 @@ class AppendGroup:
 
     def fail(self, error: BarnabasError) -> None:
         """The disk refused what was on its way: nothing of it may be acknowledged."""
+        self.failure = error
         self.producers.forget()
         self.needs_roll = False
         self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]

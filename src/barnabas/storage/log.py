@@ -11,11 +11,10 @@ An append is one transaction: everything is checked before the first byte is wri
 accounted for, and told. Whatever goes wrong between the write and the accounting takes the log offline, so that
 nothing is acknowledged behind bytes that nobody accounted for.
 
-Threads. One thread, the owner's, appends and reads. These calls may wait for the disk, and may come from other
-threads, one at a time for each log: `roll`, while nobody appends; `flush`, `remove_old_files`,
-`truncate_to`, `close`. What they share with the owner is guarded by `_state_lock`, which is never held while the disk
-works; `_flush_lock` lets no two of them at the same files. Searches (`time_search`, `old_segments`) work on what the
-log was when they were made, and need neither.
+Threads. One thread, the owner's, appends and reads. These calls may wait for the disk and come from other threads:
+`roll` and `write`, while nobody appends; `flush`, `remove_old_files`, `truncate_to`, `close`. What they share with the
+owner is guarded by `_state_lock`, which is never held while the disk works; `_flush_lock` lets no two of them at the
+same files. Searches (`time_search`, `old_segments`) work on what the log was when they were made, and need neither.
 
 Errors: when the disk fails, the log goes offline: this call and all later ones raise StorageError. A flush
 that failed is never tried again, since the kernel may have dropped the pages and would then report success
@@ -45,20 +44,13 @@ from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
 from barnabas.storage.health import LogHealth
 from barnabas.storage.producer_state import ProducerEntry
-from barnabas.storage.recovery import (
-    TRUST_ALL,
-    LoadedLog,
-    load_log,
-    load_producers,
-)
+from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
 from barnabas.storage.retention import OldSegments
 from barnabas.storage.segment import ActiveSegment, SealedSegment
 from barnabas.storage.segment_files import set_segment_files_aside
 from barnabas.storage.segment_list import OpenSegments, SegmentList
 from barnabas.storage.time_search import TimeSearch
 from barnabas.storage.truncation import cut_segments, delete_segments
-
-__all__ = ["AppendInfo", "Log", "LogConfig"]
 
 
 class Log:
@@ -97,6 +89,7 @@ class Log:
         self._beside = BesideFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs)
         self._new_names = True
         self._as_closed = False
+        self._unaccounted: AppendGroup | None = None
         self._bytes_since_checkpoint = loaded.active.size
         self._health = LogHealth(folder, partition, offline)
         self._state_lock = threading.Lock()
@@ -185,7 +178,7 @@ class Log:
         """Whether a flush off the event loop is due: a segment was sealed since the last one, or much was appended."""
         if self._bytes_since_checkpoint >= CHECKPOINT_BYTES and self._log_end_offset > self._recovery_point:
             return True
-        return any(each.unflushed_file or each.next_offset > self._recovery_point for each in self._segments.sealed)
+        return bool(self._segments.sealed_since(self._recovery_point))
 
     @property
     def producers(self) -> dict[int, ProducerEntry]:
@@ -239,27 +232,38 @@ class Log:
             self._write(group)
         return group.outcomes
 
-    def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
-        """Append batches as they are, with the offsets and epochs that their leader gave them.
+    def begin_append(self, take: Callable[[AppendGroup], bool], leader_epoch: int) -> AppendGroup | None:
+        """Begin an append in three steps, for records that are too many to be written at once by the owner's thread.
 
-        They must begin where this log ends. The high watermark is the follower's to set.
+        After this, `write` puts them into the file, on any thread, and then `account` ends the append, on the
+        owner's; nobody else appends from here to there.
 
-        :param records: of one fetch answer, whole batches only.
-        :param leader_epoch: of the leader that they come from.
-        :raises CorruptBatchError: a batch is damaged, or is not the one that comes next; nothing was appended.
-        :raises KafkaError: FENCED_LEADER_EPOCH; nothing was appended.
-        :raises StorageError: the disk refused.
+        :param take: puts one request into a group, by `AppendGroup.take` or `AppendGroup.replicate`.
+        :returns: None if there has to be another segment first: `roll`.
+        :raises BarnabasError: as `append` does.
         """
         if (refusal := self._refusal(leader_epoch)) is not None:
             raise refusal
         group = self._begin_group(leader_epoch)
-        while not group.replicate(memoryview(records)):
-            self.roll()
-            group = self._begin_group(leader_epoch)
-        self._write(group)
-        (info,) = group.outcomes
-        assert isinstance(info, AppendInfo)
-        return info
+        return group if take(group) else None
+
+    def write(self, group: AppendGroup) -> None:
+        """Write what an append brings; may be called from any thread. What goes wrong is told by `account`."""
+        self._unaccounted = group
+        try:
+            self._health.check()
+            if group.chunks:
+                self._as_closed = False
+                self._write_to(self._segments.active, group)
+        except StorageError as error:
+            group.fail(error)
+
+    def account(self, group: AppendGroup) -> Outcome:
+        """End an append; return its outcome."""
+        self._unaccounted = None
+        with suppress(StorageError):  # it stands in the outcomes
+            self._account_for(group)
+        return group.outcomes[0]
 
     def roll(self) -> None:
         """Begin a new segment, unless the active one is empty.
@@ -354,11 +358,8 @@ class Log:
             if self._health.closed or not removed:
                 return []
             with self._health.offline_on_error("delete", even_if_short=False):
-                renamed = [
-                    path
-                    for segment in removed
-                    for path in set_segment_files_aside(self._filesystem, self.folder, segment.base_offset)
-                ]
+                bases = [segment.base_offset for segment in removed]
+                renamed = set_segment_files_aside(self._filesystem, self.folder, bases)
                 with self._state_lock:
                     del self._removed[: len(removed)]
                 self._beside.remove_snapshots_before(self._segments.first.base_offset)
@@ -429,6 +430,8 @@ class Log:
     def _refusal(self, leader_epoch: int) -> BarnabasError | None:
         """Return why nothing can be appended in this epoch, or None."""
         try:
+            if self._unaccounted is not None:
+                self._health.go_offline("append", RuntimeError("an append before it has not come to its end"))
             self._health.check()
             self._check_epoch(leader_epoch)
         except BarnabasError as error:
@@ -451,22 +454,18 @@ class Log:
 
         :raises StorageError: the disk refused; the outcomes say so.
         """
+        self.write(group)
+        self._unaccounted = None
+        self._account_for(group)
+
+    def _account_for(self, group: AppendGroup) -> None:
+        """:raises StorageError: what was written may not be acknowledged; the outcomes say so."""
+        if group.failure is not None:
+            raise group.failure
         if not group.chunks:
             return
-        self._as_closed = False
         active = self._segments.active
         try:
-            self._health.check()
-            self._write_to(active, group)
-            # A flush may have failed meanwhile: these batches may never reach the disk.
-            self._health.check()
-        except StorageError as error:
-            group.fail(error)
-            raise
-
-    def _write_to(self, active: ActiveSegment, group: AppendGroup) -> None:
-        try:
-            active.write(group.chunks)
             with self._state_lock:
                 self._bytes_since_checkpoint += group.size - active.size
                 active.note_all(group.batches)
@@ -476,6 +475,20 @@ class Log:
                 self._log_end_offset = group.next_offset
             if self.high_watermark_follows_end:
                 self._high_watermark = self._log_end_offset
+            # A flush may have failed meanwhile: these batches may never reach the disk.
+            self._health.check()
+        except StorageError as error:
+            group.fail(error)
+            raise
+        except BaseException as error:
+            # Nobody foresaw it, so nobody knows what is accounted for.
+            group.fail(refusal := self._health.go_offline("append", error))
+            raise refusal from error
+        self._health.note_success()
+
+    def _write_to(self, active: ActiveSegment, group: AppendGroup) -> None:
+        try:
+            active.write(group.chunks)
         except OSError as error:
             if is_shortage(error) and self._is_taken_back(active):
                 raise self._health.refused("append", error) from error
@@ -483,7 +496,6 @@ class Log:
         except BaseException as error:
             # Nobody foresaw it, so nobody knows what the file holds.
             raise self._health.go_offline("append", error) from error
-        self._health.note_success()
 
     def _is_taken_back(self, active: ActiveSegment) -> bool:
         """Cut off what was written in part, as the next append would come behind it; False if even that fails."""
@@ -537,11 +549,7 @@ class Log:
         self._recovery_point = max(self._recovery_point, plan.end_offset)
 
     def _plan_flush(self, *, closing: bool) -> FlushPlan | None:
-        sealed = [
-            segment
-            for segment in self._segments.sealed
-            if segment.unflushed_file is not None or segment.next_offset > self._recovery_point
-        ]
+        sealed = self._segments.sealed_since(self._recovery_point)
         if self._log_end_offset <= self._recovery_point and not sealed and not closing:
             return None
         with_derived = closing or self._bytes_since_checkpoint >= CHECKPOINT_BYTES

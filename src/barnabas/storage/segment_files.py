@@ -6,6 +6,7 @@ unlinks what bears such a name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas.storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
@@ -15,29 +16,29 @@ from barnabas.storage.filesystem import FileSystem
 _SUFFIXES = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
 
 
-def delete_segment_files(filesystem: FileSystem, folder: Path, base_offset: int) -> None:
-    """Delete the files of a segment.
+def delete_segment_files(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> None:
+    """Delete the files of some segments, in the order given.
 
     :raises OSError: some of them may be left.
     """
-    for path in _files_there(filesystem, folder, base_offset):
+    for path in _files_there(filesystem, folder, base_offsets):
         filesystem.unlink(path)
 
 
-def set_segment_files_aside(filesystem: FileSystem, folder: Path, base_offset: int) -> list[Path]:
-    """Rename the files of a segment so that nothing finds them any more; return their new names.
+def set_segment_files_aside(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
+    """Rename the files of some segments so that nothing finds them any more; return their new names.
 
     :raises OSError: some of them may have the old name.
     """
     renamed = []
-    for path in _files_there(filesystem, folder, base_offset):
+    for path in _files_there(filesystem, folder, base_offsets):
         target = path.with_name(path.name + DELETED_SUFFIX)
         filesystem.replace(path, target)
         renamed.append(target)
     return renamed
 
 
-def _files_there(filesystem: FileSystem, folder: Path, base_offset: int) -> list[Path]:
-    names = set(filesystem.list_folder(folder))
-    wanted = [offset_name(base_offset, suffix) for suffix in _SUFFIXES]
+def _files_there(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
+    names = set(filesystem.list_folder(folder))  # once, since it may be long
+    wanted = [offset_name(base, suffix) for base in base_offsets for suffix in _SUFFIXES]
     return [folder / name for name in wanted if name in names]

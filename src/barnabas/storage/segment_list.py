@@ -69,6 +69,10 @@ class SegmentList:
         """Bytes of batches in all segments."""
         return sum(segment.size for segment in self.sealed) + self.active.size
 
+    def sealed_since(self, recovery_point: int) -> list[SealedSegment]:
+        """Return the sealed segments of which something was not flushed."""
+        return [each for each in self.sealed if each.unflushed_file is not None or each.next_offset > recovery_point]
+
     def holding(self, offset: int) -> Segment:
         """Return the segment that holds an offset, or will."""
         if offset >= self.active.base_offset:

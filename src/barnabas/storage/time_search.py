@@ -9,19 +9,22 @@ offset stands for the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
-from barnabas.records import read_records
+from barnabas.records import Record, read_records
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.segment import SealedSegment
 
-SEARCHED_BYTES_MAX = 4 * 1024 * 1024
-"""A batch that holds more than this when decompressed is not looked into."""
+SEARCHED_BYTES_MAX = 16 * 1024 * 1024
+SEARCHED_RECORDS_MAX = 100_000
+"""A batch that holds more than this, when it is decompressed, is not looked into."""
 
 SEARCHED_BATCHES_MAX = 64
-"""So many batches are looked into for one search."""
+SEARCHED_RECORDS_IN_ALL_MAX = 1_000_000
+"""So much is looked into for one search."""
 
 
 class TimeSearch:
@@ -35,6 +38,7 @@ class TimeSearch:
         self._segments = segments
         self._min_offset = min_offset
         self._batches_left = SEARCHED_BATCHES_MAX
+        self._records_left = SEARCHED_RECORDS_IN_ALL_MAX
 
     def first_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """Return the first record with this timestamp or a later one; None if there is none.
@@ -67,7 +71,7 @@ class TimeSearch:
             if batch.header.last_offset >= self._min_offset:
                 for record in self._records(segment, batch):
                     if record.timestamp_ms >= timestamp_ms:
-                        return record
+                        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return None
 
     def _latest_in(self, segment: SealedSegment) -> OffsetAndTimestamp | None:
@@ -81,24 +85,18 @@ class TimeSearch:
             if latest is None or batch.header.max_timestamp_ms > latest.timestamp_ms:
                 for record in self._records(segment, batch):
                     if latest is None or record.timestamp_ms > latest.timestamp_ms:
-                        latest = record
+                        latest = OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return latest
 
-    def _records(self, segment: SealedSegment, batch: PlacedBatch) -> Iterator[OffsetAndTimestamp]:
+    def _records(self, segment: SealedSegment, batch: PlacedBatch) -> Sequence[Record | OffsetAndTimestamp]:
         header = batch.header
-        instead = OffsetAndTimestamp(max(header.base_offset, self._min_offset), header.max_timestamp_ms)
-        if not self._batches_left:
-            yield instead
-            return
-        self._batches_left -= 1
-        try:
-            data = segment.read_batch(batch)
-            records = read_records(data, "", 0, self._min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
-        except CorruptBatchError:
-            yield instead
-            return
-        for record in records:
-            yield OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        if self._batches_left and header.record_count <= min(SEARCHED_RECORDS_MAX, self._records_left):
+            self._batches_left -= 1
+            self._records_left -= header.record_count
+            with suppress(CorruptBatchError):  # then the header has to do
+                data = segment.read_batch(batch)
+                return read_records(data, "", 0, self._min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
+        return [OffsetAndTimestamp(max(header.base_offset, self._min_offset), header.max_timestamp_ms)]
 
 
 def _latest_ms(segment: SealedSegment) -> int:

@@ -44,6 +44,6 @@ def delete_segments(filesystem: FileSystem, folder: Path, segments: Sequence[Seg
 
     :raises OSError: some of the files may be left.
     """
-    for segment in reversed(segments):
-        delete_segment_files(filesystem, folder, segment.base_offset)
+    delete_segment_files(filesystem, folder, [segment.base_offset for segment in reversed(segments)])
+    for segment in segments:
         segment.close()

@@ -169,6 +169,28 @@ def test_batches_are_compressed_anew_beside_the_loop_and_in_order(run: Run) -> N
     run(scenario)
 
 
+def test_large_appends_are_written_beside_the_loop_and_keep_their_order(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.partition.configure(bench.config(segment_bytes=20 * len(batch())))
+        monkeypatch.setattr("barnabas.broker.partition.AT_ONCE_BYTES_MAX", 3 * len(batch()))
+        large = batch() * 4
+        waiting = [bench.partition.append_all([each]) for each in (large, batch(), b"\xff" * 900, large, batch())]
+        assert all(isinstance(each, asyncio.Future) for each in waiting)
+        outcomes = [await each for each in waiting if isinstance(each, asyncio.Future)]
+        assert [offsets(each) for each in outcomes] == [[0], [4], [None], [5], [9]]
+        bench.disk.error = errno.ENOSPC
+        full = bench.partition.append_all([batch() * 15])
+        assert isinstance(full, asyncio.Future)
+        assert offsets(await full) == [None]
+        bench.disk.error = 0
+        assert (await append(bench.partition, large)).base_offset == 10
+        assert bench.log.high_watermark == bench.log.log_end_offset == 14
+
+    run(scenario)
+
+
 def test_everything_can_be_deleted_while_producers_go_on(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
         await append(bench.partition, batch())

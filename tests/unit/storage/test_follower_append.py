@@ -12,6 +12,7 @@ from barnabas.records import Record, read_header
 from barnabas.records.header import CONTROL_MASK, pack_header, stamp, write_crc
 from barnabas.storage import Log, LogConfig
 from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.follower_append import append_as_follower
 
 OpenLog = Callable[..., Log]
 MakeBatch = Callable[..., bytearray]
@@ -32,7 +33,7 @@ def content(log: Log) -> bytes:
 def test_bytes_are_those_of_the_leader(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     sent = placed(make_batch(3), 0, 4) + placed(make_batch(2), 3, 4)
-    info = log.append_as_follower(sent, 4)
+    info = append_as_follower(log, sent, 4)
     assert (info.base_offset, info.last_offset) == (0, 4)
     assert content(log) == sent
     assert log.leader_epochs.entries == [EpochStart(4, 0)]
@@ -40,7 +41,7 @@ def test_bytes_are_those_of_the_leader(open_log: OpenLog, make_batch: MakeBatch)
 
 def test_epochs_are_learned_and_written_down_before_the_batches(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
-    log.append_as_follower(placed(make_batch(3), 0, 1) + placed(make_batch(1), 3, 4) + placed(make_batch(1), 4, 6), 7)
+    append_as_follower(log, placed(make_batch(3), 0, 1) + placed(make_batch(1), 3, 4) + placed(make_batch(1), 4, 6), 7)
     assert log.leader_epochs.entries == [EpochStart(1, 0), EpochStart(4, 3), EpochStart(6, 4)]
     log.abandon()
     assert open_log().leader_epochs.entries == log.leader_epochs.entries
@@ -53,9 +54,9 @@ def test_what_does_not_come_next_is_refused(
     open_log: OpenLog, make_batch: MakeBatch, base_offset: int, epoch: int
 ) -> None:
     log = open_log()
-    log.append_as_follower(placed(make_batch(2), 0, 4), 5)
+    append_as_follower(log, placed(make_batch(2), 0, 4), 5)
     with pytest.raises(CorruptBatchError):
-        log.append_as_follower(placed(make_batch(1), base_offset, epoch), 5)
+        append_as_follower(log, placed(make_batch(1), base_offset, epoch), 5)
     assert log.log_end_offset == 2
 
 
@@ -64,15 +65,15 @@ def test_nothing_is_appended_where_one_of_several_batches_is_damaged(open_log: O
     damaged = bytearray(placed(make_batch(1), 1))
     damaged[-1] ^= 1
     with pytest.raises(CorruptBatchError):
-        log.append_as_follower(placed(make_batch(1), 0) + bytes(damaged), 0)
+        append_as_follower(log, placed(make_batch(1), 0) + bytes(damaged), 0)
     assert log.log_end_offset == 0
 
 
 def test_an_older_leader_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
-    log.append_as_follower(placed(make_batch(1), 0, 5), 5)
+    append_as_follower(log, placed(make_batch(1), 0, 5), 5)
     with pytest.raises(KafkaError) as caught:
-        log.append_as_follower(placed(make_batch(1), 1, 4), 4)
+        append_as_follower(log, placed(make_batch(1), 1, 4), 4)
     assert caught.value.code is ErrorCode.FENCED_LEADER_EPOCH
 
 
@@ -90,7 +91,7 @@ def test_rules_for_producers_are_not_asked_again(open_log: OpenLog, make_batch: 
         placed(make_batch(1, **producer, base_sequence=90), 51),
     ]
     for batch in sent:
-        log.append_as_follower(batch, 0)
+        append_as_follower(log, batch, 0)
     assert content(log) == b"".join(sent)
     log.config = LogConfig()
     again = log.append(make_batch(1, **producer, base_sequence=90), 0)
@@ -102,7 +103,7 @@ def test_segments_roll_and_nothing_is_no_batch(open_log: OpenLog, make_batch: Ma
     size = len(make_batch(1))
     log = open_log(segment_bytes=2 * size)
     for number in range(7):
-        log.append_as_follower(placed(make_batch(1), number), 0)
-        assert log.append_as_follower(b"", 0).last_offset == number
+        append_as_follower(log, placed(make_batch(1), number), 0)
+        assert append_as_follower(log, b"", 0).last_offset == number
     assert log.segment_count == 4
     assert len(read_all(log)) == 7

@@ -1,0 +1,32 @@
+"""The append of a follower: batches as they are, with the offsets and epochs that their leader gave them.
+
+The checks are the leader's, the rules are others: what producers may send was the leader's to judge, and what comes
+next is not this log's to say.
+"""
+
+from __future__ import annotations
+
+from barnabas.records.header import Buffer
+from barnabas.storage.append import AppendInfo
+from barnabas.storage.log import Log
+
+
+def append_as_follower(log: Log, records: Buffer, leader_epoch: int) -> AppendInfo:
+    """Append batches that must begin where the log ends; wait for the disk if need be.
+
+    The high watermark is the follower's to set (`Log.high_watermark_follows_end`).
+
+    :param records: of one fetch answer, whole batches only.
+    :param leader_epoch: of the leader that they come from.
+    :raises CorruptBatchError: a batch is damaged, or is not the one that comes next; nothing was appended.
+    :raises KafkaError: FENCED_LEADER_EPOCH; nothing was appended.
+    :raises StorageError: the disk refused; nothing was appended.
+    """
+    view = memoryview(records)
+    while (group := log.begin_append(lambda group: group.replicate(view), leader_epoch)) is None:
+        log.roll()
+    log.write(group)
+    outcome = log.account(group)
+    if not isinstance(outcome, AppendInfo):
+        raise outcome
+    return outcome
