@@ -95,9 +95,13 @@ class Broker:
         """Answer nobody any more, write down everything and leave a clean data folder."""
         if self._listener:
             await self._listener.finish(FINISH_S)
+            self._listener.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # What clients have begun to change is made to its end, also if they did not wait for it.
+        await self.settings.end_changes()
+        await self.topics.end_changes()
         self._stopping.close()
 
     def address_for(self, peer: Peer) -> tuple[str, int]:
@@ -112,8 +116,7 @@ class Broker:
 
     def _start(self) -> None:
         stopping = self._stopping
-        listener = Listener(Dispatcher(self), _limits(self.config, _open_files_max()))
-        self._listener = listener
+        listener = self._listener = Listener(Dispatcher(self), _limits(self.config, _open_files_max()))
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)

@@ -102,6 +102,13 @@ class DynamicSettings:
             if not validate_only:
                 await self._in_tree_thread(registry.write_group_config, self._tree, name, settings)
                 self.groups[name] = dict(settings)
+                if not settings:
+                    del self.groups[name]
+
+    async def end_changes(self) -> None:
+        """Return when the changes that have begun are made."""
+        async with self._changing:
+            pass
 
     def check_broker(self, name: str) -> None:
         """Check that a name is this broker's, or stands for all.

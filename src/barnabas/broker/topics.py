@@ -266,6 +266,11 @@ class Topics:
                 partition.configure(config)
             self._keep(replace(topic, settings=dict(settings)))
 
+    async def end_changes(self) -> None:
+        """Return when the changes that have begun are made."""
+        async with self._changing:
+            pass
+
     @_to_its_end
     async def set_defaults(self, config: BrokerConfig) -> None:
         """Put other settings of the broker into force, for the topics that there are and for new ones."""

@@ -264,8 +264,12 @@ def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
 
 
 def write_group_config(tree: Tree, group_id: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a group."""
-    _write_config(tree, paths.group_config(group_id), config)
+    """Replace what is configured for a group; of one without settings nothing is kept."""
+    if config:
+        _write_config(tree, paths.group_config(group_id), config)
+    else:
+        delete_all(tree, [paths.group_config(group_id)])
+        tree.flush()
 
 
 def _read_config(tree: Tree, path: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
@@ -228,8 +229,31 @@ def test_groups_have_settings_that_are_kept(run: Run) -> None:
         assert (await alter(caller, GROUP, "g", (setting, SET, "1")))[0] is ErrorCode.INVALID_CONFIG
         assert (await alter(caller, GROUP, "g", ("retention.ms", SET, "1")))[0] is ErrorCode.INVALID_CONFIG
         assert (await alter(caller, GROUP, "", (setting, SET, "50000")))[0] is ErrorCode.INVALID_REQUEST
+        assert await alter(caller, GROUP, "g", (setting, DELETE, None)) == (ErrorCode.NONE, None)
+        assert (await described(caller, GROUP, "g"))[setting].value == "45000"
+        assert caller.broker.settings.groups == {}
 
     run(scenario)
+
+
+def test_a_stop_waits_for_changes_that_have_begun(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = Caller(tmp_path / "data").broker
+        await broker.start()
+        changes = [asyncio.ensure_future(broker.topics.create(f"t{number}", 20, {})) for number in range(3)]
+        changes.append(asyncio.ensure_future(broker.topics.delete("t0")))
+        changes.append(asyncio.ensure_future(broker.settings.alter_broker("0", lambda _: {"log.roll.ms": "5"})))
+        await asyncio.sleep(0)
+        await broker.stop()
+        async with asyncio.timeout(20):
+            await asyncio.gather(*changes)
+
+    async def look(caller: Caller) -> None:
+        assert {topic.name for topic in caller.broker.topics.all()} == {"t1", "t2", "clicks", "views"}
+        assert caller.broker.config.log_roll_ms == 5
+
+    asyncio.run(scenario())
+    run_with_broker(tmp_path / "data", look)
 
 
 KAFKAS = {
