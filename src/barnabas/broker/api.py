@@ -34,6 +34,7 @@ Steps = Generator[None, None, R]
 
 ENTRIES_PER_STEP = 32
 """So many entries, each of which takes some microseconds, are done between two pauses."""
+LAST_OF_STEP = ENTRIES_PER_STEP - 1
 
 ENTRIES_MAX = 50_000
 """How many entries the arrays of a request may have in all: enough for each of 10,000 topics to be named twice."""
@@ -44,7 +45,7 @@ BYTES_MAX = 4 * 1024 * 1024
 
 def is_pause_due(number: int) -> bool:
     """Whether a generator that has done so many entries is to yield; not before the first."""
-    return number % ENTRIES_PER_STEP == ENTRIES_PER_STEP - 1
+    return number % ENTRIES_PER_STEP == LAST_OF_STEP
 
 
 class Context(NamedTuple):

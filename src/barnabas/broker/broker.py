@@ -135,7 +135,7 @@ class Broker:
         self.topics = Topics(self.config, tree, logs, self._in_tree_thread)
         self.topics.load()
         reserve.make()
-        self.groups = GroupShell(self.config, self.clock)
+        self.groups = GroupShell(self.config, self.clock, self.turns.wake)
         stopping.callback(self.groups.close)
         self.offsets = OffsetStore(tree, self.clock, self._in_tree_thread)
         self.producer_ids = ProducerIds(tree, self.node_id, self._in_tree_thread)

@@ -82,26 +82,28 @@ class Dispatcher:
             return Carried(1, self._not_served(header, served))
         if served.ends_with_client and peer.is_gone:
             return Carried(1, [])
-        call = _Call(self._broker, served, header, Context(header.api_version, header.client_id, peer))
-        if served.in_runs:
-            return self._carry_out_run(call, frames)
-        return self._carry_out(call, frame)
-
-    def _carry_out(self, call: _Call, frame: Frame) -> Carried:
-        served, header = call.served, call.header
-        if len(frame) > AT_ONCE_BYTES_MAX:
+        context = Context(header.api_version, header.client_id, peer)
+        if served.in_runs or len(frame) > AT_ONCE_BYTES_MAX:
+            call = _Call(self._broker, served, header, context)
+            if served.in_runs:
+                return self._carry_out_run(call, frames)
             return self._in_slices(call, call.carry_out(_decode_in_slices(served, header, frame, [])))
         request = decode_request(served.api.request, header, frame)
-        response = served.handle(self._broker, request, call.context)
+        return self._carry_out(served, header, context, request)
+
+    def _carry_out(self, served: ServedApi, header: RequestHeader, context: Context, request: Any) -> Carried:
+        response = served.handle(self._broker, request, context)
         if isinstance(response, GeneratorType):
             try:
                 next(response)
             except StopIteration as end:  # nearly always: what is small does not pause
                 response = end.value
             else:
+                call = _Call(self._broker, served, header, context)
                 return self._in_slices(call, call.encode(response))
         if isinstance(response, served.api.response):
             return Carried(1, response_frame(response, header.api_version, header.correlation_id))
+        call = _Call(self._broker, served, header, context)
         return Carried(1, [], self._answer_later(call, response), served.ends_with_client)
 
     def _not_served(self, header: RequestHeader, served: ServedApi | None) -> Answer:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from barnabas.broker.api import Steps, is_pause_due
+from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
@@ -87,10 +87,10 @@ class FetchSession:
         """Take over what an incremental request changes."""
         for number, where in enumerate(_forgotten_partitions(request)):
             self.partitions.pop(where, None)
-            if is_pause_due(number):
+            if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
         for number, (where, wanted) in enumerate(wanted_partitions(request)):
-            if is_pause_due(number):
+            if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
             followed = self.partitions.get(where)
             if followed is None:
@@ -108,7 +108,7 @@ class FetchSession:
         """Return what the reader must be told. What brought records is asked last the next time, for fairness."""
         news = []
         for number, (where, data) in enumerate(read):
-            if is_pause_due(number):
+            if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
             followed = self.partitions.get(where)
             if followed is None or not followed.is_news(data):
@@ -135,7 +135,7 @@ class FetchPlan:
             read = read if self.is_full else news
         topics: list[FetchableTopicResponse] = []
         for number, (where, data) in enumerate(read):
-            if is_pause_due(number):
+            if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
             if not topics or (topics[-1].topic, topics[-1].topic_id) != where[:2]:
                 topics.append(FetchableTopicResponse(topic=where.topic, topic_id=where.topic_id, partitions=[]))
@@ -241,6 +241,6 @@ def _list_in_steps(items: Iterable[T]) -> Steps[list[T]]:
     found: list[T] = []
     for number, item in enumerate(items):
         found.append(item)
-        if is_pause_due(number):
+        if number % ENTRIES_PER_STEP == LAST_OF_STEP:
             yield
     return found

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.clock import Clock
@@ -20,9 +21,17 @@ from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, R
 
 
 class GroupShell:
-    """Every group that this broker coordinates. Used from the event loop's thread only."""
+    """Every group that this broker coordinates. Used from the event loop's thread only.
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    :param wake: gives a member that waits its answer; many become due together when many groups rebalance.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        wake: Callable[[asyncio.Future[Any], Any], None] = lambda waiter, result: waiter.set_result(result),
+    ) -> None:
         limits = GroupConfig(
             session_timeout_ms_min=config.group_min_session_timeout_ms,
             session_timeout_ms_max=config.group_max_session_timeout_ms,
@@ -30,6 +39,7 @@ class GroupShell:
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             empty_group_retention_s=config.offsets_retention_minutes * 60.0,
         )
+        self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._started_at_s = clock.monotonic()
@@ -109,7 +119,7 @@ class GroupShell:
         for waiter, result in replies:
             # A waiter whose connection is gone was cancelled with it.
             if not waiter.done():
-                waiter.set_result(result)
+                self._wake(waiter, result)
         self._arm()
 
     def _arm(self) -> None:

@@ -79,11 +79,16 @@ class Turns:
             return result
 
     async def finish(self, steps: Generator[None, None, T]) -> T:
-        """Do all steps, with pauses in which others have their turn."""
+        """Do all steps, with pauses in which others have their turn; none where there is one step only."""
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
         await self.pause()
-        while isinstance(result := self.go_on(steps), Unfinished):
+        while isinstance(found := self.go_on(steps), Unfinished):
             await self._stand_in_line()
-        return result
+        return found
 
     async def pause(self) -> None:
         """Let others have their turn, if the time of this round is used up."""

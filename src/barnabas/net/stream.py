@@ -24,6 +24,9 @@ RECEIVE_BYTES = 256 * 1024
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """After so many bytes a stream lets the other connections have their turn."""
 
+CALLS_PER_TURN = 32
+"""As many calls at most: an answer to a reader of many partitions is made of many small pieces."""
+
 COPIED_BYTES_MAX = 16 * 1024
 """So much of files may be read into memory for one call, so that it leaves in one packet with what is around it. A
 packet more costs both ends more than the copy, and the reader a wake-up. What is larger goes by sendfile."""
@@ -178,10 +181,11 @@ class Stream:
         return size
 
     def _writable(self) -> None:
-        budget = SEND_BYTES_PER_TURN
+        budget, calls = SEND_BYTES_PER_TURN, 0
         try:
-            while self._out and budget > 0:
+            while self._out and budget > 0 and calls < CALLS_PER_TURN:
                 budget -= self._send_some()
+                calls += 1
         except (BlockingIOError, InterruptedError):
             budget = 0
         except OSError as error:

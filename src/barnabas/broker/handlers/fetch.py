@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Context, Steps, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, IsolationLevel
@@ -111,7 +111,7 @@ class _Read:
     def all(self) -> Steps[None]:
         """Read each partition."""
         for number, (where, wanted) in enumerate(self._wanted):
-            if is_pause_due(number):
+            if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
             self.data.append((where, self._read(where, wanted)))
 
