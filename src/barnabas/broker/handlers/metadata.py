@@ -39,12 +39,32 @@ def metadata(
 ) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
     """Describe the topics asked for, or all of them."""
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
-    # A topic that is named again and again is answered once.
-    wanted = [] if wants_all else list({(each.name, each.topic_id): each for each in request.topics or []}.values())
-    missing = [t.name for t in wanted if not _is_by_id(t) and t.name is not None and broker.topics.get(t.name) is None]
-    if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        return _create_and_describe(broker, missing, wanted, request, context)
+    wanted = [] if wants_all else (yield from _each_once(request.topics or []))
+    if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        missing = yield from _missing(broker, wanted)
+        if missing:
+            return _create_and_describe(broker, missing, wanted, request, context)
     return (yield from _describe(broker, wanted if not wants_all else None, {}, request, context))
+
+
+def _each_once(topics: list[MetadataRequestTopic]) -> Steps[list[MetadataRequestTopic]]:
+    """Return the topics asked for; one that is named again and again is answered once."""
+    found: dict[tuple[str | None, bytes], MetadataRequestTopic] = {}
+    for number, each in enumerate(topics):
+        if is_pause_due(number):
+            yield
+        found[each.name, each.topic_id] = each
+    return list(found.values())
+
+
+def _missing(broker: Broker, topics: list[MetadataRequestTopic]) -> Steps[list[str]]:
+    missing = []
+    for number, each in enumerate(topics):
+        if is_pause_due(number):
+            yield
+        if not _is_by_id(each) and each.name is not None and broker.topics.get(each.name) is None:
+            missing.append(each.name)
+    return missing
 
 
 async def _create_and_describe(
