@@ -22,6 +22,7 @@ from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.dynamic_settings import DynamicSettings
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.topic_config import default_log_config
@@ -146,6 +147,9 @@ class Broker:
             asyncio.create_task(self._flush_sealed(logs)),
             asyncio.create_task(self._delete_old_records()),
         ]
+        watch = LoopWatch(self.clock.monotonic)
+        watch.start()
+        stopping.callback(watch.stop)
         # The last to be stopped is the first that was started; requests must end before what they use.
         stopping.callback(listener.close)
         listener.accept()
