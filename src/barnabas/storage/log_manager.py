@@ -119,6 +119,8 @@ class LogManager:
         self._filesystem = filesystem
         self._new_id = new_id
         self._logs: dict[TopicPartition, Log] = {}
+        self._foreign: set[TopicPartition] = set()
+        """Their folders belong to other topics."""
         self._half_deleted: set[TopicPartition] = set()
         """Not in use any more; their folders could not be renamed."""
         self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
@@ -185,6 +187,7 @@ class LogManager:
         log, known_id = self._logs.get(partition), self.topic_ids.get(partition, topic_id)
         folder = self.data_dir / str(partition)
         if known_id != topic_id:
+            self._foreign.add(partition)
             reason = f"it belongs to another topic of this name, with the id {known_id}; move it away, and start again"
             return self._offline(partition, reason)
         try:
@@ -195,6 +198,9 @@ class LogManager:
             self._make_folder(folder, topic_id)
             log = log or self._open(partition, config or self.config, self._checkpoints.of(partition))
         except (OSError, StorageError) as error:
+            if log is not None:
+                logger.warning("%s: its %s cannot be written: %s", folder, PARTITION_METADATA, error)
+                return self._keep(log, topic_id)
             return self._offline(partition, f"cannot be made anew: {error}; mend this, and start again")
         return self._keep(log, topic_id)
 
@@ -226,6 +232,10 @@ class LogManager:
             return
         self.topic_ids.pop(partition, None)
         log.abandon()
+        if partition in self._foreign:
+            self._foreign.discard(partition)
+            logger.warning("%s is left as it is: it belongs to another topic of this name", log.folder)
+            return
         self._set_folder_aside(partition)
 
     def _set_folder_aside(self, partition: TopicPartition) -> None:

@@ -251,6 +251,17 @@ def test_folder_that_the_tree_does_not_know_is_never_touched(bench: Bench, has_m
     assert bench.logs.all()[TopicPartition("clicks", 0)].log_end_offset == 1
 
 
+def test_folder_without_its_topic_id_is_used_where_the_disk_is_full(bench: Bench) -> None:
+    bench.create()
+    bench.append()
+    bench.logs.close()
+    (bench.folder / "clicks-0" / "partition.metadata").unlink()
+    bench.disk.refused = {"partition.metadata.tmp"}
+    bench.start()
+    bench.append()
+    assert bench.topics.partition("clicks", 0).log.log_end_offset == 2
+
+
 def test_folder_of_another_topic_of_that_name_is_never_touched(bench: Bench) -> None:
     """As with a tree from a backup that is older than the deletion of a topic and its making anew."""
     bench.create()
@@ -260,6 +271,9 @@ def test_folder_of_another_topic_of_that_name_is_never_touched(bench: Bench) -> 
     bench.restart()
     with pytest.raises(StorageError, match="belongs to another topic"):
         bench.append()
+    asyncio.run(bench.topics.delete("clicks"))
+    with pytest.raises(StorageError, match="clicks-0 is there already"):
+        bench.create()
     assert bench.folders("clicks*") == ["clicks-0"]
     assert (bench.folder / "clicks-0" / f"{0:020}.log").stat().st_size
 

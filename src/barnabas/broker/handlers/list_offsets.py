@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -81,6 +81,8 @@ async def _look_up(
 
 async def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAndTimestamp:
     log = partition.log
+    if log.is_offline:
+        raise StorageError(f"the log {partition.topic_partition} is offline")
     nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
     if timestamp < 0 and version < FIRST_VERSION_WITH.get(timestamp, version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
