@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import barnabas
 from tests.conftest import BrokerProcess
 
 
@@ -75,3 +76,33 @@ def test_read_only_folder(read_only: Path) -> None:
     said = refusal(read_only)
     assert f"{read_only} cannot be used as a data folder" in said
     assert "Read-only file system" in said or "Permission denied" in said
+
+
+def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(broker: BrokerProcess) -> None:
+    first, second = barnabas.TopicPartition("clicks", 0), barnabas.TopicPartition("clicks", 1)
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic("clicks", partitions=2)
+    with barnabas.Producer(broker.bootstrap) as producer:
+        for number in range(2):
+            producer.send("clicks", b"value", partition=number).result()
+    assert broker.stop() == 0
+    log = broker.data / "clicks-0" / f"{0:020}.log"
+    log.rename(broker.data / "moved")
+    log.mkdir()
+    broker.start()
+    with barnabas.Admin(broker.bootstrap, default_api_timeout_ms=1_000) as admin:
+        assert admin.end_offsets([second]) == {second: 1}
+        with pytest.raises(barnabas.BarnabasError):
+            admin.end_offsets([first])
+    settings = {"retries": 0, "delivery_timeout_ms": 2_000, "request_timeout_ms": 1_000, "linger_ms": 0}
+    with barnabas.Producer(broker.bootstrap, **settings) as producer:
+        assert producer.send("clicks", b"value", partition=1).result().offset == 1
+        with pytest.raises(barnabas.BarnabasError, match=r"KAFKA_STORAGE_ERROR|2000 ms|2 s"):
+            producer.send("clicks", b"value", partition=0).result()
+    assert f"{broker.data / 'clicks-0'}: cannot be loaded" in broker.log.read_text()
+    broker.stop()
+    log.rmdir()
+    (broker.data / "moved").rename(log)
+    broker.start()
+    with barnabas.Admin(broker.bootstrap) as admin:
+        assert admin.end_offsets([first, second]) == {first: 1, second: 2}
