@@ -25,8 +25,6 @@ from barnabas.errors import BarnabasError, CorruptBatchError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Record
 from barnabas.storage import Log, LogManager, OsFileSystem
-from tests.log_steps import append as append_to
-from tests.log_steps import read
 
 DAMAGED = TopicPartition("clicks", 0)
 BESIDE = TopicPartition("clicks", 1)
@@ -65,7 +63,8 @@ def append(topics: Topics, where: TopicPartition, first: int, last: int) -> None
         builder = BatchBuilder()
         builder.append_many(1_000 + number, [f"<{where}:{number + index}>".encode() for index in range(2)])
         batch = builder.build(producer_id=1, producer_epoch=0, base_sequence=number)
-        asyncio.run(append_to(topics.partition(*where), bytearray(batch)))
+        partition = topics.partition(*where)
+        partition.log.append(bytearray(batch), partition.leader_epoch)
 
 
 @pytest.fixture(scope="module")
@@ -172,16 +171,17 @@ def check_served(log: Log, read_all: ReadAll) -> None:
 
 
 def check_no_offset_is_used_twice(topics: Topics, make_batch: MakeBatch) -> None:
+    partition = topics.partition(*DAMAGED)
     try:
-        info = asyncio.run(append_to(topics.partition(*DAMAGED), make_batch([b"new"])))
+        info = partition.log.append(make_batch([b"new"]), partition.leader_epoch)
     except StorageError:
         return
     assert info.base_offset >= RECORDS
-    log = topics.partition(*DAMAGED).log
+    log = partition.log
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         try:
-            region = read(log, offset, 1, log.high_watermark)
+            region = log.read(offset, 1, log.high_watermark)
         except CorruptBatchError:
             break
         assert region is not None
