@@ -97,7 +97,9 @@ def damage_file(path: Path, damage: str, before: Path) -> bool:
         return True
     if damage == "swapped":
         neighbours = [each for each in sorted(path.parent.glob(f"*{path.suffix}")) if each != path and each.is_file()]
-        if not neighbours or not path.suffix:
+        if path.name.endswith("offset-checkpoint"):
+            neighbours = [each for each in sorted(path.parent.glob("*offset-checkpoint")) if each != path]
+        elif not neighbours or not path.suffix:
             neighbours = [path.parent.parent / str(BESIDE) / path.name]
         if not neighbours[0].is_file():
             return False

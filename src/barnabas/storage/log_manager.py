@@ -184,15 +184,15 @@ class LogManager:
 
         Where that is not possible, or another topic's folder has its name, the log that is returned is offline.
         """
-        log, known_id = self._logs.get(partition), self.topic_ids.get(partition, topic_id)
-        folder = self.data_dir / str(partition)
-        if known_id != topic_id:
+        log, known_id = self._logs.get(partition), self.topic_ids.get(partition)
+        if log is not None and (known_id == topic_id or (log.is_offline and known_id is None)):
+            return log
+        if known_id not in (None, topic_id):
             self._foreign.add(partition)
             reason = f"it belongs to another topic of this name, with the id {known_id}; move it away, and start again"
             return self._offline(partition, reason)
+        folder = self.data_dir / str(partition)
         try:
-            if log is not None and (log.is_offline or partition in self.topic_ids):
-                return log
             if log is None and any(self._checkpoints.of(partition)):
                 logger.error("%s is missing; what was in it is lost, unless you put it back and start again", folder)
             self._make_folder(folder, topic_id)
@@ -483,7 +483,7 @@ class LogManager:
         stored = self._checkpoints.of(partition)
         try:
             log = self._open(partition, self.config, stored, clean=clean)
-            return _Found(log, self._read_topic_id(partition))
+            return _Found(log, self._read_topic_id(log.folder))
         except Exception as error:
             # Whatever is wrong with one log, the others go on.
             cause = error.__cause__ or error
@@ -509,13 +509,13 @@ class LogManager:
 
     def _topic_id_of_unusable(self, partition: TopicPartition) -> uuid.UUID | None:
         try:
-            return self._read_topic_id(partition)
+            return self._read_topic_id(self.data_dir / str(partition))
         except OSError:
             return None
 
-    def _read_topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+    def _read_topic_id(self, folder: Path) -> uuid.UUID | None:
         """Return the id of the topic that a folder belongs to; None if it is missing or damaged."""
-        path = self.data_dir / str(partition) / PARTITION_METADATA
+        path = folder / PARTITION_METADATA
         try:
             return decode_partition_metadata(read_file(self._filesystem, path))
         except FileNotFoundError:

@@ -30,6 +30,7 @@ from barnabas.storage.file_names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
@@ -136,7 +137,11 @@ def _load_from(
         )  # fmt: skip
         return _load_segments(filesystem, folder, config, bases, trust_below)
     for base in bases[:first]:
-        logger.warning("%s: segment %d lies before the start of the log, %d; renamed", folder, base, start)
+        logger.warning(
+            "%s: segment %d lies before offset %d, with which %s says that the log begins; renamed. If that is wrong,"
+            " stop the broker, remove the line from that file, and rename %s* back",
+            folder, base, start, LOG_START_CHECKPOINT, offset_name(base, ""),
+        )  # fmt: skip
         set_segment_aside(filesystem, folder, base, BEFORE_START_SUFFIX)
     loaded.log_start_offset = max(start, bases[first])
     return loaded
