@@ -205,26 +205,27 @@ def load_producers(
 ) -> ProducerStates:
     """Return the producers as they were when the log ended at `end_offset`.
 
-    Begins with the latest sound snapshot, and replays the headers of the batches after it. Snapshots of a later
-    end are deleted; damaged ones are set aside.
+    Begins with the latest sound snapshot, and replays the headers of the batches after it. Damaged snapshots are set
+    aside.
 
-    :param snapshots: the offsets of the snapshots there are; those that are taken away are removed from it. None:
-        they are looked for.
+    :param snapshots: the offsets of the snapshots that a start found; those that are taken away are removed from it,
+        and those of a later end set aside: the log has lost its end. None: it was cut on purpose, and they are deleted.
     """
     states, offset = ProducerStates(), segments[0].base_offset
-    if snapshots is None:
-        snapshots = snapshot_offsets(filesystem, folder)
-    for snapshot_offset in sorted(snapshots, reverse=True):
+    found = snapshot_offsets(filesystem, folder) if snapshots is None else snapshots
+    for snapshot_offset in sorted(found, reverse=True):
         path = folder / offset_name(snapshot_offset, SNAPSHOT_SUFFIX)
-        if snapshot_offset > end_offset:
-            filesystem.unlink(path)
-        else:
+        if snapshot_offset <= end_offset:
             try:
                 states, offset = decode_snapshot(read_file(filesystem, path)), snapshot_offset
                 break
             except ValueError as error:
                 logger.warning("%s is damaged, and renamed to %s: %s", path, set_aside(filesystem, path).name, error)
-        snapshots.remove(snapshot_offset)
+        elif snapshots is None:
+            filesystem.unlink(path)
+        else:
+            logger.warning("%s is of a later end, and renamed to %s", path, set_aside(filesystem, path).name)
+        found.remove(snapshot_offset)
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
             states.take_over(producer_id, epoch, batches, now_ms)

@@ -134,6 +134,19 @@ def test_segment_under_another_name_is_set_aside(
     assert open_log().log_end_offset == 11
 
 
+def test_snapshot_of_a_later_end_is_set_aside(open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path) -> None:
+    log = open_log()
+    log.append(make_batch(2, producer_id=1, producer_epoch=0, base_sequence=0), 0)
+    log.append(make_batch(2, producer_id=1, producer_epoch=0, base_sequence=2), 0)
+    log.close()
+    folder = tmp_path / "clicks-0"
+    os.truncate(folder / f"{0:020}.log", log.size_bytes - 1)
+    log = open_log()
+    assert log.append(make_batch(2, producer_id=1, producer_epoch=0, base_sequence=2), 0).base_offset == 2
+    log.close()
+    assert {f"{4:020}.snapshot.damaged", f"{4:020}.snapshot"} <= names_in(folder)
+
+
 def test_segments_before_the_start_of_the_log_are_renamed(
     open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path
 ) -> None:
