@@ -64,6 +64,9 @@ logger = logging.getLogger(__name__)
 _SERIAL_MAX = 32
 """So many logs are closed one after the other; more on threads, which wait for the disk side by side."""
 
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a start can do without."""
+
 _CLOSING_THREADS = 16
 _CLOSED_AT_ONCE = 16
 """Logs are closed on a thread in groups of this size."""
@@ -406,7 +409,7 @@ class LogManager:
             self._filesystem.truncate(file, 0)
             write_fully(self._filesystem, file, [str(os.getpid()).encode()])
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in _NO_ROOM:
                 raise
             logger.warning("%s does not say which process uses it: %s", path, error)
         return file
@@ -487,7 +490,7 @@ class LogManager:
         except Exception as error:
             # Whatever is wrong with one log, the others go on.
             cause = error.__cause__ or error
-            if isinstance(cause, OSError) and is_shortage(cause) and cause.errno != errno.ENOSPC:
+            if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in _NO_ROOM:
                 raise DataFolderError(f"{self.data_dir / str(partition)}: cannot be loaded: {error}") from error
             if isinstance(cause, NotADirectoryError):
                 return None
