@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 SLICE_S = 0.002
 WAKES_MAX = 8
-"""So many waiters are woken in one round without standing in line: each of them has work to do then."""
+"""So many waiters are woken in half a slice without standing in line: each of them has work to do then."""
 
 
 class Unfinished:
@@ -44,7 +44,8 @@ class Turns:
         self._line: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._is_open = False  # whether somebody has used time of this round
         self._ends_at_s = 0.0  # when it is used up
-        self._wakes_left = WAKES_MAX
+        self._wakes_left = 0
+        self._wakes_again_s = -SLICE_S
         self._round_ends = False  # whether `_end_round` will be called
 
     @property
@@ -65,11 +66,11 @@ class Turns:
         :param at_least: so many steps are done however late it is.
         :returns: what they return, or `UNFINISHED`.
         """
-        if not self._is_open:
-            self._open()
         try:
             for _ in range(at_least - 1):
                 next(steps)
+            if not self._is_open:
+                self._open()
             while True:
                 next(steps)
                 if self.is_over():
@@ -97,12 +98,16 @@ class Turns:
 
     def wake(self, waiter: asyncio.Future[Any], result: Any = None) -> None:
         """Give a future its result, in its turn: many that become due together would all do their work at once."""
-        self._let_round_end()
+        now_s = self._now_s()
+        if now_s >= self._wakes_again_s:
+            self._wakes_again_s = now_s + SLICE_S / 2
+            self._wakes_left = WAKES_MAX
         if self._wakes_left:
             self._wakes_left -= 1
             _resolve(waiter, result)
         else:
             self._line.append((waiter, result))
+            self._let_round_end()
 
     async def _stand_in_line(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -125,7 +130,6 @@ class Turns:
     def _end_round(self) -> None:
         """Begin another round, with the turn of the first in line."""
         self._round_ends = self._is_open = False
-        self._wakes_left = WAKES_MAX
         while self._line:
             waiter, result = self._line.popleft()
             if _resolve(waiter, result):

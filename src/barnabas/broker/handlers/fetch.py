@@ -29,15 +29,15 @@ from barnabas.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine
 
     from barnabas.broker.broker import Broker
     from barnabas.broker.fetch_sessions import FetchKey, FetchPlan
-    from barnabas.broker.partition import OnReadable, Partition
+    from barnabas.broker.partition import Partition
 
 
-WATCHES_PER_STEP = 256
-"""So many partitions are watched, or looked at, between two pauses of a long poll."""
+PARTITIONS_PER_PAUSE = 256
+"""So many partitions are watched between two pauses of a long poll."""
 
 
 @serves(FetchRequest, ends_with_client=True)
@@ -76,8 +76,11 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
 
     timer = asyncio.get_running_loop().call_later(request.max_wait_ms / 1000, finish)
     try:
-        await broker.turns.finish(_watch(read.partitions, on_readable))
-        if await broker.turns.finish(read.is_outdated()):
+        for number, partition in enumerate(read.partitions, start=1):
+            partition.watch(on_readable)
+            if not number % PARTITIONS_PER_PAUSE:
+                await broker.turns.pause()
+        if read.is_outdated:
             # Between the read and this, other requests had their turn: nobody told what they appended.
             missing = request.min_bytes
             again = _Read(broker, request, plan)
@@ -87,7 +90,10 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
             else:
                 on_readable(again.size)
         await enough
-        await broker.turns.finish(_unwatch(read.partitions, on_readable))
+        for number, partition in enumerate(read.partitions, start=1):
+            partition.unwatch(on_readable)
+            if not number % PARTITIONS_PER_PAUSE:
+                await broker.turns.pause()
     except BaseException:
         for partition in read.partitions:
             partition.unwatch(on_readable)
@@ -97,20 +103,6 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
     last = _Read(broker, request, plan)
     await broker.turns.finish(last.all())
     return await broker.turns.finish(plan.respond(last.data))
-
-
-def _watch(partitions: Sequence[Partition], on_readable: OnReadable) -> Steps[None]:
-    for number, partition in enumerate(partitions):
-        if number % WATCHES_PER_STEP == WATCHES_PER_STEP - 1:
-            yield
-        partition.watch(on_readable)
-
-
-def _unwatch(partitions: Sequence[Partition], on_readable: OnReadable) -> Steps[None]:
-    for number, partition in enumerate(partitions):
-        if number % WATCHES_PER_STEP == WATCHES_PER_STEP - 1:
-            yield
-        partition.unwatch(on_readable)
 
 
 class _Read:
@@ -141,14 +133,11 @@ class _Read:
         """Whether the answer need not wait: enough bytes, an error to tell, or nothing to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
 
-    def is_outdated(self) -> Steps[bool]:
-        """Return whether reading again could bring something else."""
-        for number, (partition, offset) in enumerate(zip(self.partitions, self._high_watermarks, strict=True)):
-            if number % WATCHES_PER_STEP == WATCHES_PER_STEP - 1:
-                yield
-            if partition.is_deleted or partition.log.high_watermark != offset:
-                return True
-        return False
+    @property
+    def is_outdated(self) -> bool:
+        """Whether reading again could bring something else."""
+        seen = zip(self.partitions, self._high_watermarks, strict=True)
+        return any(partition.is_deleted or partition.log.high_watermark != offset for partition, offset in seen)
 
     def _read(self, where: FetchKey, wanted: FetchPartition) -> PartitionData:
         try:
