@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 SLICE_S = 0.002
 WAKES_MAX = 8
-"""So many waiters are woken in half a slice without standing in line: each of them has work to do then."""
+"""So many waiters are woken within two slices without standing in line: each of them has work to do then."""
 
 
 class Unfinished:
@@ -100,7 +100,7 @@ class Turns:
         """Give a future its result, in its turn: many that become due together would all do their work at once."""
         now_s = self._now_s()
         if now_s >= self._wakes_again_s:
-            self._wakes_again_s = now_s + SLICE_S / 2
+            self._wakes_again_s = now_s + 2 * SLICE_S
             self._wakes_left = WAKES_MAX
         if self._wakes_left:
             self._wakes_left -= 1
