@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
@@ -52,7 +53,7 @@ def started(folder: Path) -> Iterator[tuple[Topics, LogManager]]:
             async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
                 return function(*arguments)
 
-            topics = Topics(CONFIG, tree, logs, in_tree_thread)  # type: ignore[arg-type]
+            topics = Topics(CONFIG, tree, logs, in_tree_thread, OpenFiles(10_000, 100))  # type: ignore[arg-type]
             topics.load()
             yield topics, logs
         finally:

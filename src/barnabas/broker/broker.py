@@ -8,9 +8,7 @@ import contextlib
 import errno
 import logging
 import os
-import resource
 import secrets
-import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +22,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
@@ -117,7 +116,8 @@ class Broker:
 
     def _start(self) -> None:
         stopping = self._stopping
-        listener = self._listener = Listener(Dispatcher(self), _limits(self.config, _open_files_max()))
+        open_files = OpenFiles(open_files_limit(), self.config.max_connections)
+        listener = self._listener = Listener(Dispatcher(self), _limits(self.config, open_files))
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)
@@ -128,12 +128,14 @@ class Broker:
         stopping.callback(tree.close)
         stopping.callback(self._tree_thread.shutdown)
         self.cluster_id = registry.prepare(tree, _new_cluster_id())
-        logs = self._open_logs(folder)
+        logs = self._open_logs(folder, open_files)
         stopping.callback(logs.close)
+        open_files.count_logs = logs.count
+        open_files.tell()
         self._register(tree)
         self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
         self.config = self.settings.broker.config
-        self.topics = Topics(self.config, tree, logs, self._in_tree_thread)
+        self.topics = Topics(self.config, tree, logs, self._in_tree_thread, open_files)
         self.topics.load()
         reserve.make()
         self.groups = GroupShell(self.config, self.clock, self.turns.wake)
@@ -176,7 +178,7 @@ class Broker:
         self._reserve.give_up_if_short()
         return EmbeddedTree(folder / TREE_FILE, self.clock)
 
-    def _open_logs(self, folder: Path) -> LogManager:
+    def _open_logs(self, folder: Path, open_files: OpenFiles) -> LogManager:
         return LogManager(
             folder,
             default_log_config(self.config),
@@ -185,6 +187,7 @@ class Broker:
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
             file_delete_delay_ms=self.config.file_delete_delay_ms,
+            segments_open_max=open_files.segments_max,
         )
 
     def _register(self, tree: Tree) -> None:
@@ -252,27 +255,13 @@ class Broker:
                 log.exception("%s failed; tried again later", action.__qualname__)
 
 
-def _open_files_max() -> int:
-    """Return how many files and sockets the process may have open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def _limits(config: BrokerConfig, open_files_max: int) -> Limits:
-    """Return what clients may cost; a quarter of the files that may be open are kept for the logs."""
-    connections_max = min(config.max_connections, open_files_max - open_files_max // 4)
-    if connections_max < config.max_connections:
-        log.warning(
-            "%d files may be open (ulimit -n): at most %d connections, not %d",
-            open_files_max,
-            connections_max,
-            config.max_connections,
-        )
+def _limits(config: BrokerConfig, open_files: OpenFiles) -> Limits:
+    """Return what clients may cost."""
     return Limits(
         # Kafka asks that the one be no more than the other; here the smaller one counts.
         frame_bytes_max=min(config.socket_request_max_bytes, config.queued_max_request_bytes),
         queued_bytes_max=config.queued_max_request_bytes,
-        connections_max=connections_max,
+        connections_max=open_files.connections_max,
         connections_per_host_max=config.max_connections_per_ip,
         idle_s_max=config.connections_max_idle_ms / 1000,
         partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,

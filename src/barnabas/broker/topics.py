@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.partition import Partition
 from barnabas.broker.topic_config import TopicConfig, check_topic_name, topic_config
 from barnabas.coordination import offsets, registry
@@ -67,8 +68,16 @@ def _to_its_end(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 class Topics:
     """All topics, by name and by id."""
 
-    def __init__(self, config: BrokerConfig, tree: Tree, logs: LogManager, in_tree_thread: InTreeThread) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        tree: Tree,
+        logs: LogManager,
+        in_tree_thread: InTreeThread,
+        open_files: OpenFiles,
+    ) -> None:
         self._config = config
+        self._open_files = open_files
         self._tree = tree
         self._logs = logs
         self._in_tree_thread = in_tree_thread
@@ -149,6 +158,7 @@ class Topics:
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
         _check_partition_count(partition_count)
+        self._open_files.check_room(partition_count)
         topic_config(self._config, settings)
         for number in range(partition_count):
             self._check_free(TopicPartition(name, number))
@@ -212,6 +222,7 @@ class Topics:
             message = f"topic {name} has {count} partitions; it can grow to more, not to {partition_count}"
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
         _check_partition_count(partition_count)
+        self._open_files.check_room(partition_count - count)
         return partition_count - count
 
     @_to_its_end

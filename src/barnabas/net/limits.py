@@ -27,8 +27,8 @@ class Limits:
 
     `frame_bytes_max`: the largest request (`socket.request.max.bytes`).
     `queued_bytes_max`: bytes of requests held over all connections (`queued.max.request.bytes`).
-    `connections_max`, `connections_per_host_max`: open connections, in all and from one address
-    (`max.connections`, `max.connections.per.ip`).
+    `connections_max`: tells how many connections may be open now, which depends on `max.connections` and on the files
+    that the process may have open. `connections_per_host_max`: from one address (`max.connections.per.ip`).
     `idle_s_max`: how long a connection may be silent (`connections.max.idle.ms`).
     `partial_frame_s_max`: how long a request may take to arrive, from its first byte to its last; a large one may
     take longer.
@@ -36,7 +36,7 @@ class Limits:
 
     frame_bytes_max: int = 100 * 1024 * 1024
     queued_bytes_max: int = 512 * 1024 * 1024
-    connections_max: int = 10_000
+    connections_max: Callable[[], int] = lambda: 10_000
     connections_per_host_max: int = 10_000
     idle_s_max: float = 600.0
     partial_frame_s_max: float = 30.0
@@ -150,8 +150,9 @@ class ConnectionCount:
 
     def admit(self, host: str) -> str | None:
         """Count a connection; return None, or why there may not be another one."""
-        if self._by_host.total() >= self._limits.connections_max:
-            return f"{self._limits.connections_max} connections are open (max.connections)"
+        connections_max = self._limits.connections_max()
+        if self._by_host.total() >= connections_max:
+            return f"{connections_max} connections are open (max.connections, or the limit of open files)"
         if self._by_host[host] >= self._limits.connections_per_host_max:
             return f"{host} has {self._limits.connections_per_host_max} connections open (max.connections.per.ip)"
         self._by_host[host] += 1

@@ -52,6 +52,9 @@ from barnabas.storage.segment_list import OpenSegments, SegmentList
 from barnabas.storage.time_search import TimeSearch
 from barnabas.storage.truncation import cut_segments, delete_segments
 
+UNFLUSHED_SEGMENTS_MAX = 8
+"""Each holds a file open. Rolls that are faster than the disk wait for it here."""
+
 
 class Log:
     """A log. Made with `Log.open`."""
@@ -111,17 +114,18 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
+        open_segments: OpenSegments | None = None,
     ) -> Log:
         """Open the log in a folder, or begin one there; recover it if needed.
 
-        :param clean: it was closed cleanly, so that all of it is durable; the others: see `StoredOffsets`.
+        :param clean: it was closed cleanly, so that all of it is durable; the offsets: see `StoredOffsets`.
         :raises StorageError: the disk refuses.
         """
         stored = StoredOffsets(recovery_point, log_start_offset, high_watermark)
         try:
             loaded = load_log(filesystem, directory, config, stored, clean=clean)
             durable = TRUST_ALL if clean else recovery_point
-            log = cls(directory, topic_partition, config, clock, filesystem, loaded, durable)
+            log = cls(directory, topic_partition, config, clock, filesystem, loaded, durable, open_segments)
         except OSError as error:
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
         log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
@@ -275,6 +279,8 @@ class Log:
         self._health.check()
         if self._segments.active.size:
             self._as_closed = False
+            if self._segments.unflushed_count >= UNFLUSHED_SEGMENTS_MAX:
+                self.flush()
             with self._health.offline_on_error("roll", even_if_short=False):
                 self._roll(self._clock.time_ms())
 
@@ -433,9 +439,11 @@ class Log:
             if self._unaccounted is not None:
                 self._health.go_offline("append", RuntimeError("an append before it has not come to its end"))
             self._health.check()
-            self._check_epoch(leader_epoch)
         except BarnabasError as error:
             return error
+        if leader_epoch < (latest := self.leader_epochs.latest):
+            message = f"{self.partition}: leader epoch {leader_epoch}, {latest} is known"
+            return KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
         return None
 
     def _begin_group(self, leader_epoch: int) -> AppendGroup:
@@ -527,12 +535,6 @@ class Log:
             self._bytes_since_checkpoint = 0
         self._active_since_ms = now_ms
         self.on_rolled()
-
-    def _check_epoch(self, leader_epoch: int) -> None:
-        latest = self.leader_epochs.latest
-        if leader_epoch < latest:
-            message = f"{self.partition}: leader epoch {leader_epoch}, {latest} is known"
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
 
     def _flush(self, *, closing: bool) -> None:
         with self._state_lock:

@@ -57,6 +57,7 @@ from barnabas.storage.filesystem import DataFile, FileSystem, is_shortage, read_
 from barnabas.storage.log import Log
 from barnabas.storage.offline_log import offline_log
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
+from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
 from barnabas.storage.set_aside import set_aside
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class LogManager:
 
     :param config: of logs whose topic has no settings of its own.
     :param file_delete_delay_ms: how long the files of what was deleted stay.
+    :param segments_open_max: how many sealed segments, of all logs, are kept open after they were read.
     :param cluster_id: of the cluster that the broker belongs to; written into a new folder, compared with what
         an old one says. None: whatever the folder says.
     :raises DataFolderError: the folder is used by another broker, belongs to another one, or cannot be read or
@@ -109,6 +111,7 @@ class LogManager:
         broker_id: int = 0,
         cluster_id: str | None = None,
         file_delete_delay_ms: int = 0,
+        segments_open_max: int = SEALED_OPEN_MAX,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
         self.data_dir = data_dir
@@ -122,6 +125,7 @@ class LogManager:
         self._filesystem = filesystem
         self._new_id = new_id
         self._logs: dict[TopicPartition, Log] = {}
+        self._open_segments = OpenSegments(segments_open_max)
         self._foreign: set[TopicPartition] = set()
         """Their folders belong to other topics."""
         self._half_deleted: set[TopicPartition] = set()
@@ -151,6 +155,10 @@ class LogManager:
     def get(self, partition: TopicPartition) -> Log | None:
         """Return the log of a partition, if it is here."""
         return self._logs.get(partition)
+
+    def count(self) -> int:
+        """Return how many logs there are."""
+        return len(self._logs)
 
     def all(self) -> dict[TopicPartition, Log]:
         """Return all logs."""
@@ -546,6 +554,7 @@ class LogManager:
             recovery_point=stored.recovery_point,
             log_start_offset=stored.log_start_offset,
             high_watermark=stored.high_watermark,
+            open_segments=self._open_segments,
         )
         log.on_truncated = self._checkpoint
         log.on_rolled = self._note_roll

@@ -69,6 +69,11 @@ class SegmentList:
         """Bytes of batches in all segments."""
         return sum(segment.size for segment in self.sealed) + self.active.size
 
+    @property
+    def unflushed_count(self) -> int:
+        """How many sealed segments keep their file open until it is flushed."""
+        return sum(segment.unflushed_file is not None for segment in self.sealed)
+
     def sealed_since(self, recovery_point: int) -> list[SealedSegment]:
         """Return the sealed segments of which something was not flushed."""
         return [each for each in self.sealed if each.unflushed_file is not None or each.next_offset > recovery_point]

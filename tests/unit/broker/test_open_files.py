@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from barnabas.broker.broker import Broker, _limits
+from barnabas.broker.broker import Broker
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.main import _raise_open_files_limit
+from barnabas.broker.open_files import OTHER_FILES, OpenFiles
+from barnabas.clock import ManualClock
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.records import BatchBuilder
+from barnabas.storage import Log, LogConfig, OsFileSystem
+from barnabas.storage.log import UNFLUSHED_SEGMENTS_MAX
 
 
 @pytest.fixture
@@ -28,10 +38,52 @@ def test_broker_allows_itself_all_the_files_that_it_may(hard_limit: int) -> None
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard_limit
 
 
-@pytest.mark.parametrize(("open_files_max", "connections_max"), [(1_024, 768), (1_000_000, 5_000)])
-def test_connections_leave_files_for_the_logs(open_files_max: int, connections_max: int) -> None:
-    config = BrokerConfig(max_connections=5_000)
-    assert _limits(config, open_files_max).connections_max == connections_max
+def budget(files_max: int, logs: int = 0, connections_max: int = 5_000) -> OpenFiles:
+    made = OpenFiles(files_max, connections_max)
+    made.count_logs = lambda: logs
+    return made
+
+
+@pytest.mark.parametrize("files_max", [256, 1_024, 20_000, 1_000_000, sys.maxsize])
+@pytest.mark.parametrize("connections_max", [10, 5_000, 1_000_000])
+def test_logs_and_connections_never_spend_more_than_there_is(files_max: int, connections_max: int) -> None:
+    full = budget(files_max, connections_max=connections_max)
+    for logs in (0, 1, full.logs_max // 2, full.logs_max):
+        shared = budget(files_max, logs, connections_max)
+        spent = logs + shared.connections_max() + 2 * shared.segments_max + OTHER_FILES
+        assert spent <= files_max
+        assert shared.connections_max() <= connections_max
+        assert shared.connections_max() >= min(connections_max, (files_max - spent) // 4, 10)
+
+
+def test_partitions_that_would_spend_the_files_are_refused() -> None:
+    files = budget(1_024, logs=600)
+    files.check_room(files.logs_max - 600)
+    with pytest.raises(KafkaError, match=r"ulimit -n is 1024") as caught:
+        files.check_room(files.logs_max - 599)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(("files_max", "level"), [(1_024, "WARNING"), (1_000_000, "INFO")])
+def test_how_the_files_are_shared_out_is_told(files_max: int, level: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        budget(files_max, logs=3).tell()
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert f"{files_max} files may be open" in record.message
+
+
+def test_unflushed_segments_of_a_log_hold_so_many_files_only(tmp_path: Path) -> None:
+    """Rolls that are faster than the disk wait for it."""
+    log = Log.open(tmp_path, TopicPartition("clicks", 0), LogConfig(), ManualClock(), OsFileSystem())
+    for _ in range(3 * UNFLUSHED_SEGMENTS_MAX):
+        builder = BatchBuilder()
+        builder.append(1_000, None, b"value")
+        log.append(builder.build(), 0)
+        log.roll()
+        open_logs = [link for link in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if str(tmp_path) in link]
+        assert len(open_logs) <= UNFLUSHED_SEGMENTS_MAX + 1
+    log.abandon()
 
 
 def test_sealed_segments_are_flushed_when_they_pile_up() -> None:

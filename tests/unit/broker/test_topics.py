@@ -16,6 +16,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.config_resources import ResourceType
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -95,7 +96,9 @@ class Bench:
     def start(self) -> None:
         clock = ManualClock()
         self.logs = LogManager(self.folder, default_log_config(CONFIG), clock, self.disk, cluster_id="castle")
-        self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread)  # type: ignore[arg-type]
+        self.open_files = OpenFiles(10_000, 100)
+        self.open_files.count_logs = self.logs.count
+        self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread, self.open_files)  # type: ignore[arg-type]
         self.topics.load()
 
     def restart(self) -> None:
