@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.disk_lane import DiskThreads
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.dynamic_settings import DynamicSettings
 from barnabas.broker.fetch_sessions import FetchSessions
@@ -135,7 +136,9 @@ class Broker:
         self._register(tree)
         self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
         self.config = self.settings.broker.config
-        self.topics = Topics(self.config, tree, logs, self._in_tree_thread, open_files)
+        threads = DiskThreads()
+        stopping.callback(threads.close)
+        self.topics = Topics(self.config, tree, logs, self._in_tree_thread, open_files, threads.work())
         self.topics.load()
         reserve.make()
         self.groups = GroupShell(self.config, self.clock, self.turns.wake)

@@ -1,41 +1,76 @@
-"""Work on one log's files that may wait for the disk, beside the event loop: one piece after the other, in order.
+"""Work on files that may wait for the disk, beside the event loop.
 
-A log's lane keeps rolls, flushes and deletions of that log apart; the lanes of different logs go on side by side, as
-far as the threads reach that `run` has. Whoever asks waits for his own piece only, and the event loop for none.
+What is done to one log's files is done in its lane, one piece after the other, in order: rolls, writes, flushes. The
+lanes of different logs go on side by side. What only reads, through files of its own, or only computes, needs no
+order and has threads of its own: however long clients' searches take, no roll waits for them.
+
+Whoever asks waits for his own piece only, and the event loop for none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-RunBeside = Callable[..., Awaitable[Any]]
+Run = Callable[..., Awaitable[Any]]
 """Calls a function with its arguments on a thread that may wait: `asyncio.to_thread`, or what a simulation has."""
+
+DISK_THREADS = 16
+"""Most of them wait for the disk, which likes to be asked for several things at once."""
+
+SEARCH_THREADS = 2
+
+
+class DiskWork(NamedTuple):
+    """Where work is done."""
+
+    in_lanes: Run = asyncio.to_thread
+    beside_lanes: Run = asyncio.to_thread
+
+
+class DiskThreads:
+    """The threads of a broker."""
+
+    def __init__(self) -> None:
+        self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        self._search = ThreadPoolExecutor(SEARCH_THREADS, thread_name_prefix="search")
+
+    def work(self) -> DiskWork:
+        """Return where to do what."""
+        return DiskWork(functools.partial(_run, self._disk), functools.partial(_run, self._search))
+
+    def close(self) -> None:
+        """Let what has begun come to its end."""
+        self._search.shutdown(cancel_futures=True)
+        self._disk.shutdown()
+
+
+async def _run(executor: Executor, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    return await asyncio.get_running_loop().run_in_executor(executor, functools.partial(work, *arguments, **named))
 
 
 class DiskLane:
-    """The lane of one log. Used from the event loop's thread only.
+    """The lane of one log. Used from the event loop's thread only."""
 
-    :param run: where the work is done.
-    """
+    __slots__ = ("_turn", "_work")
 
-    __slots__ = ("_run", "_turn")
-
-    def __init__(self, run: RunBeside = asyncio.to_thread) -> None:
-        self._run = run
+    def __init__(self, work: DiskWork) -> None:
+        self._work = work
         self._turn = asyncio.Lock()
 
     async def do(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do a piece of work when those before it are done; return what it returns, or raise what it raises."""
         async with self._turn:
-            result: T = await self._run(work, *arguments, **named)
+            result: T = await self._work.in_lanes(work, *arguments, **named)
             return result
 
     async def beside(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do a piece of work that needs no order: one that only reads, from files of its own."""
-        result: T = await self._run(work, *arguments, **named)
+        """Do a piece of work that needs no order: one that only reads, from files of its own, or computes."""
+        result: T = await self._work.beside_lanes(work, *arguments, **named)
         return result

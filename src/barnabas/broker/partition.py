@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from barnabas.broker.disk_lane import DiskLane, RunBeside
+from barnabas.broker.disk_lane import DiskLane, DiskWork
 from barnabas.broker.flusher import Flusher
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
@@ -45,6 +45,8 @@ T = TypeVar("T")
 OnReadable = Callable[[int], None]
 """Called with the number of bytes that became readable, or with a huge one when the partition went away."""
 
+ON_ANY_THREAD = DiskWork()
+
 RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 """How much a request's batches may hold when decompressed, where they are compressed anew."""
 
@@ -58,7 +60,7 @@ GONE_BYTES = 2**62
 class Partition:
     """A partition whose leader this broker is. Used from the event loop's thread only.
 
-    :param run: what calls a function on a thread that may wait for the disk.
+    :param work: where what may wait for the disk is done.
     """
 
     __slots__ = (
@@ -83,7 +85,7 @@ class Partition:
         log: Log,
         leader_epoch: int,
         config: TopicConfig,
-        run: RunBeside = asyncio.to_thread,
+        work: DiskWork = ON_ANY_THREAD,
     ) -> None:
         self.topic_partition = topic_partition
         self.log = log
@@ -93,7 +95,7 @@ class Partition:
         self._flusher: Flusher | None = None
         self._unexposed_bytes = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._lane = DiskLane(run)
+        self._lane = DiskLane(work)
         self._line: deque[Callable[[], Awaitable[None]]] = deque()
         self._moving: asyncio.Task[None] | None = None
         self._mending: dict[SealedSegment, asyncio.Task[None]] = {}

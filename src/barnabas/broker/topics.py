@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.disk_lane import DiskWork
 from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.partition import Partition
+from barnabas.broker.partition import ON_ANY_THREAD, Partition
 from barnabas.broker.topic_config import TopicConfig, check_topic_name, topic_config
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import NodeExistsError, Tree
@@ -75,8 +76,10 @@ class Topics:
         logs: LogManager,
         in_tree_thread: InTreeThread,
         open_files: OpenFiles,
+        work: DiskWork = ON_ANY_THREAD,
     ) -> None:
         self._config = config
+        self._work = work
         self._open_files = open_files
         self._tree = tree
         self._logs = logs
@@ -103,7 +106,7 @@ class Topics:
                 epoch = max(each.state.leader_epoch, opened.leader_epochs.latest) + 1
                 state = replace(each.state, leader=self._config.broker_id, leader_epoch=epoch)
                 changes.append((where, state, each.version))
-                partitions.append(Partition(where, opened, epoch, config))
+                partitions.append(Partition(where, opened, epoch, config, self._work))
                 known.add(where)
             self._keep(Topic(info.name, info.topic_id, tuple(partitions), dict(info.config)))
         registry.write_partition_states(self._tree, changes)
@@ -383,7 +386,7 @@ class Topics:
         opened = []
         for where in partitions:
             made = await asyncio.to_thread(self._open_log, where, config.log, topic_id)
-            opened.append(Partition(where, made, 0, config))
+            opened.append(Partition(where, made, 0, config, self._work))
         return tuple(opened)
 
     def _open_log(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:

@@ -345,11 +345,7 @@ class Log:
         """
         self._health.check()
         now_ms = self._clock.time_ms()
-        outlived = now_ms - self._active_since_ms > self.config.segment_ms and self._segments.active.size > 0
-        segments = [segment.snapshot() for segment in self._segments.all if segment.size]
-        if not segments:
-            return None
-        return OldSegments(segments, self.config, now_ms, self._high_watermark, must_roll=outlived)
+        return OldSegments.of(self._segments, self.config, now_ms, self._high_watermark, self._active_since_ms)
 
     def remove_old_files(self) -> list[Path]:
         """Rename the files of the segments that were let go, and return their new names, to be deleted later.

@@ -18,6 +18,7 @@ from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_TIMESTAMP
 from barnabas.storage.config import LogConfig
 from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment_list import SegmentList
 
 UNLIMITED = -1
 """What `retention.ms` and `retention.bytes` are where nothing is to go."""
@@ -74,6 +75,21 @@ class OldSegments:
         self._config = config
         self._now_ms = now_ms
         self._high_watermark = high_watermark
+
+    @classmethod
+    def of(
+        cls, segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, active_since_ms: int
+    ) -> OldSegments | None:
+        """Return the question for a log's segments as they are; None where it is clear that all are kept."""
+        active = segments.active
+        must_roll = now_ms - active_since_ms > config.segment_ms and active.size > 0
+        is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms
+        is_small = config.retention_bytes == UNLIMITED or active.size <= config.retention_bytes
+        # Most logs have one segment that has just been written to: nothing has to be read to know that it stays.
+        if not segments.sealed and not must_roll and (not active.size or (is_young and is_small)):
+            return None
+        filled = [segment.snapshot() for segment in segments.all if segment.size]
+        return cls(filled, config, now_ms, high_watermark, must_roll=must_roll) if filled else None
 
     def find(self) -> int | None:
         """Return the offset before which everything is to go, or None.
