@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.errors import (
     BarnabasError,
+    ClosedError,
     CoordinationError,
     CorruptBatchError,
     ErrorCode,
@@ -33,6 +34,8 @@ def error_message(error: BarnabasError | None) -> str | None:
 
 
 _CODES: dict[type[BarnabasError], ErrorCode] = {
+    # Its topic is being deleted, or the broker stops: who asks anew learns more.
+    ClosedError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
     StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
     CoordinationError: ErrorCode.COORDINATOR_NOT_AVAILABLE,

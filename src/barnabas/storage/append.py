@@ -96,6 +96,10 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[Placed]:
             check_batch(view, position, header)  # raises what is wrong
         _check_header(header)
         _check_body(view[position + BATCH_HEADER_SIZE : end], header)
+        if end != size:
+            # Kafka's rule since it has batches. What is appended at once costs per batch, not per byte.
+            message = f"{size - end} bytes behind the batch; a request brings one batch for each partition"
+            raise KafkaError(ErrorCode.INVALID_RECORD, message)
         batches.append((position, header))
         position = end
         span += header.last_offset_delta + 1

@@ -173,20 +173,20 @@ def test_large_appends_are_written_beside_the_loop_and_keep_their_order(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(bench: Bench) -> None:
-        bench.partition.configure(bench.config(segment_bytes=20 * len(batch())))
+        bench.partition.configure(bench.config(segment_bytes=3 * len(batch(40))))
         monkeypatch.setattr("barnabas.broker.partition.AT_ONCE_BYTES_MAX", 3 * len(batch()))
-        large = batch() * 4
+        large = batch(40)
         waiting = [bench.partition.append_all([each]) for each in (large, batch(), b"\xff" * 900, large, batch())]
         assert all(isinstance(each, asyncio.Future) for each in waiting)
         outcomes = [await each for each in waiting if isinstance(each, asyncio.Future)]
-        assert [offsets(each) for each in outcomes] == [[0], [4], [None], [5], [9]]
+        assert [offsets(each) for each in outcomes] == [[0], [40], [None], [41], [81]]
         bench.disk.error = errno.ENOSPC
-        full = bench.partition.append_all([batch() * 15])
+        full = bench.partition.append_all([batch(60)])
         assert isinstance(full, asyncio.Future)
         assert offsets(await full) == [None]
         bench.disk.error = 0
-        assert (await append(bench.partition, large)).base_offset == 10
-        assert bench.log.high_watermark == bench.log.log_end_offset == 14
+        assert (await append(bench.partition, large)).base_offset == 82
+        assert bench.log.high_watermark == bench.log.log_end_offset == 122
 
     run(scenario)
 
