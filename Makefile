@@ -2,7 +2,7 @@
 
 PYTHON := .venv/bin/python
 CODE := src tests demo tools bench setup.py
-CODEC_TESTS := tests/unit/records tests/unit/client tests/properties/test_records_round_trip.py \
+CODEC_TESTS := tests/unit/records tests/unit/storage tests/unit/client tests/properties/test_records_round_trip.py \
 	$(wildcard tests/properties/test_client_*.py tests/interop/test_client_*.py)
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it.
@@ -19,7 +19,7 @@ help: ## list the targets
 demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a text log of yours
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
-test: setup-dev ## run all tests, and those of records and clients with the codec in pure Python as well
+test: setup-dev ## run all tests, and those of records, storage and clients with the codec in pure Python as well
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTHON) -m pytest
 	@BARNABAS_CODEC=pure $(PYTHON) -m pytest -q $(CODEC_TESTS)
 
