@@ -187,16 +187,21 @@ class ServerConnection:
             self._listener.memory.change(difference)
         return held
 
-    def _read_on_or_wait(self) -> None:
-        """Count what is held; read on, or let the peer wait."""
+    def _read_on_or_wait(self, *, has_memory: bool = False) -> None:
+        """Count what is held; read on, or let the peer wait.
+
+        :param has_memory: this was its turn in the line for memory; to ask again would be to stand in line again.
+        """
         held = self._count()
         if not self._stream.is_open or self._in_line or self._listener.is_finishing:
             return
         too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
-        if too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX or not self._has_memory(held):
+        if too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
             self._stream.pause_reading()
-        else:
+        elif has_memory or self._has_memory(held):
             self._stream.resume_reading()
+        else:
+            self._stream.pause_reading()
 
     def _has_memory(self, held: int) -> bool:
         """Whether what is being received may come; if not, the connection stands in line for memory."""
@@ -224,7 +229,7 @@ class ServerConnection:
         self._in_line = False
         self._partial_since_s += self._listener.loop.time() - self._mark[0]
         self._on_reserved(size)
-        self._read_on_or_wait()
+        self._read_on_or_wait(has_memory=True)
 
     def _give_back_if_stalled(self, now_s: float) -> None:
         """Let others have the memory for what does not come: this connection stands in line again."""
