@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import errno
+import functools
 import logging
 import os
 import secrets
@@ -231,7 +232,8 @@ class Broker:
 
     async def _flush_sealed(self, logs: LogManager) -> None:
         due = asyncio.Event()
-        logs.on_flush_due = due.set
+        # It is told by the thread that rolls a segment, and an event is for its loop's own thread only.
+        logs.on_flush_due = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, due.set)
         wanted_ms = min(self.config.log_flush_offset_checkpoint_interval_ms, FLUSH_INTERVAL_MS_MAX)
         interval_s = max(wanted_ms, INTERVAL_MS_MIN) / 1000
         while True:

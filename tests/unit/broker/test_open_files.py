@@ -99,10 +99,10 @@ def test_sealed_segments_are_flushed_when_they_pile_up() -> None:
         logs: Any = Logs(flushed)
         task = asyncio.create_task(Broker(BrokerConfig())._flush_sealed(logs))
         await asyncio.sleep(0)
-        logs.on_flush_due()
+        await asyncio.to_thread(logs.on_flush_due)  # as a roll does
         async with asyncio.timeout(10):
             await flushed.wait()
         task.cancel()
 
     loop: asyncio.AbstractEventLoop
-    asyncio.run(pile_up())
+    asyncio.run(pile_up(), debug=True)  # which refuses what another thread may not do to the loop
