@@ -118,7 +118,7 @@ class LogManager:
         self.config = config
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
         """What `partition.metadata` says, where there is one."""
-        self.on_flush_due: Callable[[], None] = lambda: None
+        self.on_flush_due: Callable[[], object] = lambda: None
         """Called, on the thread that rolls a segment, when `flush_sealed` should not wait for its time."""
         self._rolled = 0
         self._clock = clock
