@@ -8,18 +8,18 @@ that may be long is a generator, which yields after each `ENTRIES_PER_STEP` entr
 the end; or it awaits `broker.turns.pause()` now and then. Others have their turn meanwhile (`barnabas.broker.turns`).
 
     @serves_runs(ProduceRequest)
-    def produce(broker: Broker, run: Iterable[Repeated], context: Context) -> list[ProduceResponse]: ...
+    def produce(broker: Broker, run: Iterable[Received], context: Context) -> list[ProduceResponse]: ...
 
 Such a one is given requests of the same version that came one after the other on a connection. It takes the first
 of them, and as many of those behind it as it can carry out with it, and returns, in their order, what another handler
-would return for each of these.
+would return for each of these, or the whole frame of the answer where it knows a cheaper way to make it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS, Api
@@ -56,17 +56,11 @@ class Context(NamedTuple):
     peer: Peer
 
 
-class Repeated(NamedTuple):
-    """A request that came once or several times in a row."""
+Received: TypeAlias = "tuple[Any, memoryview | None, int]"
+"""A request, the record bytes that belong there, and its correlation id.
 
-    request: Any
-    records: list[memoryview]
-    """If it has record bytes at exactly one place: what stood there each time. Else it came once, as it is."""
-
-    @property
-    def times(self) -> int:
-        """How often it came."""
-        return len(self.records) or 1
+The record bytes are None where they stand in the request. They do not if it is for one partition: then the same object
+may stand for many requests, which differ in their record bytes only."""
 
 
 HandlerFunction = Callable[["Broker", Any, Context], Any]

@@ -17,10 +17,10 @@ from itertools import islice
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from barnabas.broker.api import Context, Repeated, ServedApi, Steps
+from barnabas.broker.api import Context, Received, ServedApi, Steps
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.handlers.api_versions import unsupported_version
-from barnabas.broker.produce_pieces import PIECE_ENTRIES_MAX, entry_count, join, join_later, pieces
+from barnabas.broker.produce_pieces import PIECE_ENTRIES_MAX, entry_count, join, join_later, only_partition, pieces
 from barnabas.broker.turns import Unfinished
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, Carried, Frame, Peer
@@ -52,6 +52,9 @@ RUN_REQUESTS_MAX = 1024
 RUN_BYTES_MAX = 1024 * 1024
 RUN_ENTRIES_MAX = 2048
 """A run of requests ends behind the one that exceeds one of these."""
+
+REPEATED_ENTRIES = 2
+"""Those of a request that is recognised: a topic and a partition."""
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
@@ -134,52 +137,42 @@ class Dispatcher:
 
     def _carry_out_run(self, call: _Call, frames: Sequence[Frame]) -> Carried:
         frame, header, served = frames[0], call.header, call.served
-        known = RepeatedRequests(flexible=message_of(served.api.request).flexible(header.api_version))
-        spans: list[RecordsSpan] = []
-        request = self._decode(served, header, frame, spans)
-        if isinstance(request, GeneratorType):
-            return Carried(1, [], self._finish(call, call.carry_out(request)))
-        if entry_count(request) > PIECE_ENTRIES_MAX:
-            return self._in_slices(call, call.carry_out_in_pieces(request))
-        run = self._run(frames, served, header, _repeated(frame, spans, request, known), known)
-        responses = served.handle(self._broker, run, call.context)
+        known = _known_of(call)
+        received: Received | None = known.recognise(frame)
+        if received is None:
+            spans: list[RecordsSpan] = []
+            request = self._decode(served, header, frame, spans)
+            if isinstance(request, GeneratorType):
+                return Carried(1, [], self._finish(call, call.carry_out(request)))
+            if entry_count(request) > PIECE_ENTRIES_MAX:
+                return self._in_slices(call, call.carry_out_in_pieces(request))
+            received = _received(frame, spans, request, header, known)
+        responses = served.handle(self._broker, self._run(received, frames, call, known), call.context)
         return _carried(responses, frames, header.api_version, served.api.response)
 
     def _run(
-        self,
-        frames: Sequence[Frame],
-        served: ServedApi,
-        header: RequestHeader,
-        repeated: Repeated,
-        known: RepeatedRequests,
-    ) -> Iterator[Repeated]:
+        self, first: Received, frames: Sequence[Frame], call: _Call, known: RepeatedRequests
+    ) -> Iterator[Received]:
         """Yield the first request and those behind it that are of its kind, up to one that is not, or is damaged, or
         is so large that it is carried out alone."""
-        size, entries, entries_each = len(frames[0]), 0, entry_count(repeated.request)
+        yield first
+        size, entries = len(frames[0]), entry_count(first[0])
         for frame in islice(frames, 1, RUN_REQUESTS_MAX):
             size += len(frame)
-            entries += entries_each
             if size > RUN_BYTES_MAX or entries > RUN_ENTRIES_MAX:
-                break
-            if (found := known.recognise(frame)) is not None:
-                request, records = found
-                if request is repeated.request:
-                    repeated.records.append(records)
-                    continue
-                following = Repeated(request, [records])
-            else:
-                another = self._another(served, header, frame, known)
-                if another is None:
-                    break
-                following = another
-            yield repeated
-            repeated = following
-            entries_each = entry_count(repeated.request)
-        yield repeated
+                return
+            if (received := known.recognise(frame)) is not None:
+                entries += REPEATED_ENTRIES
+                yield received
+                continue
+            if (another := self._another(call.served, call.header, frame, known)) is None:
+                return
+            entries += entry_count(another[0])
+            yield another
 
     def _another(
         self, served: ServedApi, header: RequestHeader, frame: Frame, known: RepeatedRequests
-    ) -> Repeated | None:
+    ) -> Received | None:
         """Return the request, or None if it does not belong to a run: its own turn comes when those before it are
         answered."""
         spans: list[RecordsSpan] = []
@@ -192,7 +185,7 @@ class Dispatcher:
             return None
         if isinstance(request, GeneratorType) or entry_count(request) > PIECE_ENTRIES_MAX:
             return None
-        return _repeated(frame, spans, request, known)
+        return _received(frame, spans, request, own, known)
 
     def _decode(self, served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Any:
         """Return the request, or the steps that are left to it where it takes long."""
@@ -228,7 +221,7 @@ class _Call(NamedTuple):
         for piece, continues in pieces(request):
             yield
             try:
-                (response,) = self.served.handle(self.broker, [Repeated(piece, [])], self.context)
+                (response,) = self.served.handle(self.broker, [(piece, None, self.header.correlation_id)], self.context)
             except BarnabasError as error:
                 failure = failure or error
             else:
@@ -276,35 +269,55 @@ def _check_size(served: ServedApi, size: int) -> None:
         raise MalformedMessageError(f"a request to {name} of {size} bytes besides record data (at most {limit})")
 
 
-def _repeated(frame: Frame, spans: Sequence[RecordsSpan], request: Any, known: RepeatedRequests) -> Repeated:
-    if len(spans) != 1:
-        return Repeated(request, [])
-    known.learn(frame, spans[0], request)
+def _known_of(call: _Call) -> RepeatedRequests:
+    """Return the requests that are known to come from this client again and again."""
+    peer, version = call.context.peer, call.header.api_version
+    if peer.repeats is None or peer.repeats.version != version:
+        flexible = message_of(call.served.api.request).flexible(version)
+        peer.repeats = RepeatedRequests(version, flexible=flexible)
+    return peer.repeats
+
+
+def _received(
+    frame: Frame, spans: Sequence[RecordsSpan], request: Any, header: RequestHeader, known: RepeatedRequests
+) -> Received:
+    """Return a request that was decoded; if it is for one partition, learn it without its record bytes."""
+    data = only_partition(request)
+    if data is None or len(spans) != 1:
+        return request, None, header.correlation_id
     _, start, end = spans[0]
-    return Repeated(request, [memoryview(frame)[start:end]])
+    data.records = b""  # else the frame would last as long as what is known
+    known.learn(frame, spans[0], request)
+    return request, memoryview(frame)[start:end], header.correlation_id
 
 
 def _carried(responses: Sequence[Any], frames: Sequence[Frame], version: int, kind: type) -> Carried:
     """Encode the responses up to the first that has to wait; that one and those behind it follow together."""
     answer: Answer = []
-    count = len(responses)
     for number, (response, frame) in enumerate(zip(responses, frames, strict=False)):
-        if response is None:
-            continue
-        if not isinstance(response, kind):
-            ids = [read_request_correlation_id(frame) for frame in islice(frames, number, count)]
-            return Carried(count, answer, _answer_run_later(responses[number:], ids, version, kind))
-        answer += response_frame(response, version, read_request_correlation_id(frame))
-    return Carried(count, answer)
+        if isinstance(response, bytes):
+            answer.append(response)
+        elif isinstance(response, kind):
+            answer += response_frame(response, version, read_request_correlation_id(frame))
+        elif response is not None:
+            ids = [read_request_correlation_id(each) for each in islice(frames, number, len(responses))]
+            later = _answer_run_later(responses[number:], ids, version, kind)
+            return Carried(len(responses), _as_one(answer), later)
+    return Carried(len(responses), _as_one(answer))
 
 
 async def _answer_run_later(
     responses: Sequence[Any], correlation_ids: Sequence[int], version: int, kind: type
 ) -> Answer:
-    waiting = [response for response in responses if not isinstance(response, kind)]
+    waiting = [response for response in responses if not isinstance(response, bytes | kind)]
     settled = iter([await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting))
     answer: Answer = []
     for response, correlation_id in zip(responses, correlation_ids, strict=True):
-        known = response if isinstance(response, kind) else next(settled)
-        answer += response_frame(known, version, correlation_id)
-    return answer
+        known = response if isinstance(response, bytes | kind) else next(settled)
+        answer += [known] if isinstance(known, bytes) else response_frame(known, version, correlation_id)
+    return _as_one(answer)
+
+
+def _as_one(answers: Answer) -> Answer:
+    """Return small pieces in memory as one: the fewer pieces, the less it costs to send them."""
+    return [b"".join(answers)] if len(answers) > 1 else answers  # type: ignore[arg-type]

@@ -131,6 +131,11 @@ class Partition:
                 return outcomes
         return self._get_in_line(lambda: self._append_in_turn(requests, outcomes))
 
+    @property
+    def acknowledges_at_once(self) -> bool:
+        """Whether whatever is in the log is acknowledged, so that nobody has to ask `when_acknowledged`."""
+        return self._flusher is None
+
     def when_acknowledged(self, info: AppendInfo, acks: int) -> asyncio.Future[None] | None:
         """Return what has to be waited for before the batches that were just appended are acknowledged.
 

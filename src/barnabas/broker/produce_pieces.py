@@ -10,7 +10,13 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 
 PIECE_ENTRIES_MAX = 64
 """How many topics and partitions are carried out at once."""
@@ -22,6 +28,13 @@ def entry_count(request: ProduceRequest) -> int:
     for topic in request.topic_data:
         count += len(topic.partition_data)
     return count
+
+
+def only_partition(request: ProduceRequest) -> PartitionProduceData | None:
+    """Return what the request brings for the one partition that it names; None if it does not name exactly one."""
+    if len(request.topic_data) == 1 == len(request.topic_data[0].partition_data):
+        return request.topic_data[0].partition_data[0]
+    return None
 
 
 class Piece(NamedTuple):

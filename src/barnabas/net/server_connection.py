@@ -22,6 +22,7 @@ from barnabas.errors import BarnabasError
 from barnabas.net.framing import FrameReader
 from barnabas.net.stream import Stream
 from barnabas.protocol.codec import Chunk
+from barnabas.protocol.repeats import RepeatedRequests
 
 if TYPE_CHECKING:
     from barnabas.net.listener import Listener
@@ -66,13 +67,15 @@ log = logging.getLogger(__name__)
 class Peer:
     """Who is at the other end of a connection, and at which of this machine's addresses it arrived."""
 
-    __slots__ = ("address", "host", "is_gone", "local_host")
+    __slots__ = ("address", "host", "is_gone", "local_host", "repeats")
 
     def __init__(self, host: str, port: int, local_host: str) -> None:
         self.host = host
         self.address = f"{host}:{port}"
         self.local_host = local_host
         self.is_gone = False
+        self.repeats: RepeatedRequests | None = None
+        """The requests to produce that it sends again and again, if it does."""
 
 
 class ServerConnection:

@@ -1,73 +1,92 @@
-"""Requests that differ from an earlier one in nothing but their correlation id and their record bytes.
+"""Requests and answers that differ from an earlier one in a few numbers and their record bytes.
 
 A producer sends the same request again and again, with other records in it. Whoever decoded one of them tells the
 next by comparing bytes, which costs a fraction of decoding it. What comes out is the same: a decoder goes from the
-first byte to the last, and all that it would see besides those two is compared.
+first byte to the last, and all that it would see besides correlation id and record bytes is compared.
+
+The answers differ in as little, so they are packed after the pattern of one that was encoded.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from barnabas.errors import MalformedMessageError
 from barnabas.protocol.codec import RecordsSpan
+from barnabas.protocol.frames import response_frame
 from barnabas.protocol.varint import read_uvarint
 
 SHAPES_MAX = 8
 """How many places of record bytes in a frame are remembered."""
 
-PATTERNS_MAX = 256
-"""How many requests are remembered for each of them."""
+PATTERNS_MAX = 64
+"""How many requests are remembered together. One too many, and all are forgotten: they are decoded anew."""
+
+PATTERN_BYTES_MAX = 1024
+"""A request that is longer besides its records is not remembered: this is memory that lasts as long as a connection."""
 
 _INT32 = struct.Struct(">i")
-_KIND_SIZE, _CORRELATION_ID_SIZE = 4, 4
+_INT64_BYTES = 8
+_KIND_BYTES, _CORRELATION_ID_BYTES = 4, 4
 
-_Before = tuple[Any, ...]
-_Known = dict[_Before, tuple[Any, bytes]]
+_Before: TypeAlias = "tuple[bytes, bytes]"
+_UnpackBefore: TypeAlias = "Callable[[bytearray | memoryview], tuple[bytes, int, bytes]]"
 
 
 class RepeatedRequests:
     """Recognises requests that repeat one of those it was shown.
 
-    :param flexible: whether their version is.
+    :param version: of all that it is shown.
+    :param flexible: whether that version is.
     """
 
-    __slots__ = ("_flexible", "_shapes")
+    __slots__ = ("_count", "_flexible", "_shapes", "version")
 
-    def __init__(self, *, flexible: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        self.version = version
         self._flexible = flexible
+        self._count = 0
         # By where the length of the record bytes stands: what takes the bytes before it out of a frame, and the
         # requests that begin with them, each with the bytes behind its records.
-        self._shapes: dict[int, tuple[Callable[[bytearray | memoryview], _Before], _Known]] = {}
+        self._shapes: dict[int, tuple[_UnpackBefore, dict[_Before, tuple[Any, bytes]]]] = {}
 
     def learn(self, frame: bytearray | memoryview, span: RecordsSpan, request: object) -> None:
         """Remember a request that was decoded from a frame, and that has record bytes at one place."""
         length_start, _, end = span
+        if length_start + len(frame) - end > PATTERN_BYTES_MAX:
+            return
+        if self._count == PATTERNS_MAX or (length_start not in self._shapes and len(self._shapes) == SHAPES_MAX):
+            self._shapes.clear()
+            self._count = 0
         if length_start not in self._shapes:
-            if len(self._shapes) == SHAPES_MAX:
-                return
-            head_size = length_start - _KIND_SIZE - _CORRELATION_ID_SIZE
-            before = struct.Struct(f"{_KIND_SIZE}s{_CORRELATION_ID_SIZE}x{head_size}s")
-            self._shapes[length_start] = before.unpack_from, {}
+            head_bytes = length_start - _KIND_BYTES - _CORRELATION_ID_BYTES
+            self._shapes[length_start] = struct.Struct(f">{_KIND_BYTES}si{head_bytes}s").unpack_from, {}
         unpack_before, known = self._shapes[length_start]
-        if len(known) < PATTERNS_MAX:
-            known[unpack_before(frame)] = request, bytes(frame[end:])
+        kind, _, head = unpack_before(frame)
+        self._count += (kind, head) not in known
+        known[kind, head] = request, bytes(frame[end:])
 
-    def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview] | None:
-        """Return the request that is repeated, and the record bytes that belong there; None: decode it."""
+    def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview, int] | None:
+        """Return the request that is repeated, the record bytes that belong there, and the frame's correlation id.
+
+        :returns: None if it has to be decoded.
+        """
         try:
             for length_start, (unpack_before, known) in self._shapes.items():
-                found = known.get(unpack_before(frame))
+                if len(frame) < length_start:
+                    continue
+                kind, correlation_id, head = unpack_before(frame)
+                found = known.get((kind, head))
                 if found is not None:
                     request, tail = found
                     start, end = self._read_length(frame, length_start)
                     if not start <= end == len(frame) - len(tail) or bytes(frame[end:]) != tail:
                         return None
-                    return request, memoryview(frame)[start:end]
+                    return request, memoryview(frame)[start:end], correlation_id
         except (IndexError, struct.error, MalformedMessageError):
-            pass  # shorter than one that is known, or damaged
+            pass  # it is damaged
         return None
 
     def _read_length(self, frame: bytearray | memoryview, position: int) -> tuple[int, int]:
@@ -77,3 +96,28 @@ class RepeatedRequests:
             return start, start + size - 1
         (size,) = _INT32.unpack_from(frame, position)
         return position + _INT32.size, position + _INT32.size + size
+
+
+def answer_packer(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
+    """Return what makes response frames that differ in correlation id and some neighbouring INT64 fields only.
+
+    Where those fields stand is found by encoding two answers that differ in every byte of them.
+
+    :param answer_with: returns a response that has a number in all of these fields.
+    :returns: a function of the correlation id and the fields' values; those that `version` lacks come last, and are
+        left out.
+    """
+    zeros, ones = (b"".join(map(bytes, response_frame(answer_with(number), version, 0))) for number in (0, -1))  # type: ignore[arg-type]
+    differing = [position for position, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one]
+    begin, end = differing[0], differing[-1] + 1
+    fields, rest = divmod(end - begin, _INT64_BYTES)
+    assert not rest, "the fields are no INT64"
+    assert len(differing) == end - begin, "the fields are no neighbours"
+    behind_id = _INT32.size + _CORRELATION_ID_BYTES
+    size, before, after = zeros[: _INT32.size], zeros[behind_id:begin], zeros[end:]
+    pack = struct.Struct(f">{len(size)}si{len(before)}s{fields}q{len(after)}s").pack
+
+    def frame(correlation_id: int, *values: int) -> bytes:
+        return pack(size, correlation_id, before, *values[:fields], after)
+
+    return frame

@@ -14,10 +14,12 @@ What an acknowledgement means, and when it has to wait for the disk, stands in `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+import functools
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from barnabas.broker.api import Context, Repeated, serves_runs
+from barnabas.broker.api import Context, Received, serves_runs
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import (
     BarnabasError,
@@ -27,12 +29,13 @@ from barnabas.errors import (
 )
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, Acks
 from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas.protocol.repeats import answer_packer
+from barnabas.storage.append import AppendInfo
 
 if TYPE_CHECKING:
     from barnabas.broker.broker import Broker
@@ -46,39 +49,45 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
+PACKERS_MAX = 4096
+"""For how many partitions the pattern of an answer is remembered, at about a kilobyte each."""
+
+Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None"
+"""Of one request; bytes are the whole frame of the answer."""
+
 
 @serves_runs(ProduceRequest)
-def produce(
-    broker: Broker, requests: Iterable[Repeated], context: Context
-) -> Sequence[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
+def produce(broker: Broker, requests: Iterable[Received], context: Context) -> Sequence[Response]:
     """Append each partition's batches, of all requests that ask for the same acknowledgement as the first one.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
     """
-    run: list[Repeated] = []
-    for repeated in requests:
-        if run and repeated.request.acks != run[0].request.acks:
+    run: list[Received] = []
+    for received in requests:
+        if run and received[0].acks != run[0][0].acks:
             break
-        run.append(repeated)
+        run.append(received)
     appends = _append_all(broker, run, context)
-    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    if any(append.is_waiting for append in appends.values()):
-        responses = asyncio.get_running_loop().create_task(_respond_later(run, appends, by_id))
-        return [_one_of(responses, number) for number in range(sum(repeated.times for repeated in run))]
-    return _respond_to_all(run, appends, by_id)
+    if any(append.is_waiting for append in appends.by_place.values()):
+        responses = asyncio.get_running_loop().create_task(_respond_later(run, appends))
+        return [_one_of(responses, number) for number in range(len(run))]
+    return _respond_to_all(run, appends)
 
 
-class _Appends:
+class _Append:
     """What a run of requests brings for one partition, and what became of it, in the order of the requests."""
 
-    __slots__ = ("_refusal", "_waiting", "outcomes", "partition", "records")
+    __slots__ = ("_refusal", "_waiting", "outcomes", "pack", "partition", "records")
 
     def __init__(
         self, broker: Broker, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None
     ) -> None:
         self.records: list[Buffer] = []
         self.partition: Partition | None = None
-        self.outcomes: Iterator[Outcome] = iter(())
+        self.outcomes: deque[Outcome] = deque()
+        self.pack: PackAnswer | None = None
+        """Makes the answer to a request for this partition alone, once that is in the log; None where an answer may
+        have to wait for more than that."""
         self._waiting: asyncio.Future[list[Outcome]] | None = None
         self._refusal = refusal
         if refusal:
@@ -97,51 +106,81 @@ class _Appends:
         """Whether the outcomes are not there yet."""
         return self._waiting is not None
 
+    @property
+    def can_pack(self) -> bool:
+        """Whether `pack` may make the answer, now that the outcome is there: a flush policy may be in force since."""
+        return self.pack is not None and self.partition is not None and self.partition.acknowledges_at_once
+
     def carry_out(self) -> None:
         if self.partition is None:
             assert self._refusal
-            self.outcomes = iter([self._refusal] * len(self.records))
+            self.outcomes.extend([self._refusal] * len(self.records))
             return
         outcomes = self.partition.append_all(self.records)
         if isinstance(outcomes, asyncio.Future):
             self._waiting = outcomes
         else:
-            self.outcomes = iter(outcomes)
+            self.outcomes.extend(outcomes)
 
     async def wait(self) -> None:
         """Wait until the outcomes are there."""
         if self._waiting is not None:
-            self.outcomes = iter(await self._waiting)
+            self.outcomes.extend(await self._waiting)
 
 
 Place = tuple[str | bytes, int, bool]
 """Name or id of the topic, partition, and whether it is a transaction that wants to write there."""
 
 
-def _append_all(broker: Broker, run: Sequence[Repeated], context: Context) -> dict[Place, _Appends]:
-    appends: dict[Place, _Appends] = {}
-    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    for repeated in run:
-        request = repeated.request
+class _Appends:
+    """All that a run of requests brings."""
+
+    __slots__ = ("_broker", "_context", "by_id", "by_place", "by_request")
+
+    def __init__(self, broker: Broker, context: Context) -> None:
+        self._broker = broker
+        self._context = context
+        self.by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        self.by_place: dict[Place, _Append] = {}
+        self.by_request: dict[int, _Append] = {}
+        """By `id()` of a request for one partition: the same object stands for many of them."""
+
+    def add(self, received: Received) -> None:
+        """Let the batches of a request be appended where it wants them."""
+        request, records, _ = received
         in_transaction = request.transactional_id is not None
         for topic in request.topic_data:
-            named = topic.topic_id if by_id else topic.name
+            named = topic.topic_id if self.by_id else topic.name
             for data in topic.partition_data:
-                place = named, data.index, in_transaction
-                if (append := appends.get(place)) is None:
-                    refusal = _refusal(request, context)
-                    append = appends[place] = _Appends(broker, named, data.index, request.acks, refusal)
-                append.records += _records(data, repeated)
-    for append in appends.values():
+                append = self.at((named, data.index, in_transaction), request)
+                # The log refuses where there is nothing.
+                append.records.append((data.records or b"") if records is None else records)
+                if records is not None:
+                    self.by_request[id(request)] = append
+                    if append.partition and append.partition.acknowledges_at_once:
+                        append.pack = _packer(self._context.version, topic.name, topic.topic_id, data.index)
+
+    def at(self, place: Place, request: ProduceRequest) -> _Append:
+        """Return what comes to a place."""
+        if (append := self.by_place.get(place)) is None:
+            refusal = _refusal(request, self._context)
+            topic, number, _ = place
+            append = self.by_place[place] = _Append(self._broker, topic, number, request.acks, refusal)
+        return append
+
+
+def _append_all(broker: Broker, run: Sequence[Received], context: Context) -> _Appends:
+    appends = _Appends(broker, context)
+    by_request = appends.by_request
+    for received in run:
+        append = by_request.get(id(received[0]))
+        if append is None:
+            appends.add(received)
+        else:
+            append.records.append(received[1])  # type: ignore[arg-type]  # a request for one partition has them there
+    for append in appends.by_place.values():
         append.carry_out()
     return appends
-
-
-def _records(data: PartitionProduceData, repeated: Repeated) -> Sequence[Buffer]:
-    """Return what each of the requests brings for one of its partitions; the log refuses where that is nothing."""
-    if data.records is None:
-        return [b""] * repeated.times
-    return repeated.records or [data.records]
 
 
 def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
@@ -155,47 +194,74 @@ def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
     return None
 
 
-Response: TypeAlias = "ProduceResponse | Awaitable[ProduceResponse] | None"
+PackAnswer = Callable[[int, int, int, int], bytes]
+"""Makes the frame that says that a batch was appended: of correlation id, base offset, append time, log start."""
 
 
-async def _respond_later(run: Sequence[Repeated], appends: dict[Place, _Appends], by_id: bool) -> Sequence[Response]:
-    for append in appends.values():
+@functools.lru_cache(maxsize=PACKERS_MAX)
+def _packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
+    def answer_with(number: int) -> ProduceResponse:
+        result = PartitionProduceResponse(
+            index=index,
+            error_code=ErrorCode.NONE,
+            base_offset=number,
+            log_append_time_ms=number,
+            log_start_offset=number,
+        )
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[result])]
+        )
+
+    return answer_packer(answer_with, version)
+
+
+async def _respond_later(run: Sequence[Received], appends: _Appends) -> Sequence[Response]:
+    for append in appends.by_place.values():
         await append.wait()
-    return _respond_to_all(run, appends, by_id)
+    return _respond_to_all(run, appends)
 
 
-async def _one_of(responses: asyncio.Task[Sequence[Response]], number: int) -> ProduceResponse | None:
+async def _one_of(responses: asyncio.Task[Sequence[Response]], number: int) -> ProduceResponse | bytes | None:
     response = (await asyncio.shield(responses))[number]
-    return response if response is None or isinstance(response, ProduceResponse) else await response
+    return await response if isinstance(response, Awaitable) else response
 
 
-def _respond_to_all(run: Sequence[Repeated], appends: dict[Place, _Appends], by_id: bool) -> Sequence[Response]:
+def _respond_to_all(run: Sequence[Received], appends: _Appends) -> Sequence[Response]:
     """Return a response for each request, in their order, in which the outcomes are dealt out."""
-    if run[0].request.acks == Acks.NONE:
+    if run[0][0].acks == Acks.NONE:
         _check_all_appended(appends)
-        return [None] * sum(repeated.times for repeated in run)
-    return [_respond(repeated.request, appends, by_id) for repeated in run for _ in range(repeated.times)]
+        return [None] * len(run)
+    responses: list[Response] = []
+    by_request = appends.by_request
+    for request, _, correlation_id in run:
+        append = by_request.get(id(request))
+        if append is not None and append.can_pack and isinstance(info := append.outcomes[0], AppendInfo):
+            assert append.pack
+            append.outcomes.popleft()
+            numbers = info.base_offset, info.log_append_time_ms, info.log_start_offset
+            responses.append(append.pack(correlation_id, *numbers))
+        else:
+            responses.append(_respond(request, appends))
+    return responses
 
 
-def _respond(
-    request: ProduceRequest, appends: dict[Place, _Appends], by_id: bool
-) -> ProduceResponse | Awaitable[ProduceResponse]:
+def _respond(request: ProduceRequest, appends: _Appends) -> ProduceResponse | Awaitable[ProduceResponse]:
     in_transaction = request.transactional_id is not None
     topics = []
     waiting: Waiting = []
     for topic in request.topic_data:
         results = []
-        named = topic.topic_id if by_id else topic.name
+        named = topic.topic_id if appends.by_id else topic.name
         for data in topic.partition_data:
-            append = appends[named, data.index, in_transaction]
+            append = appends.by_place[named, data.index, in_transaction]
             results.append(_result(data.index, append, request.acks, waiting))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
     response = ProduceResponse(responses=topics)
     return _acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
 
 
-def _result(index: int, append: _Appends, acks: int, waiting: Waiting) -> PartitionProduceResponse:
-    outcome = next(append.outcomes)
+def _result(index: int, append: _Append, acks: int, waiting: Waiting) -> PartitionProduceResponse:
+    outcome = append.outcomes.popleft()
     if isinstance(outcome, BarnabasError):
         result = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
         _refuse(result, outcome)
@@ -236,9 +302,9 @@ def _refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
     result.log_append_time_ms = NO_TIMESTAMP
 
 
-def _check_all_appended(appends: dict[Place, _Appends]) -> None:
+def _check_all_appended(appends: _Appends) -> None:
     """Raise the first error: without acknowledgements, the end of the connection is what the producer notices."""
-    for (topic, number, _), append in appends.items():
+    for (topic, number, _), append in appends.by_place.items():
         for outcome in append.outcomes:
             if isinstance(outcome, BarnabasError):
                 where = f"{topic if isinstance(topic, str) else topic.hex()}-{number}"
