@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from barnabas.broker.api import Context, Received, ServedApi, Steps
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.handlers.api_versions import unsupported_version
-from barnabas.broker.produce_pieces import PIECE_ENTRIES_MAX, entry_count, join, join_later, only_partition, pieces
+from barnabas.broker.produce_pieces import entry_count, join, join_later, must_be_in_pieces, only_partition, pieces
 from barnabas.broker.turns import Unfinished
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, Carried, Frame, Peer
@@ -144,7 +144,7 @@ class Dispatcher:
             request = self._decode(served, header, frame, spans)
             if isinstance(request, GeneratorType):
                 return Carried(1, [], self._finish(call, call.carry_out(request)))
-            if entry_count(request) > PIECE_ENTRIES_MAX:
+            if must_be_in_pieces(request, len(frame)):
                 return self._in_slices(call, call.carry_out_in_pieces(request))
             received = _received(frame, spans, request, header, known)
         responses = served.handle(self._broker, self._run(received, frames, call, known), call.context)
@@ -183,7 +183,7 @@ class Dispatcher:
             request = self._decode(served, own, frame, spans)
         except MalformedMessageError:
             return None
-        if isinstance(request, GeneratorType) or entry_count(request) > PIECE_ENTRIES_MAX:
+        if isinstance(request, GeneratorType) or must_be_in_pieces(request, len(frame)):
             return None
         return _received(frame, spans, request, own, known)
 

@@ -1,4 +1,5 @@
-"""Produce requests with many partitions are carried out in pieces, so that others have their turn in between.
+"""Produce requests for many partitions, or with much for several, are carried out in pieces: others have their turn in
+between.
 
 The pieces are appended in the order of the request, so what comes out is the same as if it were carried out at once.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 from barnabas.protocol.messages.produce import (
@@ -21,6 +23,9 @@ from barnabas.protocol.messages.produce import (
 PIECE_ENTRIES_MAX = 64
 """How many topics and partitions are carried out at once."""
 
+PIECE_BYTES_MAX = 1024 * 1024
+"""A piece ends behind the partition that exceeds this."""
+
 
 def entry_count(request: ProduceRequest) -> int:
     """Return how many topics and partitions a request names."""
@@ -28,6 +33,13 @@ def entry_count(request: ProduceRequest) -> int:
     for topic in request.topic_data:
         count += len(topic.partition_data)
     return count
+
+
+def must_be_in_pieces(request: ProduceRequest, size: int) -> bool:
+    """Return whether a request of so many bytes is too much to be carried out at once."""
+    entries = entry_count(request)
+    partitions = entries - len(request.topic_data)
+    return entries > PIECE_ENTRIES_MAX or (size > PIECE_BYTES_MAX and partitions > 1)
 
 
 def only_partition(request: ProduceRequest) -> PartitionProduceData | None:
@@ -46,18 +58,29 @@ class Piece(NamedTuple):
 
 def pieces(request: ProduceRequest) -> Iterator[Piece]:
     """Yield requests for a part of the partitions each, in their order."""
-    topics: list[TopicProduceData] = []
-    room, continues = PIECE_ENTRIES_MAX, False
+    part: list[tuple[TopicProduceData, PartitionProduceData | None]] = []
+    entries = size = 0
+    continues = False
     for topic in request.topic_data:
-        partitions = topic.partition_data
-        for begin in range(0, len(partitions) or 1, PIECE_ENTRIES_MAX):
-            if room <= 0:
-                yield Piece(replace(request, topic_data=topics), continues)
-                topics, room, continues = [], PIECE_ENTRIES_MAX, begin > 0
-            part = partitions[begin : begin + PIECE_ENTRIES_MAX]
-            topics.append(replace(topic, partition_data=part))
-            room -= 1 + len(part)
-    yield Piece(replace(request, topic_data=topics), continues)
+        for number, data in enumerate(topic.partition_data or [None]):
+            if entries >= PIECE_ENTRIES_MAX or size >= PIECE_BYTES_MAX:
+                yield Piece(_request_for(part, request), continues)
+                part, entries, size, continues = [], 0, 0, number > 0
+            part.append((topic, data))
+            entries += 1 if number else 2
+            size += len(data.records) if data and data.records else 0
+    yield Piece(_request_for(part, request), continues)
+
+
+def _request_for(
+    part: Sequence[tuple[TopicProduceData, PartitionProduceData | None]], request: ProduceRequest
+) -> ProduceRequest:
+    topics = []
+    for _, same in groupby(part, key=lambda each: id(each[0])):
+        (topic, first), *others = same
+        data = [each for each in (first, *(other for _, other in others)) if each is not None]
+        topics.append(replace(topic, partition_data=data))
+    return replace(request, topic_data=topics)
 
 
 def join(responses: Sequence[tuple[ProduceResponse, bool]]) -> ProduceResponse:

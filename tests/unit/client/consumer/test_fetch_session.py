@@ -9,6 +9,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.client.consumer.fetch_session import FetchSession
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.fetch import INT32_MAX, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tests.steps import at_once
 
 
 def request_for(wanted):
@@ -71,14 +72,14 @@ def test_the_broker_reads_what_is_wanted_whatever_is_lost(steps):
             session.begin_anew()
             continue
         try:
-            plan = sessions.plan(request, 0.0)
+            plan = at_once(sessions.plan(request, 0.0))
         except KafkaError:
             assert fate == "evicted"
             session.begin_anew()
-            plan = sessions.plan(session.narrow(request_for(wanted)), 0.0)
+            plan = at_once(sessions.plan(session.narrow(request_for(wanted)), 0.0))
         asked = {(where.topic, where.partition): part.fetch_offset for where, part in plan.wanted}
         assert asked == wanted
         if fate == "answer lost":
             session.begin_anew()
         else:
-            session.on_response(plan.respond([]))
+            session.on_response(at_once(plan.respond([])))
