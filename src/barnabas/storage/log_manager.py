@@ -347,7 +347,7 @@ class LogManager:
         self.checkpoint_high_watermarks()
 
     def _store(self, name: str, offset_of: Callable[[Log], int]) -> None:
-        self._checkpoints.store(name, {partition: offset_of(log) for partition, log in self.all().items()})
+        self._checkpoints.store(name, lambda: {partition: offset_of(log) for partition, log in self.all().items()})
 
     def close(self) -> None:
         """Make all logs durable, and say so for the next start. Does nothing the second time.

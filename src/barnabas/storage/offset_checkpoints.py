@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from barnabas.errors import StorageError
@@ -49,15 +49,17 @@ class OffsetCheckpoints:
 
     def of(self, partition: TopicPartition) -> StoredOffsets:
         """Return what is stored of one log."""
-        return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
+        with self._lock:
+            return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
 
-    def store(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def store(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
         """Store an offset of each log, durably; an offset of 0 need not be told.
 
+        :param offsets: returns them; asked in this call's turn, so that nothing older replaces what is newer.
         :raises StorageError: the disk refuses; it is as it was.
         """
-        told = {partition: offset for partition, offset in offsets.items() if offset}
         with self._lock:
+            told = {partition: offset for partition, offset in offsets().items() if offset}
             if self._stored[name] == told:
                 return
             try:

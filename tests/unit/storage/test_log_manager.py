@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import struct
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import CorruptBatchError, DataFolderError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import Record
-from barnabas.storage import FileSystem, LogConfig, LogManager, OsFileSystem, recovery
+from barnabas.storage import FileSystem, Log, LogConfig, LogManager, OsFileSystem, recovery
 
 CLICKS = TopicPartition("clicks", 0)
 OTHER = TopicPartition("page-views.v2", 11)
@@ -411,6 +412,27 @@ def test_where_logs_begin_survives(open_manager: OpenManager, make_batch: MakeBa
         str(CLICKS): 4,
         str(OTHER): 0,
     }
+
+
+def test_where_logs_begin_does_not_go_back_when_two_threads_store_it(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.append(make_batch(10), 0)
+    log.delete_records_before(4)
+    other = threading.Thread(target=manager.remove_deleted_records)
+
+    def overtaken(log: Log) -> int:
+        begins = log.log_start_offset
+        log.delete_records_before(8)
+        other.start()
+        other.join(0.2)  # it either ends now, or waits for this thread
+        return begins
+
+    manager._store("log-start-offset-checkpoint", overtaken)
+    other.join()
+    assert (tmp_path / "data" / "log-start-offset-checkpoint").read_text() == "0\n1\nclicks 0 8\n"
 
 
 def test_files_of_deleted_records_stay_for_the_delay(make_batch: MakeBatch, tmp_path: Path, clock: ManualClock) -> None:
