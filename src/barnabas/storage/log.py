@@ -216,7 +216,7 @@ class Log:
         while len(outcomes) < len(requests):
             try:
                 self.roll()
-            except StorageError as error:
+            except BarnabasError as error:
                 outcomes.append(error)
             outcomes += self.append_ready(requests[len(outcomes) :], leader_epoch)
         return outcomes
@@ -232,7 +232,7 @@ class Log:
         for records in requests:
             if not group.take(memoryview(records)):
                 break
-        with suppress(StorageError):  # it stands in the outcomes
+        with suppress(BarnabasError):  # it stands in the outcomes
             self._write(group)
         return group.outcomes
 
@@ -259,13 +259,13 @@ class Log:
             if group.chunks:
                 self._as_closed = False
                 self._write_to(self._segments.active, group)
-        except StorageError as error:
+        except BarnabasError as error:
             group.fail(error)
 
     def account(self, group: AppendGroup) -> Outcome:
         """End an append; return its outcome."""
         self._unaccounted = None
-        with suppress(StorageError):  # it stands in the outcomes
+        with suppress(BarnabasError):  # it stands in the outcomes
             self._account_for(group)
         return group.outcomes[0]
 
@@ -423,7 +423,7 @@ class Log:
 
     def abandon(self) -> None:
         """Let go of the files without flushing, as a crash would. Regions that were handed out stay readable."""
-        with self._flush_lock:
+        with self._flush_lock, self._beside.lock:
             self._health.closed = True
             self._segments.close()
 
@@ -456,14 +456,14 @@ class Log:
     def _write(self, group: AppendGroup) -> None:
         """Write what the group gathered, and account for it.
 
-        :raises StorageError: the disk refused; the outcomes say so.
+        :raises BarnabasError: the disk refused, or the log was closed; the outcomes say so.
         """
         self.write(group)
         self._unaccounted = None
         self._account_for(group)
 
     def _account_for(self, group: AppendGroup) -> None:
-        """:raises StorageError: what was written may not be acknowledged; the outcomes say so."""
+        """:raises BarnabasError: what was written may not be acknowledged; the outcomes say so."""
         if group.failure is not None:
             raise group.failure
         if not group.chunks:
@@ -481,7 +481,7 @@ class Log:
                 self._high_watermark = self._log_end_offset
             # A flush may have failed meanwhile: these batches may never reach the disk.
             self._health.check()
-        except StorageError as error:
+        except BarnabasError as error:
             group.fail(error)
             raise
         except BaseException as error:
@@ -516,12 +516,14 @@ class Log:
             indexes = sealed.encode_indexes(closing=True)
         try:
             with self._beside.lock:
+                self._health.check()  # once it is closed, the folder may be another log's
                 sealed.write_indexes(*indexes)
                 sealed.is_sealed = True
                 self._beside.write_snapshot(
                     base_offset, self._producers.entries(), self._segments.base_offsets, durable=False
                 )
-            active = ActiveSegment.create(self._filesystem, self.folder, base_offset, self.config.index_interval_bytes)
+                interval = self.config.index_interval_bytes
+                active = ActiveSegment.create(self._filesystem, self.folder, base_offset, interval)
         except OSError:
             sealed.is_sealed = False  # of the new segment, the .log is made last: it is not there
             raise

@@ -17,7 +17,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.partition import GONE_BYTES, Partition
 from barnabas.broker.topic_config import topic_config
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, StorageError
+from barnabas.errors import BarnabasError, ClosedError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, read_header
 from barnabas.storage import Log, LogConfig, OsFileSystem
@@ -123,6 +123,27 @@ def test_each_request_of_many_has_its_outcome_over_several_segments(run: Run) ->
         assert isinstance(outcomes, asyncio.Future)
         assert offsets(await outcomes) == [0, 1, 2, 3, None, 4, 5, 6, 7]
         assert bench.log.segment_count == 4
+
+    run(scenario)
+
+
+def test_a_log_is_let_go_of_when_its_roll_has_ended_and_rolls_no_more(run: Run, tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await append(bench.partition, batch())
+        bench.disk.waiting.clear()
+        bench.disk.gate.clear()
+        rolling = asyncio.create_task(asyncio.to_thread(bench.log.roll))
+        await bench.roll_begins()
+        letting_go = asyncio.create_task(asyncio.to_thread(bench.log.abandon))
+        # The folder gets another name after that, and its own may be given to a new log.
+        await asyncio.wait([letting_go], timeout=0.2)
+        assert not letting_go.done()
+        bench.disk.gate.set()
+        await rolling
+        await letting_go
+        assert (tmp_path / "clicks-0" / "00000000000000000001.log").exists()
+        with pytest.raises(ClosedError):
+            bench.log.roll()
 
     run(scenario)
 

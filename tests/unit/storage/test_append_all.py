@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import BarnabasError, ClosedError, CorruptBatchError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import read_header
 from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem
@@ -199,6 +199,23 @@ def test_a_flush_that_fails_during_the_write_fails_them_all(
     outcomes = log.append_all([make_batch(), b"", make_batch()], 0)
     assert isinstance(outcomes[1], KafkaError)
     assert [type(outcomes[0]), type(outcomes[2])] == [StorageError, StorageError]
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_log_that_is_closed_during_an_append_refuses_it_and_no_disk_is_blamed(
+    log: Log, make_batch: MakeBatch, caplog: pytest.LogCaptureFixture, is_written: bool
+) -> None:
+    group = log.begin_append(lambda group: group.take(memoryview(make_batch())), 0)
+    assert group
+    if is_written:
+        log.write(group)
+    log.abandon()
+    if not is_written:
+        log.write(group)
+    assert isinstance(log.account(group), ClosedError)
+    assert [type(outcome) for outcome in log.append_all([make_batch()], 0)] == [ClosedError]
+    assert not log.is_offline
+    assert not caplog.records
 
 
 def test_an_older_leader_appends_nothing(log: Log, disk: CountingFiles, make_batch: MakeBatch) -> None:
