@@ -30,11 +30,12 @@ class Reserve:
         self._path = folder / RESERVE
 
     def make(self) -> None:
-        """Make it if it is missing and there is much more room; do without it if the disk refuses."""
+        """Make it, or let it grow, as far as there is much more room; do without it if the disk refuses."""
         try:
-            size = min(RESERVE_BYTES, self._filesystem.free_bytes(self._path.parent) // _SHARE)
-            if not self._path.exists() and size > 0:
-                self._write(size)
+            size = self._filesystem.size(self._path) if self._path.exists() else 0
+            wanted = min(RESERVE_BYTES, (size + self._filesystem.free_bytes(self._path.parent)) // _SHARE)
+            if wanted > size:
+                self._write(wanted - size)
         except OSError as error:
             logger.warning("%s: cannot be made: %s", self._path, error)
 
@@ -48,6 +49,7 @@ class Reserve:
             logger.warning("%s: cannot be given up: %s", self._path, error)
 
     def _write(self, size: int) -> None:
+        """Write so many bytes to its end."""
         file = self._filesystem.open(self._path, create=True)
         try:
             while size > 0:
