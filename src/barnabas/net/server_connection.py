@@ -1,9 +1,10 @@
 """One accepted connection: its requests are carried out one after the other, and answered in their order.
 
 A request that has to wait (a long poll) makes those behind it wait, as in Kafka. Answers that are ready together
-leave together. Nothing is read while more than `REQUESTS_WAITING_MAX` requests, or `WAITING_BYTES_MAX` of them,
-wait for one before them or for answers to be taken, nor while there is no memory for a large request: a client that
-is too fast, or does not read, feels it in its own socket.
+leave together; those of requests that were carried out together do not wait for what comes behind them. Nothing is
+read while more than `REQUESTS_WAITING_MAX` requests, or `WAITING_BYTES_MAX` of them, wait for one before them or for
+answers to be taken, nor while there is no memory for a large request: a client that is too fast, or does not read,
+feels it in its own socket.
 
 A request that was received whole is carried out whole, whether its client is still there or not. What is of use to the
 client alone, above all waiting for records or for a group, ends with it.
@@ -282,6 +283,10 @@ class ServerConnection:
                 carried = self._listener.handler(self._frames, self._peer)
                 size = self._take(carried.request_count)
                 answers += carried.answer
+                if carried.request_count > 1 and answers:
+                    # The client can go on while the rest is carried out.
+                    self._stream.send(answers)
+                    answers = []
                 if carried.later is not None:
                     self._answered_bytes = size
                     self._ends_with_client = carried.ends_with_client

@@ -13,6 +13,7 @@ import pytest
 from barnabas.broker.broker import Broker
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.dispatch import RUN_REQUESTS_MAX, Dispatcher
+from barnabas.broker.handlers.produce import ANSWERED_TOGETHER_MAX
 from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
 from barnabas.model import NO_OFFSET
 from barnabas.net.server_connection import Answer, Peer
@@ -281,6 +282,75 @@ def test_a_run_has_an_end(run: Run) -> None:
         assert await bench.produced() == []
         assert bench.calls >= 3  # more where a slow machine takes a large one in slices
         assert bench.end() == RUN_REQUESTS_MAX + 18
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_long_run_that_is_acknowledged_is_answered_in_parts(run: Run, acks: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        count = ANSWERED_TOGETHER_MAX * 2
+        for number in range(count):
+            bench.put(produce(("clicks", number % 2, batch()), acks=acks))
+        assert await bench.produced() == [(number, [(0, number // 2)]) for number in range(count)]
+        assert bench.calls == 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_packed_answers_and_refusals_are_those_of_requests_that_come_alone(run: Run, version: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        topic = bench.broker.topics.get("clicks")
+        assert topic
+        requests = []
+        for records in (batch(), DAMAGED, batch(), None, b"", batch()):
+            requests += [
+                produce(("clicks", 0, records)),
+                produce(("clicks", 1, records)),
+                produce(("none", 0, records)),
+            ]
+        for request in requests:
+            request.topic_data[0].topic_id = topic.id if request.topic_data[0].name == "clicks" else b"\1" * 16
+            bench.put(request, version)
+        together = await bench.carry_out()
+        assert bench.calls == 1
+        ends = [bench.end(0), bench.end(1)]
+        for correlation_id, request in enumerate(requests):
+            bench.correlation_id = correlation_id
+            bench.put(request, version)
+            (alone,) = await bench.carry_out()
+            first, second = (
+                decode_response(ProduceResponse, version, frame) for frame in (together[correlation_id], alone)
+            )
+            result = second.responses[0].partition_responses[0]
+            if not result.error_code:
+                result.base_offset -= ends[result.index]
+            assert first == second
+            assert read_correlation_id(together[correlation_id]) == correlation_id
+
+    run(scenario)
+
+
+def test_requests_are_recognised_from_run_to_run_and_their_frames_are_not_kept(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        peer = Peer("127.0.0.1", 2, "127.0.0.1")
+        for round_number in range(3):
+            bench.put(produce(("clicks", 0, batch(b"v" * 1000))))
+            frame = bench.frames.pop()
+            if round_number:
+                assert peer.repeats is not None
+                known = peer.repeats.recognise(frame)
+                assert known is not None
+                assert known[0].topic_data[0].partition_data[0].records == b""
+            bench.dispatcher([frame], peer)
+            assert bench.end() == round_number + 1
+        # Another topic of the same name is another one, although the same requests go there.
+        await bench.broker.topics.delete("clicks")
+        bench.put(produce(("clicks", 0, batch())))
+        (refused,) = _frames(b"".join(bench.dispatcher(bench.frames, peer).answer))  # type: ignore[arg-type]
+        result = decode_response(ProduceResponse, VERSION, refused).responses[0].partition_responses[0]
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)
 

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
+ANSWERED_TOGETHER_MAX = 50
+"""A run of more requests is answered in parts: the producer, which has so many under way and not more, can make the
+next ones of the answers to the first part while the second is carried out, instead of waiting for all of them."""
+
 PACKERS_MAX = 4096
 """For how many partitions the pattern of an answer is remembered, at about a kilobyte each."""
 
@@ -65,6 +69,8 @@ def produce(broker: Broker, requests: Iterable[Received], context: Context) -> S
     run: list[Received] = []
     for received in requests:
         if run and received[0].acks != run[0][0].acks:
+            break
+        if len(run) == ANSWERED_TOGETHER_MAX and received[0].acks != Acks.NONE:
             break
         run.append(received)
     appends = _append_all(broker, run, context)
