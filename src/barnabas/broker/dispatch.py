@@ -23,6 +23,7 @@ from barnabas.broker.handlers.api_versions import unsupported_version
 from barnabas.broker.produce_pieces import entry_count, join, join_later, must_be_in_pieces, only_partition, pieces
 from barnabas.broker.turns import Unfinished
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
+from barnabas.model import Acks
 from barnabas.net.server_connection import Answer, Carried, Frame, Peer
 from barnabas.protocol.codec import RecordsSpan
 from barnabas.protocol.compiler import EntryBudget
@@ -226,21 +227,24 @@ class _Call(NamedTuple):
                 failure = failure or error
             else:
                 responses.append((response, continues))
+        if request.acks == Acks.NONE:
+            later = [response for response, _ in responses if response is not None]
+            return _wait_for_all(later, failure) if later or failure else []
         if failure:
             raise failure
-        if any(response is None for response, _ in responses):
-            return []
         if not all(isinstance(response, self.served.api.response) for response, _ in responses):
             return join_later(responses)
         return (yield from self.encode(join(responses)))
 
     def encode(self, response: Any) -> Steps[Result]:
-        """Encode what a handler returned, or return what it waits for.
+        """Encode what a handler returned, which is nothing where no answer is wanted, or return what it waits for.
 
         :raises MalformedMessageError: the answer is too large.
         """
         if isinstance(response, GeneratorType):
             response = yield from response
+        if response is None:
+            return []
         if not isinstance(response, self.served.api.response):
             waiting: Awaitable[Any] = response
             return waiting
@@ -314,10 +318,25 @@ async def _answer_run_later(
     answer: Answer = []
     for response, correlation_id in zip(responses, correlation_ids, strict=True):
         known = response if isinstance(response, bytes | kind) else next(settled)
-        answer += [known] if isinstance(known, bytes) else response_frame(known, version, correlation_id)
+        if isinstance(known, bytes):
+            answer.append(known)
+        elif known is not None:
+            answer += response_frame(known, version, correlation_id)
     return _as_one(answer)
 
 
 def _as_one(answers: Answer) -> Answer:
     """Return small pieces in memory as one: the fewer pieces, the less it costs to send them."""
     return [b"".join(answers)] if len(answers) > 1 else answers  # type: ignore[arg-type]
+
+
+async def _wait_for_all(waiting: Sequence[Awaitable[None]], failure: BarnabasError | None) -> None:
+    """Wait for the parts of a request that is not answered, whatever becomes of one.
+
+    :param failure: what went wrong already.
+    :raises BarnabasError: the first of all that went wrong.
+    """
+    settled = await asyncio.gather(*waiting, return_exceptions=True)
+    for error in (failure, *settled):
+        if error is not None:
+            raise error

@@ -17,6 +17,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.dispatch import AT_ONCE_BYTES_MAX, Dispatcher
 from barnabas.broker.handlers.join_group import PROTOCOLS_MAX
 from barnabas.broker.produce_pieces import PIECE_ENTRIES_MAX
+from barnabas.broker.topic_config import topic_config
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
 from barnabas.net.server_connection import Peer
@@ -305,6 +306,39 @@ def test_without_acknowledgements_all_pieces_are_appended_and_an_error_ends_the_
         assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for number in range(PARTITIONS):
             assert bench.broker.topics.partition("clicks", number).log.log_end_offset == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("count", [1, PARTITIONS])
+def test_appends_that_a_thread_does_are_waited_for_where_no_answer_is_wanted(run: Run, count: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.broker.topics.create("clicks", count, {"compression.type": "gzip"})
+        request = many_partitions(0, range(count))
+        request.topic_data = [topic for topic in request.topic_data if topic.name == "clicks"]
+        assert await bench.call(request, 9) is None
+        logs = [bench.broker.topics.partition("clicks", number).log for number in range(count)]
+        assert [log.log_end_offset for log in logs] == [1] * count
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("compressed", [range(PARTITIONS), range(PARTITIONS // 2, PARTITIONS)])
+def test_pieces_that_wait_for_the_disk_are_waited_for_where_no_answer_is_wanted(run: Run, compressed: range) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.broker.topics.create("clicks", PARTITIONS, {})
+        partitions = [bench.broker.topics.partition("clicks", number) for number in range(PARTITIONS)]
+        for number in compressed:  # which is done by a thread
+            config = topic_config(bench.broker.config, {"compression.type": "gzip"})
+            partitions[number].configure(config)
+        request = many_partitions(0)
+        request.topic_data = [topic for topic in request.topic_data if topic.name == "clicks"]
+        frame = b"".join(request_frame(request, 9, 7, "me"))[4:]  # type: ignore[arg-type]
+        carried = bench.dispatcher([bytearray(frame)], PEER)
+        assert carried.answer == []
+        assert carried.later is not None
+        assert await carried.later == []
+        assert [partition.log.log_end_offset for partition in partitions] == [1] * PARTITIONS
 
     run(scenario)
 
