@@ -261,6 +261,10 @@ class LogManager:
             self._filesystem.replace(folder, target)
             self._half_deleted.discard(partition)
             self._filesystem.fsync_folder(self.data_dir)
+        except FileNotFoundError:
+            logger.warning("%s is gone already", folder)
+            self._half_deleted.discard(partition)
+            return
         except OSError as error:
             raise StorageError(f"{folder}: cannot be renamed to {target.name}: {error}") from error
         self._deleted.add([target])

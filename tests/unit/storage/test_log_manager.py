@@ -458,6 +458,16 @@ def test_files_of_deleted_records_stay_for_the_delay(make_batch: MakeBatch, tmp_
     manager.close()
 
 
+def test_log_whose_folder_is_gone_can_be_deleted_and_made_again(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    manager.create(CLICKS).append(make_batch(10), 0)
+    shutil.rmtree(tmp_path / "data" / "clicks-0")
+    manager.delete(CLICKS)
+    assert manager.create(CLICKS).append(make_batch(1), 0).base_offset == 0
+
+
 def test_log_deleted_before_its_old_files_were_removed(
     open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
 ) -> None:
