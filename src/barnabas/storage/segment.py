@@ -356,8 +356,8 @@ class SealedSegment(Segment):
                 # In this order, so that a crash between the two leaves no offset entry without its time entry.
                 replace_file(self.filesystem, self.paths.time_index, time_index.encode(), durable=False)
                 replace_file(self.filesystem, self.paths.index, offset_index.encode(), durable=False)
-        self._rebuilt = True
         self._time_index, self._offset_index = time_index, offset_index
+        self._rebuilt = True
 
     def release(self) -> None:
         """Let go of the files; the next read opens them again, and regions in use keep theirs."""
