@@ -12,6 +12,10 @@ import sys
 from barnabas.broker.broker import Broker
 from barnabas.broker.config import BrokerConfig
 
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may compute before the event loop gets the interpreter back. Each system call of the loop gives it
+away; with Python's own 5 ms, a search on another thread would cost every request several times that."""
+
 GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
 """What a request makes is freed when nobody refers to it any longer. Looking through all that there is for what refers
 to itself takes 0.1 s with 10,000 partitions, so that is rare; looking through what is new takes a few milliseconds."""
@@ -26,6 +30,7 @@ def run(config: BrokerConfig) -> int:
     :raises DataFolderError: the data folder cannot be used.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     _raise_open_files_limit()
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         runner.run(_serve(config))
