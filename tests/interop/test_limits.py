@@ -105,7 +105,7 @@ def test_who_announces_much_and_sends_little_is_in_nobodys_way(make_broker: Make
 
 def test_large_requests_pass_those_that_do_not_come(make_broker: MakeBroker) -> None:
     """Memory that was reserved for them goes to those that do."""
-    broker = make_broker(queued_max_request_bytes="4000000")
+    broker = make_broker(queued_max_request_bytes="4000000", message_max_bytes="5000000")
     with ExitStack() as stack:
         liars = [stack.enter_context(connection_to(broker)) for _ in range(4)]
         for liar in liars:
@@ -113,19 +113,19 @@ def test_large_requests_pass_those_that_do_not_come(make_broker: MakeBroker) -> 
         honest = stack.enter_context(connection_to(broker))
         honest.sock.settimeout(30)
         create_topic(honest)
-        request = produce_request(batch_of(b"x" * 1_000_000) * 3)
+        request = produce_request(batch_of(*[b"x" * 1_000_000] * 3))
         assert honest.call(request, 7, ProduceResponse).responses[0].partition_responses[0].error_code == 0
         assert not any(is_closed_within(liar.sock, 0.1) for liar in liars), "they wait, and may go on"
 
 
 def test_large_requests_at_once_wait_for_each_other_and_all_succeed(make_broker: MakeBroker) -> None:
     total, count = 12_000_000, 20
-    broker = make_broker(queued_max_request_bytes=str(total))
+    broker = make_broker(queued_max_request_bytes=str(total), message_max_bytes="5000000")
     before_mib = memory_mib(broker)
     with ExitStack() as stack:
         connections = [stack.enter_context(connection_to(broker)) for _ in range(count)]
         create_topic(connections[0])
-        frame = connections[0].frame(produce_request(batch_of(b"x" * 1_000_000) * 4), 7)
+        frame = connections[0].frame(produce_request(batch_of(*[b"x" * 1_000_000] * 4)), 7)
         assert len(frame) * count > 6 * total
         senders = [threading.Thread(target=each.send, args=(frame,)) for each in connections]
         for connection, sender in zip(connections, senders, strict=True):
