@@ -27,7 +27,7 @@ from barnabas.broker.flusher import Flusher
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
 from barnabas.records.recompression import recompress
-from barnabas.storage.append import checked_batches
+from barnabas.storage.append import checked_batch
 from barnabas.storage.segment import IndexDamagedError, SealedSegment
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Partition:
         if self.config.compression is not None:
             records = await self._lane.beside(self._recompressed, records)
         view = memoryview(records)
-        checked = await self._lane.beside(checked_batches, view, self.config.log)
+        checked = await self._lane.beside(checked_batch, view, self.config.log)
         while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
             await self._lane.do(self.log.roll)
         await self._lane.do(self.log.write, group)

@@ -5,7 +5,6 @@ The cost is per batch, never per record: no batch is decompressed here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -32,7 +31,6 @@ from barnabas.records.header import (
 )
 from barnabas.records.scan import count_records, max_record_count
 from barnabas.storage.config import LogConfig
-from barnabas.storage.producer_state import PendingProducers, ProducerBatch
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """Kafka's indexes hold offsets as signed 32-bit numbers above the segment's base offset."""
@@ -62,10 +60,13 @@ class AppendInfo(NamedTuple):
     """The batch was in the log already; the offsets are those that it has had since."""
 
 
-def checked_batches(view: memoryview, config: LogConfig) -> list[Placed]:
-    """Return the batches that a producer sent, after every check that needs no knowledge of the log.
+def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
+    """Return the header of the batch that a producer sent, after every check that needs no knowledge of the log.
 
-    :raises CorruptBatchError: a batch is damaged.
+    A request brings one batch for each partition. That is Kafka's rule since it has batches; and what is appended at
+    once costs per batch.
+
+    :raises CorruptBatchError: the batch is damaged.
     :raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
     """
     size = len(view)
@@ -81,33 +82,21 @@ def checked_batches(view: memoryview, config: LogConfig) -> list[Placed]:
         )
     if not size:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
-    batches: list[Placed] = []
-    position = span = 0
-    while position < size:
-        header = read_header(view, position)
-        check_structure(header, position)
-        end = position + header.batch_length + LENGTH_OVERHEAD
-        if end - position > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
-            )
-        if end > size or crc32c(view[position + CRC_START : end]) != header.crc:
-            check_batch(view, position, header)  # raises what is wrong
-        _check_header(header)
-        _check_body(view[position + BATCH_HEADER_SIZE : end], header)
-        if end != size:
-            # Kafka's rule since it has batches. What is appended at once costs per batch, not per byte.
-            message = f"{size - end} bytes behind the batch; a request brings one batch for each partition"
-            raise KafkaError(ErrorCode.INVALID_RECORD, message)
-        batches.append((position, header))
-        position = end
-        span += header.last_offset_delta + 1
-    if span > RELATIVE_OFFSET_MAX:
+    header = read_header(view)
+    check_structure(header, 0)
+    end = header.batch_length + LENGTH_OVERHEAD
+    if end > config.max_message_bytes:
         raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE, f"{span} records at once; {RELATIVE_OFFSET_MAX} fit into a segment"
+            ErrorCode.MESSAGE_TOO_LARGE, f"batch of {end} bytes, max.message.bytes is {config.max_message_bytes}"
         )
-    return batches
+    if end > size or crc32c(view[CRC_START:end]) != header.crc:
+        check_batch(view, 0, header)  # raises what is wrong
+    _check_header(header)
+    _check_body(view[BATCH_HEADER_SIZE:end], header)
+    if end != size:
+        message = f"{size - end} bytes behind the batch; a request brings one batch for each partition"
+        raise KafkaError(ErrorCode.INVALID_RECORD, message)
+    return header
 
 
 def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, leader_epoch: int) -> list[Placed]:
@@ -182,33 +171,8 @@ def _check_body(body: memoryview, header: BatchHeader) -> None:
         )
 
 
-def find_duplicate(batches: Sequence[Placed], producers: PendingProducers) -> ProducerBatch | None:
-    """Check the sequences of batches that are to be appended.
-
-    :returns: where the batch is in the log already, or will be, if it is a retry.
-    :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; DUPLICATE_SEQUENCE_NUMBER if a retry
-        came together with other batches, which no producer does.
-    """
-    if len(batches) == 1:
-        header = batches[0][1]
-        return producers.check(header) if header.producer_id != NO_PRODUCER_ID else None
-    expected = PendingProducers(producers)
-    for _, header in batches:
-        if header.producer_id == NO_PRODUCER_ID:
-            continue
-        if expected.check(header) is not None:
-            raise KafkaError(
-                ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence} again, with other batches",
-            )
-        expected.update(header, 0, 0)
-    return None
-
-
-def stamped(
-    view: memoryview, batches: Sequence[Placed], base_offset: int, leader_epoch: int, append_time_ms: int
-) -> memoryview:
-    """Give the batches their offsets and leader epoch; return what is to be written.
+def stamped(view: memoryview, base_offset: int, leader_epoch: int, append_time_ms: int) -> memoryview:
+    """Give a batch its offset and leader epoch; return what is to be written.
 
     In place, if `view` is writable; else in a copy.
 
@@ -216,9 +180,7 @@ def stamped(
     """
     if view.readonly:
         view = memoryview(bytearray(view))
-    for position, header in batches:
-        stamp(view, position, base_offset, leader_epoch)
-        if append_time_ms != NO_TIMESTAMP:
-            set_log_append_time(view, position, append_time_ms)
-        base_offset += header.last_offset_delta + 1
+    stamp(view, 0, base_offset, leader_epoch)
+    if append_time_ms != NO_TIMESTAMP:
+        set_log_append_time(view, 0, append_time_ms)
     return view

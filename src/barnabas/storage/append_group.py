@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
-from barnabas.records.header import LENGTH_OVERHEAD
+from barnabas.records.header import LENGTH_OVERHEAD, BatchHeader
 from barnabas.storage.append import (
     OFFSET_MAX,
     AppendInfo,
     Placed,
     batches_to_replicate,
-    checked_batches,
-    find_duplicate,
+    checked_batch,
     stamped,
 )
 from barnabas.storage.checkpoints import EpochStart
@@ -100,31 +99,31 @@ class AppendGroup:
         self.index_bytes = log.active.index_bytes
         self.first_timestamp_ms = log.active.first_timestamp_ms
 
-    def take(self, view: memoryview, batches: Sequence[Placed] | None = None) -> bool:
-        """Let a produce request's batches come next; its outcome follows those before.
+    def take(self, view: memoryview, checked: BatchHeader | None = None) -> bool:
+        """Let the batch of a produce request come next; its outcome follows those before.
 
-        :param batches: that were checked already; None: they are checked now.
+        :param checked: its header, if it was checked already; None: it is checked now.
         :returns: False if there has to be another segment first.
         """
         try:
-            batches = checked_batches(view, self.config) if batches is None else batches
-            duplicate = find_duplicate(batches, self.producers)
+            header = checked_batch(view, self.config) if checked is None else checked
+            duplicate = self.producers.check(header) if header.producer_id != NO_PRODUCER_ID else None
             if duplicate is not None:
                 self.outcomes.append(self._known(duplicate))
                 return True
             if self.config.has_timestamp_bounds:
-                for _, header in batches:
-                    check_timestamps(header, self.config, self._now_ms)
+                check_timestamps(header, self.config, self._now_ms)
             if self.next_offset > OFFSET_MAX:
                 raise KafkaError(ErrorCode.INVALID_RECORD, "the log has no offsets left")
         except BarnabasError as error:
             self.outcomes.append(error)
             return True
+        batches = ((0, header),)
         if self._must_roll(len(view), batches):
             return False
         if self._leader_epoch > self._latest_epoch:
             self._begin_epoch(self._leader_epoch, self.next_offset)
-        self._put(stamped(view, batches, self.next_offset, self._leader_epoch, self.append_time_ms), batches)
+        self._put(stamped(view, self.next_offset, self._leader_epoch, self.append_time_ms), batches)
         return True
 
     def replicate(self, view: memoryview) -> bool:

@@ -199,7 +199,7 @@ class Log:
 
         :raises CorruptBatchError: a batch is damaged; nothing was appended.
         :raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_PRODUCER_EPOCH,
-            OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
+            OUT_OF_ORDER_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
         :raises StorageError: the disk refused; nothing may be acknowledged.
         """
         (outcome,) = self.append_all([records], leader_epoch)
