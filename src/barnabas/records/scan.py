@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.errors import ConfigurationError
+from barnabas.records import scan_pure
 from barnabas.records.codec import WANTED_CODEC
 from barnabas.records.compression import Compression, expanded_bytes_max
 
@@ -24,13 +25,11 @@ else:
         from barnabas.records import scan_pure as scan
 
 SCAN = scan.CODEC
+RELATIVE_OFFSET_MAX = scan_pure.RELATIVE_OFFSET_MAX
 SegmentScan = scan.SegmentScan
 count_records = scan.count_records
 find_batch = scan.find_batch
 last_end_within = scan.last_end_within
-
-RECORD_SIZE_MIN = 7
-"""Bytes of a record with neither key nor value nor headers: six fields of one byte, and their length."""
 
 
 def max_record_count(body_size: int, compression: Compression) -> int:
@@ -39,4 +38,4 @@ def max_record_count(body_size: int, compression: Compression) -> int:
     >>> max_record_count(70, Compression.NONE), max_record_count(0, Compression.ZSTD)
     (10, 0)
     """
-    return expanded_bytes_max(compression, body_size) // RECORD_SIZE_MIN
+    return expanded_bytes_max(compression, body_size) // scan_pure.RECORD_SIZE_MIN

@@ -29,11 +29,8 @@ from barnabas.records.header import (
     TRANSACTIONAL_MASK,
     check_structure,
 )
-from barnabas.records.scan import count_records, max_record_count
+from barnabas.records.scan import RELATIVE_OFFSET_MAX, count_records, max_record_count
 from barnabas.storage.config import LogConfig
-
-RELATIVE_OFFSET_MAX = 2**31 - 1
-"""Kafka's indexes hold offsets as signed 32-bit numbers above the segment's base offset."""
 
 OFFSET_MAX = 2**63 - 1 - 2**32
 """No log goes on beyond this, so that no sum of offsets leaves 64 bits."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from barnabas.model import NO_TIMESTAMP
-from barnabas.storage.append import RELATIVE_OFFSET_MAX, Placed
+from barnabas.records.scan import RELATIVE_OFFSET_MAX
+from barnabas.storage.append import Placed
 from barnabas.storage.config import LogConfig
 
 
