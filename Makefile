@@ -5,13 +5,20 @@ CODE := src tests demo tools bench setup.py
 CODEC_TESTS := tests/unit/records tests/unit/storage tests/unit/client tests/properties/test_records_round_trip.py \
 	$(wildcard tests/properties/test_client_*.py tests/interop/test_client_*.py)
 
+# Tests run side by side, in one process more than there are cores, because many of them wait. PROCESSES=0: in one.
+PROCESSES := auto
+PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup
+# A round of `make soak` tries so many examples, and rounds begin for so many minutes. PROFILE=ci: a third of that.
+PROFILE := soak
+MINUTES := 20
+
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it.
 ifeq ($(origin LOG),command line)
 DEMO_ARGUMENTS := "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz bench fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test check soak fuzz bench fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,8 +27,9 @@ demo: setup-demo ## ship, follow and load 336,776 real events, and balance the b
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
 test: setup-dev ## run all tests, and those of records, storage and clients with the codec in pure Python as well
-	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTHON) -m pytest
-	@BARNABAS_CODEC=pure $(PYTHON) -m pytest -q $(CODEC_TESTS)
+	@$(PYTHON) -m compileall -q src # also where PYTHONDONTWRITEBYTECODE is set: tests start hundreds of processes
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTEST)
+	@BARNABAS_CODEC=pure $(PYTEST) $(CODEC_TESTS)
 
 check: setup-dev ## ruff, mypy, import-linter and the tidy test
 	.venv/bin/ruff check $(CODE)
@@ -29,6 +37,12 @@ check: setup-dev ## ruff, mypy, import-linter and the tidy test
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
 	$(PYTHON) -m pytest -q tests/tidy
+
+soak: setup-dev ## search on with new examples (Hypothesis), ten times as many in a round; MINUTES=20
+	@end=$$(($$(date +%s) + 60 * $(MINUTES))); while :; do \
+		$(PYTEST) -m hypothesis --hypothesis-profile=$(PROFILE) --timeout=3600 tests/unit tests/properties || exit 1; \
+		[ "$$(date +%s)" -lt "$$end" ] || break; \
+	done
 
 fuzz: setup-dev ## feed the broker two million damaged frames from a new seed, which it prints
 	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && echo "FUZZ_SEED=$$seed" && \

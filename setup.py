@@ -4,16 +4,22 @@ Where there is no C compiler they are left out (`optional`), and their twins in 
 says which of the two is in use.
 """
 
+from pathlib import Path
+
 from setuptools import Extension, setup
+
+RECORDS = "src/barnabas/records"
+CODEC_PARTS = sorted(str(path) for path in Path(RECORDS, "codec_parts").glob("*.pxi"))
 
 setup(
     ext_modules=[
         Extension(
             f"barnabas.records.{name}",
-            [f"src/barnabas/records/{name}.pyx"],
+            [f"{RECORDS}/{name}.pyx"],
+            depends=parts,
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for name in ("codec_compiled", "scan_compiled")
+        for name, parts in (("codec_compiled", CODEC_PARTS), ("scan_compiled", []))
     ]
 )

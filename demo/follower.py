@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import TextIO
 
-from barnabas.client import Consumer
+from barnabas import Consumer
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from barnabas import Admin, Producer
-from barnabas.client import Delivery
+from barnabas import Admin, Delivery, Producer
 from barnabas.model import TopicPartition
 from demo.events import ID_HEADER, Event, Feed, event_id
 

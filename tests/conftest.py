@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test may use: real broker processes, each with its own folder and a free port."""
+"""Fixtures that every kind of test may use: real broker processes, each with a folder and a port of its own."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
+
+from tests.ports import free_port
+from tests.searches import register_profiles
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would all that the tests start, also what they interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# An example that takes long says something about the machine, not about the code.
-hypothesis.settings.register_profile("barnabas", deadline=None)
-hypothesis.settings.load_profile("barnabas")
+register_profiles()
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """In how many processes `make test` runs: one more than there are cores, because many tests wait."""
+    return (os.cpu_count() or 1) + 1
 
 
 class BrokerProcess:
@@ -30,7 +36,7 @@ class BrokerProcess:
     def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
         self.data = data
         self.settings = settings or {}
-        self.port = 0
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.log = data.with_suffix(".log")
 
@@ -55,7 +61,7 @@ class BrokerProcess:
         if not line.startswith("ready "):
             self.process.wait(START_TIMEOUT_S)
             raise AssertionError(f"the broker did not start: {line!r}\n{self.log.read_text()}")
-        self.port = int(line.rsplit(":", 1)[1])
+        assert line.strip().endswith(f":{self.port}"), line
 
     def kill(self) -> None:
         """Kill it as `kill -9` does."""

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from barnabas.broker.broker_settings import DYNAMIC_RULES, BrokerSettings
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.setting_values import LONG_MAX
-from barnabas.broker.topic_settings import TOPIC_SETTINGS
-from barnabas.broker.unused_settings import GROUP_SETTINGS, UNUSED_BROKER_SETTINGS
+from barnabas.broker.settings.in_force import DYNAMIC_RULES, BrokerSettings
+from barnabas.broker.settings.rules import LONG_MAX
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
+from barnabas.broker.settings.unused import GROUP_SETTINGS, UNUSED_BROKER_SETTINGS
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 

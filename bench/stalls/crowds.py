@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+from barnabas.errors import ErrorCode
+from barnabas.protocol.frames import decode_response
 from barnabas.protocol.messages.create_topics import CreateTopicsResponse
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.protocol.messages.offset_commit import (
@@ -144,6 +147,16 @@ class _Member:
     def synced(self) -> None:
         self.connection.answer(SyncGroupResponse, 2)
 
+    def heartbeat(self) -> None:
+        generation = self.answer.generation_id
+        request = HeartbeatRequest(group_id=self.group, generation_id=generation, member_id=self.member_id)
+        self.connection.send(frame(request, 0))
+
+    def is_to_join(self) -> bool:
+        """Whether the answer to the heartbeat is that the group rebalances."""
+        answer = decode_response(HeartbeatResponse, 0, self.connection.receive())
+        return answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
 
 def _rebalance_many(stage: Stage) -> Act:
     """Let a second member come into each group: all members join anew, and get their shares."""
@@ -154,10 +167,19 @@ def _rebalance_many(stage: Stage) -> Act:
     def rebalance() -> str:
         for member in second:
             member.join()
+        _wait_until_told(first)
         _join_and_sync(first, also=second)
         return f"{GROUPS:,} groups of {len(first[0].answer.members) or len(second[0].answer.members)}"
 
     return rebalance
+
+
+def _wait_until_told(members: list[_Member]) -> None:
+    """Send heartbeats until each member has heard that it has to join anew."""
+    while members:
+        for member in members:
+            member.heartbeat()
+        members = [member for member in members if not member.is_to_join()]
 
 
 def _join_and_sync(members: list[_Member], also: list[_Member] | None = None) -> None:

@@ -57,8 +57,8 @@ def measure_producer(contest: Contest) -> Sequence[Case]:
 
 def measure_acknowledged(contest: Contest) -> Sequence[Case]:
     """Measure W1A."""
-    single = contest.scale.records(50_000, 250_000, 2_000_000)
-    batched = contest.scale.records(1_000_000, 2_000_000, 10_000_000)
+    single = contest.scale.records(50_000, 500_000, 2_000_000)
+    batched = contest.scale.records(1_000_000, 8_000_000, 20_000_000)
     job = Job("produce", single, SIZE, acks="all", batch_records=1)
     ours, theirs = Contender("barnabas", "requests"), Contender("kafka", "requests")
     return [

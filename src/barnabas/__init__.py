@@ -8,152 +8,35 @@
         for record in consumer:
             ...
 
-What is named here is loaded when it is first used, so that `import barnabas` costs next to nothing.
+What there is stands in `__init__.pyi`. Each name is loaded when it is first used, so that `import barnabas` costs next
+to nothing.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from barnabas.client import (
-        Admin,
-        AsyncConsumer,
-        AsyncProducer,
-        ClusterDescription,
-        ConfigSetting,
-        ConfigSource,
-        Consumer,
-        Deliveries,
-        Delivery,
-        GroupDescription,
-        GroupListing,
-        LogDir,
-        MemberDescription,
-        MessageStream,
-        PartitionDescription,
-        Producer,
-        TopicDescription,
-    )
-    from barnabas.errors import (
-        BarnabasError,
-        BufferFullError,
-        ClosedError,
-        ConfigurationError,
-        CorruptBatchError,
-        DisconnectedError,
-        ErrorCode,
-        FencedError,
-        KafkaError,
-        TimedOutError,
-        UnsupportedVersionError,
-    )
-    from barnabas.model import (
-        Node,
-        OffsetAndMetadata,
-        OffsetAndTimestamp,
-        RecordMetadata,
-        TimestampType,
-        TopicPartition,
-    )
-    from barnabas.records import Record
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "barnabas.client": (
-        "Admin",
-        "AsyncConsumer",
-        "AsyncProducer",
-        "ClusterDescription",
-        "ConfigSetting",
-        "ConfigSource",
-        "Consumer",
-        "Deliveries",
-        "Delivery",
-        "GroupDescription",
-        "GroupListing",
-        "LogDir",
-        "MemberDescription",
-        "MessageStream",
-        "PartitionDescription",
-        "Producer",
-        "TopicDescription",
-    ),
-    "barnabas.errors": (
-        "BarnabasError",
-        "BufferFullError",
-        "ClosedError",
-        "ConfigurationError",
-        "CorruptBatchError",
-        "DisconnectedError",
-        "ErrorCode",
-        "FencedError",
-        "KafkaError",
-        "TimedOutError",
-        "UnsupportedVersionError",
-    ),
-    "barnabas.model": (
-        "Node",
-        "OffsetAndMetadata",
-        "OffsetAndTimestamp",
-        "RecordMetadata",
-        "TimestampType",
-        "TopicPartition",
-    ),
-    "barnabas.records": ("Record",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "Admin",
-    "AsyncConsumer",
-    "AsyncProducer",
-    "BarnabasError",
-    "BufferFullError",
-    "ClosedError",
-    "ClusterDescription",
-    "ConfigSetting",
-    "ConfigSource",
-    "ConfigurationError",
-    "Consumer",
-    "CorruptBatchError",
-    "Deliveries",
-    "Delivery",
-    "DisconnectedError",
-    "ErrorCode",
-    "FencedError",
-    "GroupDescription",
-    "GroupListing",
-    "KafkaError",
-    "LogDir",
-    "MemberDescription",
-    "MessageStream",
-    "Node",
-    "OffsetAndMetadata",
-    "OffsetAndTimestamp",
-    "PartitionDescription",
-    "Producer",
-    "Record",
-    "RecordMetadata",
-    "TimedOutError",
-    "TimestampType",
-    "TopicDescription",
-    "TopicPartition",
-    "UnsupportedVersionError",
-    "__version__",
-]
+@functools.cache
+def _homes() -> dict[str, str]:
+    """Return the module of each name that there is."""
+    listed = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
+    statements = [line.split() for line in listed.splitlines() if line.startswith("from ")]
+    return {name: module for _, module, *_, name in statements}
 
 
 def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'barnabas' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    if name == "__all__":
+        return [*_homes(), "__version__"]
+    if name not in _homes():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_homes()[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_homes(), "__version__"])

@@ -8,6 +8,8 @@ which of them are retriable are those of Apache Kafka.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
+from typing import Any, Self
 
 
 class ErrorCode(enum.IntEnum):
@@ -181,6 +183,33 @@ class BarnabasError(Exception):
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something failed, as a value to be kept; whoever learns of it gets an exception of their own.
+
+    An exception that is kept and raised again grows by a traceback entry with each raise, and each entry keeps alive
+    what the functions on the way held.
+
+    >>> failure = Failure.of(ClosedError("this client is closed"))
+    >>> failure.error() is failure.error(), str(failure.error())
+    (False, 'this client is closed')
+    """
+
+    kind: type[BarnabasError]
+    arguments: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, error: BarnabasError) -> Self:
+        """Return what `error` says, without its traceback, its cause and its context."""
+        made_by = error.__reduce__()
+        assert isinstance(made_by, tuple)
+        return cls(made_by[0], made_by[1])
+
+    def error(self) -> BarnabasError:
+        """Return a new exception that says it."""
+        return self.kind(*self.arguments)
+
+
 class RetriableError(BarnabasError):
     """Something that passes: a connection lost, an answer that did not come in time."""
 
@@ -256,3 +285,19 @@ class CoordinationError(BarnabasError):
 
 class FencedError(BarnabasError):
     """Another producer or group member has taken this one's place; it must not go on."""
+
+
+class DeserializationError(BarnabasError):
+    """A consumer's deserializer refused a key or a value. The position stays before that record: seek past it to go on.
+
+    >>> error = DeserializationError("clicks", 0, 42, "value_deserializer: ValueError('no JSON')")
+    >>> str(error), error.offset
+    ("clicks-0 at offset 42: value_deserializer: ValueError('no JSON')", 42)
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, message: str) -> None:
+        super().__init__(topic, partition, offset, message)
+        self.topic, self.partition, self.offset, self.message = topic, partition, offset, message
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} at offset {self.offset}: {self.message}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -23,6 +23,8 @@ Header = tuple[str, bytes | None]
 """A record header (KIP-82): a name that may repeat within a record, and a value that may be null."""
 
 Headers = Sequence[Header]
+GivenHeaders = Headers | Mapping[str, bytes | None]
+"""What `send` takes: pairs, or a dict."""
 
 
 class TopicPartition(NamedTuple):

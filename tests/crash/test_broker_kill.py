@@ -24,7 +24,7 @@ from tests.interop.reading import Member, read, read_topic, wait_until
 
 TOPIC = "numbers"
 PARTITIONS = 3
-FLUSH_S = 30.0
+FLUSH_S = 60.0
 RECORDS_BETWEEN_KILLS = 3_000
 RECORDS_AT_ONCE = 20
 RECORDS_IN_FLIGHT_MAX = 2_000
@@ -168,6 +168,7 @@ def numbers_by_partition(bootstrap: str, count: int) -> dict[int, list[int]]:
     return dict(found)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("interrupt", "times"), [(kill_and_restart, 20), (stop_and_restart, 3)])
 @pytest.mark.parametrize("make_sender", [LibrdkafkaSender, OurSender])
 def test_every_acknowledged_record_is_there_once_and_in_order(numbers_broker, make_sender, interrupt, times) -> None:
@@ -195,7 +196,7 @@ def test_a_group_lives_through_kills_and_misses_nothing(numbers_broker, client) 
             wait_for_progress(load)
             interrupt(numbers_broker)
         load.stop()
-        wait_until(lambda: numbers_of(first, second) >= set(range(load.sent)), "all numbers", timeout_s=30)
+        wait_until(lambda: numbers_of(first, second) >= set(range(load.sent)), "all numbers", timeout_s=60)
     assert numbers_of(first, second) == set(range(load.sent))
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.topic_config import default_log_config
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry

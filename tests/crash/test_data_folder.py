@@ -18,7 +18,7 @@ from tests.conftest import BrokerProcess
 def refusal(data: Path) -> str:
     """Start a broker that cannot start; return what it says."""
     command = [sys.executable, "-m", "barnabas.cli.main", "up", "--port", "0", "--data", str(data)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -90,14 +90,14 @@ def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(br
     log.rename(broker.data / "moved")
     log.mkdir()
     broker.start()
-    with barnabas.Admin(broker.bootstrap, default_api_timeout_ms=1_000) as admin:
+    with barnabas.Admin(broker.bootstrap, default_api_timeout_ms=4_000) as admin:
         assert admin.end_offsets([second]) == {second: 1}
         with pytest.raises(barnabas.BarnabasError):
             admin.end_offsets([first])
-    settings = {"retries": 0, "delivery_timeout_ms": 2_000, "request_timeout_ms": 1_000, "linger_ms": 0}
+    settings = {"retries": 0, "delivery_timeout_ms": 8_000, "request_timeout_ms": 4_000, "linger_ms": 0}
     with barnabas.Producer(broker.bootstrap, **settings) as producer:
         assert producer.send("clicks", b"value", partition=1).result().offset == 1
-        with pytest.raises(barnabas.BarnabasError, match=r"KAFKA_STORAGE_ERROR|2000 ms|2 s"):
+        with pytest.raises(barnabas.BarnabasError, match=r"KAFKA_STORAGE_ERROR|8000 ms|8 s"):
             producer.send("clicks", b"value", partition=0).result()
     assert f"{broker.data / 'clicks-0'}: cannot be loaded" in broker.log.read_text()
     broker.stop()

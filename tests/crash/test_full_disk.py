@@ -62,7 +62,7 @@ def produce(broker: BrokerProcess, topic: str, count: int) -> tuple[dict[int, by
     for number in range(count):
         producer.produce(topic, b"%06d" % number * 400, partition=0, on_delivery=on_delivery)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return acknowledged, codes
 
 
@@ -118,7 +118,7 @@ def test_full_disk_stops_writes_until_there_is_room_and_nothing_else(
 
 
 def test_topic_that_does_not_fit_is_not_made(broker: BrokerProcess, small_disk: Path) -> None:
-    with barnabas.Admin(broker.bootstrap, request_timeout_ms=1_000, default_api_timeout_ms=1_000) as admin:
+    with barnabas.Admin(broker.bootstrap, request_timeout_ms=4_000, default_api_timeout_ms=4_000) as admin:
         admin.create_topic("warm-up")
         filler = small_disk / "filler"
         fill_disk(filler)

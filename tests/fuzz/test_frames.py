@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import BarnabasError
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.frames import decode_response, request_frame
@@ -56,7 +56,7 @@ async def answer(dispatcher: Dispatcher, frames: list[bytes], outcomes: Counter[
 async def fuzz(broker: Broker, outcomes: Counter[str]) -> None:
     await broker.start()
     try:
-        dispatcher = Dispatcher(broker)
+        dispatcher = broker.dispatcher
         messages = RandomMessages(SEED)
         await broker.topics.create("t", 2, {})
         for number in range(0, FRAMES, TOGETHER):

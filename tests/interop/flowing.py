@@ -30,7 +30,7 @@ class Flow:
     def stop(self) -> int:
         """Stop, and return how many numbers, from 0 on, were acknowledged."""
         self._ends.set()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         return self.sent
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from tests.interop.clients.neutral import Client, Consumer, Membership, Received
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 """For machines that are slow and busy: longer than the clients' own timeouts, which tell more."""
 POLL_S = 0.1
 LOOK_AGAIN_S = 0.01

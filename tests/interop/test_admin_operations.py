@@ -34,7 +34,7 @@ def member(bootstrap: str, group: str, topic: str, **settings: object) -> Iterat
         thread = threading.Thread(target=poll)
         thread.start()
         try:
-            assert joined.wait(20)
+            assert joined.wait(60)
             yield consumer
         finally:
             done.set()

@@ -20,7 +20,7 @@ from tests.interop.clients.neutral import Event, Membership
 from tests.interop.conftest import CLIENTS
 from tests.interop.reading import Member, read, wait_until
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Operator(Protocol):

@@ -97,7 +97,7 @@ def test_topic_is_created_listed_described_and_deleted(run) -> None:
     assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2]
     again = run("topic", "create", "clicks", code=1)
     assert "already exists" in again.stderr
-    run("topic", "delete", "clicks")
+    run("topic", "delete", "clicks", "-y")
     assert json.loads(run("topic", "list", "--json").stdout) == []
 
 
@@ -121,7 +121,7 @@ def test_consume_follows_until_it_is_interrupted(run, start) -> None:
     assert consumer.wait(TIMEOUT_S) == 130
 
 
-def test_closed_pipe_is_no_failure(run, environment) -> None:
+def test_closed_pipe_ends_the_command_quietly_with_the_code_of_sigpipe(run, environment) -> None:
     run("topic", "create", "clicks")
     run("produce", "clicks", given="a line that is long enough to fill a pipe\n" * 20_000)
     consumer = subprocess.Popen(
@@ -132,7 +132,46 @@ def test_closed_pipe_is_no_failure(run, environment) -> None:
     consumer.stdout.readline()
     consumer.stdout.close()
     assert consumer.stderr.read() == b""
-    assert consumer.wait(TIMEOUT_S) == 0
+    assert consumer.wait(TIMEOUT_S) == 141
+
+
+@pytest.mark.parametrize("options", [[], ["-g", "ctr"]])
+def test_consume_ends_when_its_reader_is_gone_and_no_record_comes(run, environment, options) -> None:
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given="only\n")
+    command = [*COMMAND, "consume", "clicks", *options]
+    consumer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert consumer.stdout is not None
+    assert consumer.stdout.readline() == b"only\n"
+    consumer.stdout.close()
+    assert consumer.wait(TIMEOUT_S) == 141
+    assert consumer.stderr is not None
+    assert consumer.stderr.read() == b""
+    if options:
+        group = json.loads(run("group", "describe", "ctr", "--json").stdout)
+        assert (group["members"], group["lag"]) == ([], 0)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["topic", "list"], ["consume", "clicks", "-e"]])
+def test_full_disk_on_standard_output_is_said_in_words(run, environment, arguments) -> None:
+    run("produce", "clicks", given="a\n")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "barnabas: standard output: no space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["topic", "list"], ["group", "describe", "ctr"]])
+def test_command_whose_reader_is_gone_says_nothing(run, environment, arguments) -> None:
+    run("produce", "clicks", given="a\n")
+    run("consume", "clicks", "-e", "-g", "ctr")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [*COMMAND, *arguments]
+    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, env=environment, check=False)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_ship_follows_through_rotation_and_goes_on_in_the_next_run(run, start, tmp_path: Path) -> None:
@@ -190,7 +229,7 @@ def test_group_is_described_reset_and_deleted(run, start, tmp_path: Path) -> Non
     assert (member["client_id"], member["partitions"]) == ("reader", [["clicks", 0]])
     refused = run("group", "reset", "ctr", "--all-topics", "--to-earliest", "--execute", code=1)
     assert "stop them first" in refused.stderr
-    assert run("group", "delete", "ctr", code=1).stderr.count("\n") == 1
+    assert run("group", "delete", "ctr", "-y", code=1).stderr.count("\n") == 1
     reader.send_signal(signal.SIGTERM)
     assert reader.wait(TIMEOUT_S) == 143
     kept = tmp_path / "offsets.csv"
@@ -201,7 +240,7 @@ def test_group_is_described_reset_and_deleted(run, start, tmp_path: Path) -> Non
     assert json.loads(run("group", "describe", "ctr", "--json").stdout)["lag"] == 0
     run("group", "reset", "new", "--topic", "clicks", "--to-latest", "--execute")
     assert [each["group"] for each in json.loads(run("group", "list", "--json").stdout)] == ["ctr", "new"]
-    run("group", "delete", "ctr", "new")
+    run("group", "delete", "ctr", "new", "-y")
     assert json.loads(run("group", "list", "--json").stdout) == []
 
 
@@ -212,7 +251,7 @@ def test_topic_and_its_settings_are_altered(run) -> None:
     assert (len(described["partitions"]), described["config"]) == (3, {"max.message.bytes": "1000"})
     assert "it can grow to more, not to 2" in run("topic", "alter", "clicks", "--partitions", 2, code=1).stderr
     too_large = run("produce", "clicks", given="x" * 2_000, code=1)
-    assert "message too large; the topic's max.message.bytes is the limit" in too_large.stderr
+    assert "send less at once or raise the topic's max.message.bytes" in too_large.stderr
     run("config", "set", "topic", "clicks", "max.message.bytes=100000")
     run("produce", "clicks", given="x" * 2_000)
     refused = run("config", "set", "topic", "clicks", "cleanup.policy=compact", code=1)

@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from barnabas import Admin, Consumer, Producer, TopicPartition
-from barnabas.client import RangeReader
+from barnabas.client.range_reader import RangeReader
 from barnabas.records import iter_headers
 
 COMMAND = [sys.executable, "-m", "barnabas.cli.main", "perf"]
 TIMEOUT_S = 60
-FEW_SECONDS = 30
 FIGURES = {"records", "records_per_s", "mb_per_s", "cpu_client_s", "elapsed_s", "machine", "broker", "client"}
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -156,10 +155,10 @@ def test_new_topic_is_deleted_and_kept_if_asked_for(figures: Figures, admin) -> 
 
 def test_run_ends_after_its_seconds(figures: Figures) -> None:
     found = figures("produce", "--seconds", 0.5, "--mode", "many")
-    assert 0.5 <= found["elapsed_s"] < FEW_SECONDS
+    assert found["elapsed_s"] >= 0.5
     assert found["stored"] == found["records"] > 0
     found = figures("requests", "--seconds", 0.5, "--acks", "0")
-    assert 0.5 <= found["elapsed_s"] < FEW_SECONDS
+    assert found["elapsed_s"] >= 0.5
 
 
 def test_warm_up_is_sent_and_not_counted(figures: Figures, admin, topic: str) -> None:
@@ -187,7 +186,7 @@ def test_refused_record_is_a_failure_with_the_reason(run: Run, admin, topic: str
     admin.create_topic(topic, config={"max.message.bytes": "1000"})
     for how in (("--mode", "send"), ("--batch-records", 1), ("--batch-records", 1, "--producers", 2)):
         done = run("produce", "-t", topic, "-n", 10, "-s", 5_000, *how, code=1)
-        assert "message too large" in done.stderr
+        assert "batch of 5070 bytes, max.message.bytes is 1000" in done.stderr
         assert done.stderr.count("\n") == 1
     assert records_in(admin, topic) == 0
 
@@ -288,14 +287,14 @@ def test_latency_charges_for_a_broker_that_stands_still(
     out, _ = process.communicate(timeout=TIMEOUT_S)
     found = json.loads(out)
     assert found["count"] == 800
-    assert 800 <= found["max_ms"] < 10_000
+    assert 800 <= found["max_ms"] < 1_000 * found["elapsed_s"]
     assert found["p90_ms"] >= 50
 
 
 @pytest.fixture
 def wait_for_records() -> Callable[[Any], None]:
     def wait_until_there_are_some(broker: Any) -> None:
-        deadline_s = time.monotonic() + FEW_SECONDS
+        deadline_s = time.monotonic() + TIMEOUT_S
         with Admin(broker.bootstrap) as admin:
             while not any(records_in(admin, topic) for topic in admin.list_topics()):
                 assert time.monotonic() < deadline_s
@@ -335,7 +334,7 @@ def test_interrupt_prints_the_figures_up_to_then_and_deletes_the_topic(
     try:
         wait_for_records(broker)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=FEW_SECONDS)
+        out, errors = process.communicate(timeout=TIMEOUT_S)
     finally:
         process.kill()
     assert process.returncode == 130, errors
@@ -368,13 +367,13 @@ def start_both(make_broker, environment, wait_for_records) -> Iterator[Callable[
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=FEW_SECONDS)
+        process.communicate(timeout=TIMEOUT_S)
 
 
 def test_terminated_run_leaves_no_topic_and_no_process(start_both) -> None:
     process, bootstrap = start_both()
     process.terminate()
-    process.communicate(timeout=FEW_SECONDS)  # the pipes end when the last process of the run has ended
+    process.communicate(timeout=TIMEOUT_S)  # the pipes end when the last process of the run has ended
     assert process.returncode == 143
     with Admin(bootstrap) as admin:
         assert admin.list_topics() == []
@@ -383,7 +382,7 @@ def test_terminated_run_leaves_no_topic_and_no_process(start_both) -> None:
 def test_processes_of_a_killed_run_end_too(start_both) -> None:
     process, _ = start_both()
     process.kill()
-    process.communicate(timeout=FEW_SECONDS)
+    process.communicate(timeout=TIMEOUT_S)
 
 
 def test_run_fails_when_one_of_its_processes_dies(start_both) -> None:
@@ -391,7 +390,7 @@ def test_run_fails_when_one_of_its_processes_dies(start_both) -> None:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
     workers = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(int(workers[0]), signal.SIGKILL)
-    out, errors = process.communicate(timeout=FEW_SECONDS)
+    out, errors = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (1, "")
     assert errors == "barnabas: the process of the consumer ended with exit code -9\n"
     with Admin(bootstrap) as admin:

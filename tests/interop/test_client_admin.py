@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 import barnabas
 from barnabas import OffsetAndMetadata, TopicPartition
-from barnabas.client import RangeReader
+from barnabas.client.range_reader import RangeReader
 from barnabas.records import iter_headers, read_records
 
 
@@ -36,7 +35,7 @@ def test_topics_are_created_described_and_deleted(broker, admin):
 
 def test_refusals_are_one_line_that_says_why(admin):
     admin.create_topic("a")
-    with pytest.raises(barnabas.KafkaError, match=r"TOPIC_ALREADY_EXISTS.*'a'"):
+    with pytest.raises(barnabas.KafkaError, match="TOPIC_ALREADY_EXISTS: topic a already exists"):
         admin.create_topic("a")
     with pytest.raises(barnabas.KafkaError, match="INVALID_TOPIC_EXCEPTION"):
         admin.create_topic("not a topic")
@@ -49,15 +48,15 @@ def test_refusals_are_one_line_that_says_why(admin):
     assert admin.list_topics() == ["a"]
 
 
-def test_offsets_of_what_does_not_exist_fail_soon_and_create_nothing(admin):
-    admin.create_topic("a", partitions=2)
-    started = time.monotonic()
-    with pytest.raises(barnabas.KafkaError, match="'c' does not exist"):
-        admin.end_offsets([("c", 0)])
-    with pytest.raises(barnabas.KafkaError, match="a-2: the topic has partitions 0 to 1"):
-        admin.end_offsets([("a", 2)])
-    assert time.monotonic() - started < 10
-    assert admin.list_topics() == ["a"]
+def test_offsets_of_what_does_not_exist_fail_at_once_and_create_nothing(broker):
+    """Tried again until its time is over, a call would take longer than a test may."""
+    with barnabas.Admin(broker.bootstrap, default_api_timeout_ms=1_000_000) as admin:
+        admin.create_topic("a", partitions=2)
+        with pytest.raises(barnabas.KafkaError, match="'c' does not exist"):
+            admin.end_offsets([("c", 0)])
+        with pytest.raises(barnabas.KafkaError, match="a-2: the topic has partitions 0 to 1"):
+            admin.end_offsets([("a", 2)])
+        assert admin.list_topics() == ["a"]
 
 
 def test_brokers_and_offsets(broker, admin):
@@ -158,7 +157,7 @@ def test_send_many_with_keys_timestamps_and_headers(broker, admin):
             timestamps_ms=range(1_000, 1_030),
             headers=[[("n", b"%d" % number)] for number in range(30)],
         )
-        places = deliveries.result(10)
+        places = deliveries.result(60)
         with pytest.raises(ValueError, match="29 keys for 30 values"):
             producer.send_many("t", [b""] * 30, keys=[b""] * 29)
     with barnabas.Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
@@ -175,9 +174,9 @@ def test_send_many_with_keys_timestamps_and_headers(broker, admin):
 def test_a_partition_function_of_ones_own(broker, admin):
     admin.create_topic("t", partitions=5)
     with barnabas.Producer(broker.bootstrap, partitioner=lambda topic, key, count: count - 1) as producer:
-        assert producer.send("t", b"", key=b"k").result(10).partition == 4
-        assert producer.send("t", b"", partition=2).result(10).partition == 2
-        assert {each.partition for each in producer.send_many("t", [b""] * 3).result(10)} == {4}
+        assert producer.send("t", b"", key=b"k").result(60).partition == 4
+        assert producer.send("t", b"", partition=2).result(60).partition == 2
+        assert {each.partition for each in producer.send_many("t", [b""] * 3).result(60)} == {4}
         with pytest.raises(barnabas.ConfigurationError, match="partitions 0 to 4, there is no 5"):
             producer.send("t", b"", partition=5)
 

@@ -63,7 +63,7 @@ def test_a_broker_that_is_down_at_first_is_waited_for_while_the_loop_goes_on(bro
     broker.stop()
 
     async def main():
-        async with barnabas.AsyncProducer(broker.bootstrap, max_block_ms=20_000) as producer:
+        async with barnabas.AsyncProducer(broker.bootstrap, max_block_ms=60_000) as producer:
             sending = asyncio.create_task(producer.send("clicks", b"late"))
             await asyncio.sleep(0.2)
             assert not sending.done()
@@ -91,7 +91,7 @@ def test_more_than_fits_into_memory_waits_for_the_broker(broker):
 def test_memory_that_stays_full_raises(broker):
     async def main():
         producer = barnabas.AsyncProducer(
-            broker.bootstrap, buffer_memory=50_000, max_block_ms=200, delivery_timeout_ms=1_000
+            broker.bootstrap, buffer_memory=50_000, max_block_ms=2_000, delivery_timeout_ms=4_000
         )
         async with producer:
             await (await producer.send("clicks", b"taken"))
@@ -149,5 +149,5 @@ async def main():
 
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert "3 records were not acknowledged and may be lost" in done.stderr

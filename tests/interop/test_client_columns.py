@@ -43,7 +43,7 @@ def filled(bootstrap, topic):
 def read_columns(consumer, count, max_records=100_000):
     batches = []
     while sum(batch.num_rows for batch in batches) < count:
-        batches.append(consumer.poll_arrow(max_records, timeout_s=20))
+        batches.append(consumer.poll_arrow(max_records, timeout_s=60))
         assert 0 < batches[-1].num_rows <= max_records
     return pyarrow.Table.from_batches(batches)
 
@@ -79,7 +79,7 @@ def test_ways_of_reading_may_be_mixed_and_read_a_chunk_once(bootstrap, filled):
         consumer.assign([(filled, 0)])
         offsets = [next(consumer).offset for _ in range(3)]
         offsets += consumer.poll_arrow(max_records=7)["offset"].to_pylist()
-        version = consumer._engine.subscription.state(TopicPartition(filled, 0)).version
+        version = consumer._core.state.subscription.state(TopicPartition(filled, 0)).version
         offsets += [record.offset for record in consumer.poll(max_records=7)]
         offsets += consumer.poll_arrow(max_records=1)["offset"].to_pylist()
         offsets += [next(consumer).offset for _ in range(8)]
@@ -87,7 +87,7 @@ def test_ways_of_reading_may_be_mixed_and_read_a_chunk_once(bootstrap, filled):
         assert offsets == list(range(100))
         assert consumer.position((filled, 0)) == 100
         # Whatever is fetched again gets another version.
-        assert consumer._engine.subscription.state(TopicPartition(filled, 0)).version == version
+        assert consumer._core.state.subscription.state(TopicPartition(filled, 0)).version == version
 
 
 def test_an_iterator_does_not_repeat_what_another_way_of_reading_went_on_with(bootstrap, filled):
@@ -107,7 +107,7 @@ def test_the_next_poll_says_that_columns_are_dealt_with(bootstrap, filled, group
     settings = {**SETTINGS, "auto_commit_interval_ms": 20}
     with barnabas.Consumer(bootstrap, group=group, **settings) as consumer:
         consumer.assign([tp])
-        assert consumer.poll_arrow(max_records=10, timeout_s=20).num_rows == 10
+        assert consumer.poll_arrow(max_records=10, timeout_s=60).num_rows == 10
         assert consumer.position(tp) == 10
         assert (consumer.committed(tp) or (0,))[0] == 0
         assert consumer.poll_arrow(max_records=5)["offset"].to_pylist() == list(range(10, 15))
@@ -150,7 +150,7 @@ def test_two_members_share_and_read_all_once(bootstrap, filled, group):
 def test_a_seek_and_a_pause_take_effect_with_the_next_columns(bootstrap, filled):
     with barnabas.Consumer(bootstrap, **SETTINGS) as consumer:
         consumer.assign([(filled, 0), (filled, 1)])
-        first = consumer.poll_arrow(max_records=3, timeout_s=20)
+        first = consumer.poll_arrow(max_records=3, timeout_s=60)
         partition = first["partition"][0].as_py()
         consumer.seek((filled, partition), 50)
         consumer.pause((filled, 1 - partition))
@@ -172,12 +172,12 @@ def test_damage_is_named_after_what_is_whole_and_can_be_passed(broker):
     tp = (filled, 0)
     with barnabas.Consumer(broker.bootstrap, **SETTINGS) as consumer:
         consumer.assign([tp])
-        before = consumer.poll_arrow(timeout_s=10)
+        before = consumer.poll_arrow(timeout_s=60)
         assert before["offset"].to_pylist() == list(range(before.num_rows))
         assert 0 < before.num_rows < 99
         for poll in (consumer.poll_arrow, consumer.poll, consumer.poll_arrow, lambda **_: next(consumer)):
             with pytest.raises(barnabas.CorruptBatchError, match=rf"{filled}-0 at offset {before.num_rows}: .*seek"):
-                poll(timeout_s=10)
+                poll(timeout_s=60)
         assert consumer.position(tp) == before.num_rows
         consumer.seek(tp, 99)
         assert next(consumer).offset == 99
@@ -187,7 +187,7 @@ def test_data_frames_of_pandas(bootstrap, filled):
     pytest.importorskip("pandas")
     with barnabas.Consumer(bootstrap, **SETTINGS) as consumer:
         consumer.assign([(filled, 0)])
-        frame = consumer.poll_pandas(max_records=3, timeout_s=20)
+        frame = consumer.poll_pandas(max_records=3, timeout_s=60)
     assert list(frame.columns) == NAMES
     assert list(frame["value"]) == [b"0", b"4", b"8"]
 
@@ -196,7 +196,7 @@ def test_data_frames_of_polars(bootstrap, filled):
     pytest.importorskip("polars")
     with barnabas.Consumer(bootstrap, **SETTINGS) as consumer:
         consumer.assign([(filled, 0)])
-        frame = consumer.poll_polars(max_records=3, timeout_s=20)
+        frame = consumer.poll_polars(max_records=3, timeout_s=60)
     assert frame.columns == NAMES
     assert frame["value"].to_list() == [b"0", b"4", b"8"]
 
@@ -205,6 +205,7 @@ def test_data_frames_of_polars(bootstrap, filled):
 def test_a_missing_package_is_named_with_the_command_that_installs_it(bootstrap, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with barnabas.Consumer(bootstrap) as consumer:
+        consumer.assign([])
         poll = {"polars": consumer.poll_polars, "pandas": consumer.poll_pandas, "pyarrow": consumer.poll_arrow}[package]
         with pytest.raises(barnabas.ConfigurationError, match="pip install"):
             poll(timeout_s=0)

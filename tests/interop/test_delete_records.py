@@ -33,7 +33,7 @@ def delete_before(broker: BrokerProcess, offset: int, topic: str = "clicks") -> 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     where = confluent_kafka.TopicPartition(topic, 0, offset)
     (future,) = admin.delete_records([where]).values()
-    return int(future.result(10).low_watermark)
+    return int(future.result(60).low_watermark)
 
 
 def offsets_in(broker: BrokerProcess, count: int) -> list[int]:

@@ -36,7 +36,7 @@ def fetching(filled: BrokerProcess) -> Iterator[socket.socket]:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=BYTES_MAX)
     topic = FetchTopic(topic="clicks", partitions=[wanted])
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=BYTES_MAX, topics=[topic])
-    with socket.create_connection(("127.0.0.1", filled.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", filled.port), timeout=60) as connection:
         connection.sendall(b"".join(request_frame(request, 4, 1, "slow")))
         yield connection
 

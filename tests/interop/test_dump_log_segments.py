@@ -19,6 +19,8 @@ from tests.conftest import BrokerProcess
 from tests.interop.clients.neutral import Event, Sending
 from tests.interop.conftest import CLIENTS
 
+pytestmark = pytest.mark.xdist_group("Kafka's jars")  # one process brings them
+
 KAFKA_VERSION = "3.9.1"
 MAVEN_TIMEOUT_S = 600
 TOOL_TIMEOUT_S = 60

@@ -19,7 +19,7 @@ from tests.interop.reading import read_topic, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (apt-get install kcat)")
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 RECORDS = 20
 QUICK = ["-X", "fetch.wait.max.ms=100", "-X", f"heartbeat.interval.ms={HEARTBEAT_INTERVAL_MS}"]

@@ -40,7 +40,7 @@ def test_a_request_that_does_not_arrive_whole_ends_its_connection(make_broker: M
     broker = make_broker(socket_partial_request_timeout_ms="500")
     with connection_to(broker) as slow, connection_to(broker) as good:
         slow.send(struct.pack(">i", 20) + b"half")
-        assert is_closed_within(slow.sock, 10)
+        assert is_closed_within(slow.sock, 60)
         assert good.call(ApiVersionsRequest(), 3, ApiVersionsResponse).error_code == 0
 
 
@@ -48,7 +48,7 @@ def test_a_silent_connection_is_closed(make_broker: MakeBroker) -> None:
     broker = make_broker(connections_max_idle_ms="500")
     with connection_to(broker) as silent:
         assert silent.call(ApiVersionsRequest(), 3, ApiVersionsResponse).error_code == 0
-        assert is_closed_within(silent.sock, 10)
+        assert is_closed_within(silent.sock, 60)
 
 
 def test_too_many_connections_are_refused_and_the_others_stay(make_broker: MakeBroker) -> None:
@@ -58,7 +58,7 @@ def test_too_many_connections_are_refused_and_the_others_stay(make_broker: MakeB
         for each in admitted:
             assert each.call(ApiVersionsRequest(), 3, ApiVersionsResponse).error_code == 0
         refused = stack.enter_context(connection_to(broker))
-        assert is_closed_within(refused.sock, 10)
+        assert is_closed_within(refused.sock, 60)
         assert admitted[0].call(ApiVersionsRequest(), 3, ApiVersionsResponse).error_code == 0
         admitted[0].sock.close()
         assert becomes_admitted(broker)
@@ -70,7 +70,7 @@ def becomes_admitted(broker: BrokerProcess) -> bool:
     while time.monotonic() < deadline:
         with connection_to(broker) as again:
             again.send(again.frame(ApiVersionsRequest(), 3))
-            again.sock.settimeout(10)
+            again.sock.settimeout(60)
             try:
                 if again.sock.recv(1):
                     return True
@@ -111,7 +111,7 @@ def test_large_requests_pass_those_that_do_not_come(make_broker: MakeBroker) -> 
         for liar in liars:
             liar.send(struct.pack(">i", 3_000_000) + b"x")
         honest = stack.enter_context(connection_to(broker))
-        honest.sock.settimeout(30)
+        honest.sock.settimeout(60)
         create_topic(honest)
         request = produce_request(batch_of(*[b"x" * 1_000_000] * 3))
         assert honest.call(request, 7, ProduceResponse).responses[0].partition_responses[0].error_code == 0
@@ -144,7 +144,7 @@ def test_a_request_that_is_larger_than_all_memory_for_requests_is_refused(make_b
     broker = make_broker(queued_max_request_bytes="1000000")
     with connection_to(broker) as greedy:
         greedy.send(struct.pack(">i", 1_000_001))
-        assert is_closed_within(greedy.sock, 10)
+        assert is_closed_within(greedy.sock, 60)
 
 
 def test_waiting_requests_count_as_memory(make_broker: MakeBroker) -> None:
@@ -158,7 +158,7 @@ def test_waiting_requests_count_as_memory(make_broker: MakeBroker) -> None:
             each.sock.setblocking(False)
             with suppress(BlockingIOError):
                 each.sock.send(poll + large * 5)
-            each.sock.settimeout(20)
+            each.sock.settimeout(60)
         assert memory_mib(broker) < 80
         assert first.receive()
 
@@ -167,4 +167,4 @@ def test_large_requests_of_apis_without_data_are_refused(broker: BrokerProcess) 
     with connection_to(broker) as greedy:
         names = [MetadataRequestTopic(name="") for _ in range(2_000_000)]
         greedy.send(greedy.frame(MetadataRequest(topics=names), 9))
-        assert is_closed_within(greedy.sock, 10)
+        assert is_closed_within(greedy.sock, 60)

@@ -10,7 +10,7 @@ from barnabas.net.limits import Limits, OnMemory, RequestMemory
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import SMALL_BYTES, Answer, Carried, Frame, Peer
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 LARGE = 2 * SMALL_BYTES
 SMALL = SMALL_BYTES - 1_000
 ANSWER = b"done"
@@ -33,10 +33,10 @@ class Server:
 
     def __init__(self, limits: Limits) -> None:
         self.gates: list[asyncio.Event] = []
-        self.listener = Listener(self._handle, limits)
+        self.listener = Listener(limits)
         self.listener.memory = self.memory = CountedMemory(limits.queued_bytes_max)
         self.port = self.listener.listen("127.0.0.1", 0)
-        self.listener.accept()
+        self.listener.accept(self._handle)
 
     def _handle(self, _frames: Sequence[Frame], _peer: Peer) -> Carried:
         self.gates.append(gate := asyncio.Event())

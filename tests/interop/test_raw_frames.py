@@ -29,7 +29,7 @@ class RawConnection:
     """A blocking socket that speaks frames."""
 
     def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=60)
 
     def frame(self, request: object, version: int, correlation_id: int = 1) -> bytes:
         return b"".join(request_frame(request, version, correlation_id, "raw"))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import threading
 import barnabas
 from barnabas.net.stream import Stream
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def test_streams_of_two_threads_do_not_receive_into_each_others_bytes() -> None:
@@ -30,6 +30,20 @@ def test_streams_of_two_threads_do_not_receive_into_each_others_bytes() -> None:
     second_has_received.set()
     first.join(TIMEOUT_S)
     assert seen == [b"first"]
+
+
+def test_what_is_kept_of_the_bytes_that_arrived_stays_what_it_is() -> None:
+    kept: list[memoryview] = []
+    for data in (b"first", b"second", b"third"):
+        receive(data, kept.append)
+    assert kept == [b"first", b"second", b"third"]
+
+
+def test_the_place_for_what_arrives_is_used_again_when_nobody_looks_at_it() -> None:
+    places: list[int] = []
+    for data in (b"first", b"second", b"third"):
+        receive(data, lambda view: places.append(id(view.obj)))
+    assert len(set(places)) == 1
 
 
 def test_large_answers_arrive_whole_and_in_order(bootstrap, topic) -> None:

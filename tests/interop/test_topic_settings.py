@@ -29,7 +29,7 @@ class Topic:
     def create(self, **settings: object) -> None:
         config = {name.replace("_", "."): str(value) for name, value in settings.items()}
         (created,) = self.admin.create_topics([NewTopic("clicks", 1, 1, config=config)]).values()
-        created.result(10)
+        created.result(60)
 
     def alter(self, **settings: object) -> None:
         """Change settings; None takes one away."""
@@ -51,7 +51,7 @@ class Topic:
         ]
         resource = ConfigResource(kind, name, incremental_configs=entries)
         (altered,) = self.admin.incremental_alter_configs([resource]).values()
-        altered.result(10)
+        altered.result(60)
 
     def produce(self, value: bytes = b"value", timestamp_ms: int = 0, acks: str = "1") -> confluent_kafka.Message:
         """Produce one message in a batch of its own, and wait for its acknowledgement."""
@@ -59,7 +59,7 @@ class Topic:
         settings = {"bootstrap.servers": self.broker.bootstrap, "acks": acks, "message.max.bytes": 10_000_000}
         producer = confluent_kafka.Producer({**settings, "linger.ms": 0})
         producer.produce("clicks", value, timestamp=timestamp_ms, on_delivery=lambda *result: outcome.append(result))
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         error, message = outcome[0]
         if error:
             raise confluent_kafka.KafkaException(error)
@@ -68,7 +68,7 @@ class Topic:
     def watermarks(self) -> tuple[int, int]:
         """Return the first offset that can be read, and the one after the last."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "watermarks"})
-        low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition("clicks", 0), timeout=10)
+        low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition("clicks", 0), timeout=60)
         consumer.close()
         return low, high
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import aiokafka
@@ -15,8 +14,8 @@ import pytest
 
 from tests.conftest import BrokerProcess
 
-PATIENCE_S = 60.0
-"""How long a client would try on its own: far longer than it takes to be told, on any machine."""
+PATIENCE_S = 1_000.0
+"""How long a client would try on its own: longer than a test may take."""
 
 
 def with_confluent_kafka(servers: str) -> str:
@@ -56,7 +55,5 @@ def with_aiokafka(servers: str) -> str:
 
 @pytest.mark.parametrize("start", [with_confluent_kafka, with_kafka_python, with_aiokafka])
 def test_a_transactional_producer_ends_at_once(broker: BrokerProcess, start: Callable[[str], str]) -> None:
-    began_s = time.monotonic()
     told = start(f"127.0.0.1:{broker.port}")
     assert "transactionalidauthorizationfailed" in told.lower().replace("_", "")
-    assert time.monotonic() - began_s < PATIENCE_S / 2

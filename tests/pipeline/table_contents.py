@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from barnabas.client import Producer
+from barnabas import Producer
 from barnabas.spark import open_table, scan_table
 from barnabas.spark.warehouse import Warehouse
 

@@ -15,7 +15,7 @@ from barnabas.spark import open_table
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_load_brings_json_lines_into_a_table_once(broker, tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
     environment = {**os.environ, "BARNABAS_BOOTSTRAP": broker.bootstrap}

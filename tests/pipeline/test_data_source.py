@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from barnabas.client import Admin, Producer
+from barnabas import Admin, Producer
 from barnabas.spark import register
 from tests.conftest import BrokerProcess
 
@@ -73,6 +73,17 @@ def test_every_record_is_read_once_with_all_that_it_has(filled: BrokerProcess, r
         assert row["timestampType"] == 0
         headers = [tuple(pair) for pair in row["headers"]] if row["headers"] else row["headers"]
         assert headers == ([("n", b"%d" % number), ("none", None)] if number % 2 else None)
+
+
+def test_a_timestamp_beyond_the_calendar_stops_no_query(broker: BrokerProcess, read: Read) -> None:
+    sent = [START_MS, START_MS * 1_000_000, START_MS * 1_000, -62_104_060_800_000]
+    with Producer(broker.bootstrap) as producer:
+        for timestamp_ms in sent:
+            producer.send(TOPIC, b"v", partition=0, timestamp_ms=timestamp_ms)
+    frame = read(subscribe=TOPIC, includeRawTimestamp="true").orderBy("offset")
+    rows = frame.selectExpr("unix_millis(timestamp) AS ms", "raw_timestamp_ms AS raw").collect()
+    assert [tuple(row) for row in rows] == [(sent[0], None), (None, sent[1]), (None, sent[2]), (sent[3], None)]
+    assert len(read(subscribe=TOPIC).collect()) == 4
 
 
 def test_a_partition_is_split_into_several_tasks_and_still_read_once(filled: BrokerProcess, read: Read) -> None:

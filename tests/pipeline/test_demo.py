@@ -45,7 +45,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 
 def run_demo(folder: Path) -> None:
     with start_demo(folder) as demo:
-        output, errors = demo.communicate(timeout=200)
+        output, errors = demo.communicate(timeout=400)
     assert demo.returncode == 0, errors
     assert errors == ""
     count = len(LINES)
@@ -54,7 +54,7 @@ def run_demo(folder: Path) -> None:
     )
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_books_balance_in_every_run_whatever_happened_to_the_one_before(folder: Path) -> None:
     run_demo(folder)
     with start_demo(folder) as killed:

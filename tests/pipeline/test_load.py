@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from barnabas.client import Admin, Producer
+from barnabas import Admin, Producer
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark import (
     DataLossError,
     LoadConflictError,
     LoadProgress,
+    LoadsFailedError,
     RecreatedTopicError,
     WarehouseError,
     load,
@@ -22,6 +23,7 @@ from barnabas.spark import (
     read_table,
     scan_table,
 )
+from barnabas.spark.planning import OffsetRange
 from tests.conftest import BrokerProcess
 from tests.pipeline.table_contents import TOPIC, data_files, named_files, next_offsets, numbers_in, produce
 
@@ -85,9 +87,21 @@ def test_raw_tables_keep_all_that_a_record_has(spark: SparkSession, topic: str, 
     assert not by_key[None]["headers"]  # null in the file; pyiceberg shows it as an empty list
 
 
+def test_a_producer_that_counts_nanoseconds_stops_no_load(spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    now_ms = 1_700_000_000_000
+    sent = [now_ms, now_ms * 1_000_000, now_ms * 1_000, -62_104_060_800_000]
+    with Producer(topic) as producer:
+        for timestamp_ms in sent:
+            producer.send(TOPIC, b"v", partition=0, timestamp_ms=timestamp_ms)
+    assert load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark).records == 4
+    frame = read_table(spark, tmp_path, TOPIC).orderBy("offset")
+    rows = frame.selectExpr("unix_millis(timestamp) AS ms", "raw_timestamp_ms AS raw").collect()
+    assert [tuple(row) for row in rows] == [(sent[0], None), (None, sent[1]), (None, sent[2]), (sent[3], None)]
+
+
 def test_json_fields_become_columns_and_nothing_is_lost(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     with Producer(topic) as producer:
-        for value in (b'{"city": "Prag", "n": 1, "timestamp": "x"}', b'{"city": null, "n": 2.5}'):
+        for value in (b'{"city": "Prag", "n": 1, "timestamp": "x", "City": 1}', b'{"city": null, "n": 2.5}'):
             producer.send(TOPIC, value, partition=0, timestamp_ms=0)
     load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark, format="json")
     with Producer(topic) as producer:
@@ -96,12 +110,13 @@ def test_json_fields_become_columns_and_nothing_is_lost(spark: SparkSession, top
     second = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark, format="json").tables[0]
     assert second.kept_values == 2
     columns = ["offset", "city", "n", "value_timestamp", "value"]
+    assert read_table(spark, tmp_path, TOPIC).where("value_city = 1 and city = 'Prag'").count() == 1
     rows = sorted(
         tuple(row[name] for name in columns) for batch in scan_table(tmp_path, TOPIC) for row in batch.to_pylist()
     )
     assert rows == [
         (0, "Prag", 1.0, "x", None),
-        (1, None, 2.5, None, None),
+        (1, None, 2.5, None, b'{"city": null, "n": 2.5}'),
         (2, "Brno", None, None, b'{"city": "Brno", "new": 1}'),
         (3, None, None, None, b"not json"),
         (4, None, None, None, None),
@@ -204,6 +219,32 @@ def test_records_that_are_gone_are_an_error_that_names_them(
         what_is_left = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark, fail_on_data_loss=False).tables[0]
     assert what_is_left.records == 3
     assert sum(gap.count for gap in what_is_left.missing) == 57
+
+
+def test_what_the_log_had_lost_before_the_first_load_is_told(spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    with Producer(topic) as producer:
+        producer.send_many(TOPIC, [b"%d" % number for number in range(100)], partition=0).result(30)
+    with Admin(topic) as admin:
+        admin.delete_records({(TOPIC, 0): 50})
+    with pytest.raises(LoadsFailedError, match=r"1 of 2 tables were not loaded: no_such: topic 'no\.such'") as caught:
+        load(["no.such", TOPIC], bootstrap=topic, warehouse=tmp_path, spark=spark)
+    (loaded,) = caught.value.result.tables
+    assert (loaded.records, loaded.missing) == (50, (OffsetRange(TOPIC, 0, 0, 50),))
+    snapshot = open_table(tmp_path, TOPIC).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["barnabas.missing"] == '{"events": {"0": [0, 50]}}'
+
+
+def test_topics_that_would_share_a_table_by_accident_are_refused(
+    spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    for name in ("web.clicks", "web-clicks"):
+        produce(topic, 0, 2, topic=name)
+    load("web.clicks", bootstrap=topic, warehouse=tmp_path, spark=spark)
+    with pytest.raises(ConfigurationError, match=r"'web-clicks' would go into table .*web_clicks.*'web\.clicks'"):
+        load("web-clicks", bootstrap=topic, warehouse=tmp_path, spark=spark)
+    assert load("web-clicks", bootstrap=topic, warehouse=tmp_path, spark=spark, table="web_clicks").records == 2
 
 
 def test_a_topic_or_a_broker_that_is_not_there_is_told_in_one_line(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from barnabas.client import Admin
+from barnabas.client.admin import Admin
 from barnabas.spark import load
 from tests.conftest import BrokerProcess
 from tests.pipeline.stopping_loader import PLACES
@@ -42,7 +42,7 @@ def check_table_and_offsets_agree(bootstrap: str, warehouse: Path, produced: int
     assert next_offsets(warehouse)[TOPIC] == {tp.partition: end for tp, end in ends.items()}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_killed_load_is_all_there_or_not_at_all_and_the_next_one_does_the_rest(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path, place: str
@@ -67,7 +67,7 @@ def test_a_killed_load_is_all_there_or_not_at_all_and_the_next_one_does_the_rest
     assert list(warehouse.glob("tables/default/events/loads/*")) == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_first_load_that_is_killed_leaves_no_table(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:

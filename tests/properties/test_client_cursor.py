@@ -18,6 +18,7 @@ from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, iter_headers, read_records, stamp
+from tests.searches import examples
 
 PARTITIONS = 2
 BATCHES = 6
@@ -194,7 +195,7 @@ operations = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=examples(150))
 @given(operations)
 def test_records_come_in_order_without_gap_or_repetition(history):
     model = Model()

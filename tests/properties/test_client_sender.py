@@ -24,6 +24,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.records import Compression, read_header, read_records
+from tests.searches import examples
 
 PARTITIONS = 2
 NODE = 1
@@ -172,7 +173,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(100))
 @given(steps)
 def test_everything_is_stored_once_and_in_order(history):
     model = Model()
@@ -187,7 +188,7 @@ def test_everything_is_stored_once_and_in_order(history):
             assert part.base_offset + place == offset
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(100))
 @given(steps, st.integers(120, 290))
 def test_batches_that_are_too_large_are_split_without_loss_or_disorder(history, size_max):
     model = Model(size_max=size_max)
@@ -199,7 +200,7 @@ def test_batches_that_are_too_large_are_split_without_loss_or_disorder(history, 
         assert all(batch.part_of(index)[0].error is None for _, batch, index in sent)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(100))
 @given(steps, st.integers(0, 3))
 def test_what_is_given_up_costs_the_others_nothing(history, retries):
     """With few retries batches are given up in between; what is acknowledged is there, and nothing is twice."""

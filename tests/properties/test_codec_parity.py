@@ -14,10 +14,11 @@ from barnabas.errors import CorruptBatchError
 from barnabas.records import codec_pure
 from barnabas.records.columns import BinaryBuffers
 from barnabas.records.header import BatchHeader
+from tests.searches import examples
 
 codec_compiled = pytest.importorskip("barnabas.records.codec_compiled", reason="the compiled codec was not built")
 
-EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "0")) or examples(150)
 """More are run where the codec is built with a sanitizer: `tools/sanitize_codec.sh`."""
 
 blobs = st.one_of(st.none(), st.binary(max_size=80), st.integers(0, 9_000).map(bytes))

@@ -18,6 +18,7 @@ from barnabas.errors import ErrorCode
 from barnabas.groups import GroupConfig, GroupCoordinator, JoinRequest, JoinResult, LeavingMember, SyncRequest
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
+from tests.searches import examples
 
 GROUP = "g"
 COUNTS = {"t": 5, "u": 2}
@@ -249,4 +250,4 @@ class CooperativeGroup(RuleBasedStateMachine):
 
 
 TestCooperativeGroup = CooperativeGroup.TestCase
-TestCooperativeGroup.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestCooperativeGroup.settings = settings(max_examples=examples(40), stateful_step_count=40)

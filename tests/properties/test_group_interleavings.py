@@ -23,6 +23,7 @@ from barnabas.groups import (
     SyncRequest,
     SyncResult,
 )
+from tests.searches import examples
 
 GROUP = "g"
 CLIENTS = st.integers(0, 4)
@@ -261,6 +262,6 @@ class DelayedGroupMachine(GroupMachine):
 
 
 TestGroup = GroupMachine.TestCase
-TestGroup.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestGroup.settings = settings(max_examples=examples(50), stateful_step_count=50)
 TestDelayedGroup = DelayedGroupMachine.TestCase
-TestDelayedGroup.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestDelayedGroup.settings = settings(max_examples=examples(40), stateful_step_count=40)

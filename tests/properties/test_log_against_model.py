@@ -22,6 +22,7 @@ from barnabas.records import BatchBuilder, Compression, read_header, read_record
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
 from tests.log_steps import delete_old_segments
+from tests.searches import examples
 
 PARTITION = TopicPartition("clicks", 0)
 START_MS = 1_700_000_000_000
@@ -249,5 +250,5 @@ class LogMachine(RuleBasedStateMachine):
         return builder.build(producer_id=1, producer_epoch=0, base_sequence=sequence)
 
 
-LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LogMachine.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=30)
 TestLogAgainstModel = LogMachine.TestCase

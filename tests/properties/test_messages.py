@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from barnabas.protocol.apis import APIS
 from barnabas.protocol.codec import decode, encode_bytes
 from barnabas.protocol.declare import FieldSpec, fields_of, message_of
 from barnabas.protocol.types import Array, Blob, Fixed, Nested, Nullable, RecordBytes, Text, WireType
+from tests.searches import examples
 
 MESSAGES = [cls for api in APIS.values() for cls in (api.request, api.response)]
 INTEGER_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
@@ -45,6 +47,7 @@ def values(kind: WireType | type, version: int) -> st.SearchStrategy[Any]:
     return made
 
 
+@functools.cache
 def structs(cls: type, version: int) -> st.SearchStrategy[Any]:
     """Make structs or messages whose fields that `version` lacks have their defaults."""
 
@@ -56,7 +59,7 @@ def structs(cls: type, version: int) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 def test_message_survives_the_round_trip(cls: type, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(message_of(cls).versions), "version")
     message = data.draw(structs(cls, version), "message")
@@ -67,7 +70,7 @@ def test_message_survives_the_round_trip(cls: type, data: st.DataObject) -> None
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_message_raises_the_typed_error_or_is_another_message(cls: type, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(message_of(cls).versions), "version")
     damaged = bytearray(encode_bytes(data.draw(structs(cls, version), "message"), version))

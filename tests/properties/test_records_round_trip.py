@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import CorruptBatchError
@@ -77,7 +77,6 @@ def test_truncated_batch_is_left_out(compression: Compression, content: list[tup
     assert read_records(batch[: data.draw(st.integers(0, len(batch) - 1))], "t", 0) == []
 
 
-@settings(max_examples=300)
 @given(st.sampled_from([kind for kind in Compression if kind]), st.binary(max_size=200), st.data())
 def test_noise_after_a_valid_beginning_does_not_break_decompression(
     kind: Compression, noise: bytes, data: st.DataObject

@@ -15,15 +15,15 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.errors import CorruptBatchError
 from barnabas.records import codec_pure, scan_pure
 from barnabas.records.header import BatchHeader, iter_headers
 from barnabas.storage.producer_state import ProducerStates
 from barnabas.storage.segment import ActiveSegment
+from tests.searches import examples
 
 scan_compiled = pytest.importorskip("barnabas.records.scan_compiled", reason="the compiled scan was not built")
 
-EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "0")) or examples(50)
 """More are run where the scan is built with a sanitizer: `tools/sanitize_codec.sh`."""
 
 ATTRIBUTES = (
@@ -66,14 +66,6 @@ def segment_of(content: list[tuple], base_offset: int, epoch: int = -1) -> bytea
         data += struct.pack(">qiibI", min(base_offset, 2**63 - 1), len(tail) + 9, epoch, 2, crc32c(tail)) + tail
         base_offset += delta + 1
     return data
-
-
-def outcome(function: Any, *arguments: Any, **named: Any) -> Any:
-    """What a function returns, or the kind and the words of the error that it raises."""
-    try:
-        return function(*arguments, **named)
-    except (CorruptBatchError, ValueError) as error:
-        return type(error), str(error)
 
 
 def state(scan: Any) -> list[Any]:
@@ -193,29 +185,6 @@ def producers_of(headers: list[BatchHeader]) -> dict[int, Any]:
     }
 
 
-@settings(max_examples=EXAMPLES)
-@given(contents, bases, st.data())
-def test_they_find_the_same(content: list[tuple], base_offset: int, data: st.DataObject) -> None:
-    segment = segment_of(content, base_offset)
-    if segment and data.draw(st.booleans()):
-        segment[data.draw(st.integers(0, len(segment) - 1))] = data.draw(st.integers(0, 255))
-    chunk = segment[: data.draw(st.integers(0, len(segment)))] if data.draw(st.booleans()) else segment
-    start = data.draw(st.one_of(st.just(0), st.integers(-1, len(segment) + 70)))
-    near = st.integers(base_offset - 1, base_offset + 30).filter(lambda offset: offset < 2**63)
-    wanted = {
-        "offset": data.draw(st.one_of(st.none(), near, int64s)),
-        "max_timestamp_at_least": data.draw(st.one_of(st.none(), int64s)),
-        "chunk_position": data.draw(st.integers(0, 2**31)),
-    }
-    limit = data.draw(st.one_of(st.integers(0, len(segment) + 200), int64s))
-    finds, ends = [], []
-    for twin in (scan_compiled, scan_pure):
-        finds.append(outcome(twin.find_batch, chunk, start, **wanted))
-        ends.append(outcome(twin.last_end_within, chunk, start, limit, chunk_position=wanted["chunk_position"]))
-    assert finds[0] == finds[1]
-    assert ends[0] == ends[1]
-
-
 numbers = st.one_of(
     st.integers(-3, 200), st.integers(-(2**66), 2**66), st.sampled_from([6, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)])
 )
@@ -232,6 +201,39 @@ def test_they_count_the_same(records: list[tuple[int, int]], count: int, tail: b
     assert scan_pure.count_records(exact, len(records)) == all(size >= 6 for _, size in records)
 
 
+def produced(row: tuple, record_count: int) -> bytearray:
+    """A batch as a producer sends it: its body holds the records that its offsets say, if they are few."""
+    batch = segment_of([row], 0)
+    batch[61:] = bytes((12, 0, 0, 0, 0, 0, 0)) * min(row[0] + 1, 5)
+    struct.pack_into(">i", batch, 57, min(record_count, 2**31 - 1))
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    return batch
+
+
+@settings(max_examples=EXAMPLES)
+@given(contents, st.lists(plain_rows, max_size=4), st.data())
+def test_they_stamp_the_same(content: list[tuple], plain: list[tuple], data: st.DataObject) -> None:
+    counts = data.draw(st.lists(st.sampled_from([0, 1, 1, 2, -1]), min_size=18, max_size=18))
+    requests = [produced(row, row[0] + count) for row, count in zip([*plain, *content], counts, strict=False)]
+    if requests and data.draw(st.booleans()):
+        damaged = data.draw(st.sampled_from(requests))
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(0, 255))
+    limits = {
+        "batch_bytes_max": data.draw(st.sampled_from([0, 80, 1_000])),
+        "bytes_max": data.draw(st.sampled_from([-1, 300, 10_000])),
+        "offset_max": data.draw(st.sampled_from([0, 10, 2**63 - 1])),
+        "timestamp_ms_max": data.draw(st.sampled_from([-1, 50, 2**63 - 1])),
+    }
+    for each in requests:
+        assert scan_compiled.usual_header(each, 90) == scan_pure.usual_header(each, 90)
+    start, offset = data.draw(st.integers(0, 2)), data.draw(st.sampled_from([0, 9, 2**62]))
+    copies = [bytearray(each) for each in requests]
+    told = scan_compiled.stamp_plain_batches(requests, start, offset, 3, **limits)
+    assert told == scan_pure.stamp_plain_batches(copies, start, offset, 3, **limits)
+    assert requests == copies
+
+
 @settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=300), st.integers(0, 40))
 def test_they_agree_on_any_bytes(data: bytes, count: int) -> None:
@@ -240,6 +242,7 @@ def test_they_agree_on_any_bytes(data: bytes, count: int) -> None:
     assert scan_compiled.count_records(data, count) == scan_pure.count_records(data, count)
 
 
-@given(st.binary(max_size=600))
-def test_crcs_are_those_of_the_package(data: bytes) -> None:
+@given(st.binary(max_size=600), st.sampled_from([0, 0, 3_000, 9_000]))
+def test_crcs_are_those_of_the_package(data: bytes, more: int) -> None:
+    data += bytes(number * number % 251 for number in range(more))
     assert scan_compiled.crc32c(data) == scan_compiled.crc32c(data, portable=True) == crc32c(data)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.groups import ASSIGNORS, Claim, cooperative_sticky_assign, owners, sticky_assign
 from barnabas.model import TopicPartition
+from tests.searches import examples
 
 MEMBERS = "abcdef"
 TOPICS = "tuvw"
@@ -80,7 +81,6 @@ small_claims = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
 @given(small_subscriptions, small_counts, small_claims)
 def test_no_other_sharing_is_better(subscriptions, counts, claims):
     """All sharings there are, by brute force: none has a better balance, or the same with fewer moves."""
@@ -139,7 +139,7 @@ def test_cooperative_members_are_done_with_their_second_rebalance(subscriptions,
     assert cooperative_sticky_assign(subscriptions, counts, as_claims(second, 5)) == second
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(10))
 @given(st.lists(st.tuples(subscriptions, counts), max_size=8))
 def test_cooperative_members_come_and_go_and_no_partition_has_two_readers(rounds):
     """Members read what they were assigned last, until they hear of the next assignment."""

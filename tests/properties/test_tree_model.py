@@ -30,6 +30,7 @@ from barnabas.coordination.tree import (
     Set,
     parent_of,
 )
+from tests.searches import examples
 
 NAMES = st.sampled_from(["a", "b", "b.x", "b0"])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map(lambda names: "/" + "/".join(names))
@@ -167,4 +168,4 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTree = TreeMachine.TestCase
-TestTree.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTree.settings = settings(max_examples=examples(20), stateful_step_count=30)

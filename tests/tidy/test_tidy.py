@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import barnabas
+
 ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -198,6 +200,21 @@ def test_tests_wait_for_conditions_and_not_for_time() -> None:
     assert not sleeps, f"wait for the condition, or move a ManualClock: {sleeps}"
 
 
+def test_tests_assert_no_seconds() -> None:
+    """Machines differ. What must be fast is compared with something else in the same run, or measured by `bench`."""
+    asserted = [
+        place(path, node)
+        for path in python_files("tests")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Assert)
+        for part in ast.walk(node.test)
+        if isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Sub)
+        and any(getattr(getattr(name, "value", None), "id", "") == "time" for name in ast.walk(part))
+    ]
+    assert not asserted, f"compare it with something in the same run, or count: {asserted}"
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     link = re.compile(r"\[[^\]]*\]\(([^)\s#]+)[^)]*\)")
     broken = [
@@ -231,3 +248,9 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
         if paths.search(line)
     ]
     assert not found, f"a path that exists on one machine only: {found}"
+
+
+def test_everything_that_the_package_offers_can_be_imported() -> None:
+    names = [name for name in dir(barnabas) if not hasattr(barnabas, name)]
+    assert not names, f"listed in __init__.pyi, but not there: {names}"
+    assert {"Producer", "TopicPartition", "__version__"} <= {*barnabas.__all__}

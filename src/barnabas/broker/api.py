@@ -1,14 +1,17 @@
 """How a handler says which API it serves: once, where it is written; ApiVersions and dispatch follow from it.
 
     @serves(HeartbeatRequest)
-    def heartbeat(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse: ...
+    def heartbeat(groups: GroupShell, request: HeartbeatRequest, context: Context) -> HeartbeatResponse: ...
+
+Before request and context stand the parts of the broker that the handler works with, each under its name in
+`barnabas.broker.parts`. It is given them once, when the broker starts (`ServedApi.bind`).
 
 A handler returns its response, or an awaitable of it where it has to wait, or None where the client wants none. One
 that may be long is a generator, which yields after each `ENTRIES_PER_STEP` entries or so and returns one of these in
-the end; or it awaits `broker.turns.pause()` now and then. Others have their turn meanwhile (`barnabas.broker.turns`).
+the end; or it awaits `turns.pause()` now and then. Others have their turn meanwhile (`barnabas.broker.turns`).
 
     @serves_runs(ProduceRequest)
-    def produce(broker: Broker, run: Iterable[Received], context: Context) -> list[ProduceResponse]: ...
+    def produce(topics: Topics, run: Iterable[Received], context: Context) -> list[ProduceResponse]: ...
 
 Such a one is given requests of the same version that came one after the other on a connection. It takes the first
 of them, and as many of those behind it as it can carry out with it, and returns, in their order, what another handler
@@ -17,16 +20,15 @@ would return for each of these, or the whole frame of the answer where it knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+import functools
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS, Api
 from barnabas.protocol.declare import message_of
-
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
 
 R = TypeVar("R")
 Steps = Generator[None, None, R]
@@ -63,7 +65,8 @@ The record bytes are None where they stand in the request. They do not if it is 
 may stand for many requests, which differ in their record bytes only."""
 
 
-HandlerFunction = Callable[["Broker", Any, Context], Any]
+HandlerFunction = Callable[..., Any]
+"""Takes parts of the broker, then a request, or a run of requests, and its context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,9 @@ class ServedApi:
     ends_with_client: bool = False
     """Whether what it does is of use to its client alone, so that it ends when that one is gone. All else that a client
     asked for is carried out, whether it is still there or not."""
+    comes_in_crowds: bool = False
+    """Whether many clients are likely to send it at the same moment: then they take turns, and others need not stand
+    behind all of them."""
     entries_max: int = ENTRIES_MAX
     bytes_max: int = BYTES_MAX
 
@@ -85,18 +91,43 @@ class ServedApi:
         """The versions that are advertised, and answered."""
         return self.api.versions
 
+    @property
+    def parts(self) -> list[str]:
+        """The names of the broker's parts that the handler works with."""
+        return [*inspect.signature(self.handle).parameters][:-2]
+
+    def bind(self, parts: object) -> ServedApi:
+        """Return the same with a handler that has its parts, and takes a request and its context."""
+        given = [getattr(parts, name) for name in self.parts]
+        return replace(self, handle=functools.partial(self.handle, *given)) if given else self
+
+
+ServedApis: TypeAlias = Mapping[int, ServedApi]
+"""By the key of their API."""
+
 
 def serves(
-    request: type, *, ends_with_client: bool = False, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX
+    request: type,
+    *,
+    ends_with_client: bool = False,
+    comes_in_crowds: bool = False,
+    entries_max: int = ENTRIES_MAX,
+    bytes_max: int = BYTES_MAX,
 ) -> Callable[[HandlerFunction], ServedApi]:
     """Declare that the function serves the API of `request`, in every version that is declared of it.
 
     :param ends_with_client: whether it ends when its client is gone; see `ServedApi`.
+    :param comes_in_crowds: whether many clients send it at the same moment.
     :param entries_max: how many entries the arrays of a request may have in all.
     :param bytes_max: how large a request may be.
     """
     return lambda function: ServedApi(
-        _api_of(request), function, ends_with_client=ends_with_client, entries_max=entries_max, bytes_max=bytes_max
+        _api_of(request),
+        function,
+        ends_with_client=ends_with_client,
+        comes_in_crowds=comes_in_crowds,
+        entries_max=entries_max,
+        bytes_max=bytes_max,
     )
 
 

@@ -16,17 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.disk_lane import DiskThreads
+from barnabas.broker.disk_work import DiskThreads
 from barnabas.broker.dispatch import Dispatcher
-from barnabas.broker.dynamic_settings import DynamicSettings
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.handlers import SERVED
+from barnabas.broker.identity import Identity
 from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
+from barnabas.broker.parts import Parts
 from barnabas.broker.producer_ids import ProducerIds
-from barnabas.broker.topic_config import default_log_config
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -37,24 +40,22 @@ from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import ConfigurationError, CoordinationError, DataFolderError, StorageError
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Peer
 from barnabas.storage.file_names import LOCK
 from barnabas.storage.filesystem import OsFileSystem
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
 
-WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 TREE_FILE = "tree.sqlite"
 FINISH_S = 5.0
-"""How long requests that have begun may take to come to their end when the broker stops."""
+"""How long a broker that stops waits for the requests that it has begun."""
 RESERVE_INTERVAL_MS = 60_000
-"""How often it is looked whether there is room for a reserve that was given up."""
+"""How often the broker tries to make the reserve again after it was given up."""
 
 FLUSH_INTERVAL_MS_MAX = 10_000
-"""How often it is looked at the latest whether much was appended that is not flushed: it is checked after a crash."""
+"""The longest time between two checks for logs with much that is not flushed: after a crash, all of that is checked."""
 
 INTERVAL_MS_MIN = 50
-"""What is done again and again is not done without a pause, whatever the settings say."""
+"""The shortest pause between two rounds of background work, whatever the settings say."""
 
 log = logging.getLogger(__name__)
 
@@ -62,17 +63,18 @@ log = logging.getLogger(__name__)
 class Broker:
     """One broker with its embedded tree. Used from the thread of the event loop in which it was started."""
 
+    identity: Identity
     settings: DynamicSettings
     topics: Topics
     groups: GroupShell
     offsets: OffsetStore
     producer_ids: ProducerIds
+    parts: Parts
+    dispatcher: Dispatcher
 
     def __init__(self, config: BrokerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config = config
         self.clock = clock
-        self.node_id = config.broker_id
-        self.cluster_id = ""
         self.port = 0
         self.turns = Turns(clock.monotonic)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, secrets.randbelow)
@@ -94,32 +96,22 @@ class Broker:
             raise
 
     async def stop(self) -> None:
-        """Answer nobody any more, write down everything and leave a clean data folder."""
+        """Stop serving, store everything, and leave a clean data folder."""
         if self._listener:
             await self._listener.finish(FINISH_S)
             self._listener.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # What clients have begun to change is made to its end, also if they did not wait for it.
+        # Changes that clients have begun are completed, even if those clients are gone.
         await self.settings.end_changes()
         await self.topics.end_changes()
         self._stopping.close()
 
-    def address_for(self, peer: Peer) -> tuple[str, int]:
-        """Return the address that a client is to use for this broker.
-
-        A broker that listens on all addresses tells each client the one at which that client reached it.
-        """
-        host = self.config.advertised_host or self.config.host
-        if host in WILDCARD_HOSTS:
-            host = peer.local_host
-        return host, self.config.advertised_port or self.port
-
     def _start(self) -> None:
         stopping = self._stopping
         open_files = OpenFiles(open_files_limit(), self.config.max_connections)
-        listener = self._listener = Listener(Dispatcher(self), _limits(self.config, open_files))
+        listener = self._listener = Listener(_limits(self.config, open_files))
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)
@@ -129,7 +121,12 @@ class Broker:
         tree = self._open_tree(folder)
         stopping.callback(tree.close)
         stopping.callback(self._tree_thread.shutdown)
-        self.cluster_id = registry.prepare(tree, _new_cluster_id())
+        self.identity = Identity(
+            self.config.broker_id,
+            registry.prepare(tree, _new_cluster_id()),
+            self.config.advertised_host or self.config.host,
+            self.config.advertised_port or self.port,
+        )
         logs = self._open_logs(folder, open_files)
         stopping.callback(logs.close)
         open_files.count_logs = logs.count
@@ -145,7 +142,7 @@ class Broker:
         self.groups = GroupShell(self.config, self.clock, self.turns.wake)
         stopping.callback(self.groups.close)
         self.offsets = OffsetStore(tree, self.clock, self._in_tree_thread)
-        self.producer_ids = ProducerIds(tree, self.node_id, self._in_tree_thread)
+        self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread)
         self._tasks = [
             asyncio.create_task(self._expire_offsets()),
             asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms // 2, logs.purge_deleted)),
@@ -156,9 +153,22 @@ class Broker:
         watch = LoopWatch(self.clock.monotonic)
         watch.start()
         stopping.callback(watch.stop)
-        # The last to be stopped is the first that was started; requests must end before what they use.
+        # Callbacks run in reverse order: the listener is closed first, so requests end before the parts that they use.
         stopping.callback(listener.close)
-        listener.accept()
+        self.parts = Parts(
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            producer_ids=self.producer_ids,
+            fetch_sessions=self.fetch_sessions,
+            settings=self.settings,
+            identity=self.identity,
+            turns=self.turns,
+            clock=self.clock,
+            served=SERVED,
+        )
+        self.dispatcher = Dispatcher(self.parts.bind_all(), self.turns)
+        listener.accept(self.dispatcher)
 
     async def _put_into_force(self, config: BrokerConfig) -> None:
         self.config = config
@@ -188,20 +198,19 @@ class Broker:
             default_log_config(self.config),
             self.clock,
             OsFileSystem(),
-            broker_id=self.node_id,
-            cluster_id=self.cluster_id,
+            broker_id=self.identity.node_id,
+            cluster_id=self.identity.cluster_id,
             file_delete_delay_ms=self.config.file_delete_delay_ms,
             segments_open_max=open_files.segments_max,
         )
 
     def _register(self, tree: Tree) -> None:
-        host = self.config.advertised_host or self.config.host
-        port = self.config.advertised_port or self.port
-        registry.register_broker(tree, BrokerRegistration(self.node_id, host, port, self.clock.time_ms()))
+        own = self.identity
+        registry.register_broker(tree, BrokerRegistration(own.node_id, own.host, own.port, self.clock.time_ms()))
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         if function is registry.note_deletion:
-            # What makes room must not fail for want of it.
+            # Deleting a topic makes room, so it must work on a full disk.
             self._reserve.give_up_if_short()
         return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
 
@@ -232,7 +241,7 @@ class Broker:
 
     async def _flush_sealed(self, logs: LogManager) -> None:
         due = asyncio.Event()
-        # It is told by the thread that rolls a segment, and an event is for its loop's own thread only.
+        # Called by the thread that rolls a segment; an asyncio event may be set by its loop's own thread only.
         logs.on_flush_due = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, due.set)
         wanted_ms = min(self.config.log_flush_offset_checkpoint_interval_ms, FLUSH_INTERVAL_MS_MAX)
         interval_s = max(wanted_ms, INTERVAL_MS_MIN) / 1000
@@ -249,7 +258,7 @@ class Broker:
             await asyncio.sleep(INTERVAL_MS_MIN / 1000)
 
     async def _now_and_then(self, interval_ms: int, action: Callable[[], None]) -> None:
-        """Do something to the logs again and again, off the event loop."""
+        """Run `action` on a thread, again and again."""
         while True:
             await asyncio.sleep(max(interval_ms, INTERVAL_MS_MIN) / 1000)
             try:
@@ -261,9 +270,9 @@ class Broker:
 
 
 def _limits(config: BrokerConfig, open_files: OpenFiles) -> Limits:
-    """Return what clients may cost."""
+    """Return the limits for clients that the settings ask for."""
     return Limits(
-        # Kafka asks that the one be no more than the other; here the smaller one counts.
+        # Kafka demands socket.request.max.bytes <= queued.max.request.bytes; here the smaller of the two counts.
         frame_bytes_max=min(config.socket_request_max_bytes, config.queued_max_request_bytes),
         queued_bytes_max=config.queued_max_request_bytes,
         connections_max=open_files.connections_max,

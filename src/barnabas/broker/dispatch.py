@@ -12,16 +12,15 @@ connection with one line in the log. One that may take long is decoded, carried 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from barnabas.broker.api import Context, Received, ServedApi, Steps
-from barnabas.broker.handlers import SERVED
+from barnabas.broker.api import Context, Received, ServedApi, ServedApis, Steps
 from barnabas.broker.handlers.api_versions import unsupported_version
 from barnabas.broker.produce_pieces import entry_count, join, join_later, must_be_in_pieces, only_partition, pieces
-from barnabas.broker.turns import Unfinished
+from barnabas.broker.turns import Turns, Unfinished
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.model import Acks
 from barnabas.net.server_connection import Answer, Carried, Frame, Peer
@@ -41,36 +40,36 @@ from barnabas.protocol.frames import (
 from barnabas.protocol.repeats import RepeatedRequests
 
 AT_ONCE_BYTES_MAX = 20_000
-"""A larger frame may have so many entries that it is decoded in slices. The usual batch of a producer fits."""
+"""A larger frame is decoded in slices, since it may have many entries. The usual batch of a producer is smaller."""
 
 ANSWER_BYTES_MAX = 100_000_000
 """The largest answer, besides record data: what librdkafka takes, by default (`receive.message.max.bytes`)."""
 
 DECODING_STEPS_AT_ONCE = 16
-"""A large batch for a few partitions takes a few steps; it is carried out at once, however late it is."""
+"""Decoding a large batch for a few partitions takes this many steps at most; such a request is always carried out at
+once."""
 
 RUN_REQUESTS_MAX = 1024
 RUN_BYTES_MAX = 1024 * 1024
 RUN_ENTRIES_MAX = 2048
-"""A run of requests ends behind the one that exceeds one of these."""
+"""A run ends with the request that exceeds one of these limits."""
 
 REPEATED_ENTRIES = 2
-"""Those of a request that is recognised: a topic and a partition."""
-
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
+"""The entries of a request that is recognised: a topic and a partition."""
 
 Result: TypeAlias = "Answer | Awaitable[Any]"
 """The chunks of the response frame, or what the response has to wait for."""
 
 
 class Dispatcher:
-    """The listener's handler: carries out one request frame at a time, or a run of them."""
+    """The listener's handler: carries out one request frame at a time, or a run of them.
 
-    def __init__(self, broker: Broker, served: Mapping[int, ServedApi] = SERVED) -> None:
-        self._broker = broker
+    :param served: with handlers that have their parts (`Parts.bind_all`).
+    """
+
+    def __init__(self, served: ServedApis, turns: Turns) -> None:
         self._served = served
-        self._turns = broker.turns
+        self._turns = turns
 
     def __call__(self, frames: Sequence[Frame], peer: Peer) -> Carried:
         """Carry out the first request, and perhaps some of those behind it.
@@ -88,31 +87,34 @@ class Dispatcher:
             return Carried(1, [])
         context = Context(header.api_version, header.client_id, peer)
         if served.in_runs or len(frame) > AT_ONCE_BYTES_MAX:
-            call = _Call(self._broker, served, header, context)
+            call = _Call(served, header, context)
             if served.in_runs:
                 return self._carry_out_run(call, frames)
             return self._in_slices(call, call.carry_out(_decode_in_slices(served, header, frame, [])))
+        if served.comes_in_crowds and self._turns.is_over():
+            later = self._in_turn(_Call(served, header, context), bytes(frame))
+            return Carried(1, [], later, served.ends_with_client)
         request = decode_request(served.api.request, header, frame)
         return self._carry_out(served, header, context, request)
 
     def _carry_out(self, served: ServedApi, header: RequestHeader, context: Context, request: Any) -> Carried:
-        response = served.handle(self._broker, request, context)
+        response = served.handle(request, context)
         if isinstance(response, GeneratorType):
             try:
                 next(response)
             except StopIteration as end:  # nearly always: what is small does not pause
                 response = end.value
             else:
-                call = _Call(self._broker, served, header, context)
+                call = _Call(served, header, context)
                 return self._in_slices(call, call.encode(response))
         if isinstance(response, served.api.response):
             return Carried(1, response_frame(response, header.api_version, header.correlation_id))
-        call = _Call(self._broker, served, header, context)
+        call = _Call(served, header, context)
         return Carried(1, [], self._answer_later(call, response), served.ends_with_client)
 
     def _not_served(self, header: RequestHeader, served: ServedApi | None) -> Answer:
         if header.api_key == API_VERSIONS_KEY:
-            return response_frame(unsupported_version(), 0, header.correlation_id)
+            return response_frame(unsupported_version(self._served), 0, header.correlation_id)
         if served is None:
             raise UnsupportedVersionError(f"API {header.api_key} is not served")
         versions = f"{served.versions.start} to {served.versions.stop - 1}"
@@ -131,6 +133,14 @@ class Dispatcher:
         result = await self._turns.finish(steps)
         return result if isinstance(result, list) else await self._answer_later(call, result)
 
+    async def _in_turn(self, call: _Call, frame: bytes) -> Answer:
+        """Carry out a request when those before it have had their turn."""
+        await self._turns.pause(is_short=True)
+        carried = self._carry_out(
+            call.served, call.header, call.context, decode_request(call.served.api.request, call.header, frame)
+        )
+        return carried.answer if carried.later is None else await carried.later
+
     async def _answer_later(self, call: _Call, waiting: Awaitable[Any]) -> Answer:
         result = await self._turns.finish(call.encode(await waiting))
         assert isinstance(result, list), "a handler waits once"
@@ -148,7 +158,7 @@ class Dispatcher:
             if must_be_in_pieces(request, len(frame)):
                 return self._in_slices(call, call.carry_out_in_pieces(request))
             received = _received(frame, spans, request, header, known)
-        responses = served.handle(self._broker, self._run(received, frames, call, known), call.context)
+        responses = served.handle(self._run(received, frames, call, known), call.context)
         return _carried(responses, frames, header.api_version, served.api.response)
 
     def _run(
@@ -200,7 +210,6 @@ class Dispatcher:
 class _Call(NamedTuple):
     """A request that is carried out, and what is done for it in slices."""
 
-    broker: Broker
     served: ServedApi
     header: RequestHeader
     context: Context
@@ -210,7 +219,7 @@ class _Call(NamedTuple):
         request = yield from decoding
         if self.served.in_runs:
             return (yield from self.carry_out_in_pieces(request))
-        return (yield from self.encode(self.served.handle(self.broker, request, self.context)))
+        return (yield from self.encode(self.served.handle(request, self.context)))
 
     def carry_out_in_pieces(self, request: Any) -> Steps[Result]:
         """Carry out a request to produce, and encode the answer.
@@ -222,7 +231,7 @@ class _Call(NamedTuple):
         for piece, continues in pieces(request):
             yield
             try:
-                (response,) = self.served.handle(self.broker, [(piece, None, self.header.correlation_id)], self.context)
+                (response,) = self.served.handle([(piece, None, self.header.correlation_id)], self.context)
             except BarnabasError as error:
                 failure = failure or error
             else:

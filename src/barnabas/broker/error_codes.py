@@ -34,7 +34,7 @@ def error_message(error: BarnabasError | None) -> str | None:
 
 
 _CODES: dict[type[BarnabasError], ErrorCode] = {
-    # Its topic is being deleted, or the broker stops: who asks anew learns more.
+    # The topic is being deleted, or the broker stops: the client asks for metadata again, and learns which.
     ClosedError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
     StorageError: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -1,10 +1,10 @@
 """Fetch sessions (KIP-227): the broker remembers which partitions a reader follows, so that a request names only
-what changed, and an answer holds only what is news.
+what changed, and an answer holds only what is new.
 
 Pure: time and randomness are arguments. What goes through all partitions of a session, of which there may be many, is
-done in steps. A session belongs to whoever knows its id. Each request of a session has the epoch after the one before;
-one that does not is refused, and the reader begins anew. When the cache is full, a session that has not been used for a
-while makes room; if there is none, the reader is answered without session.
+done in steps. Whoever knows the id of a session may use it. Each request of a session carries an epoch, one more than
+the request before it; a request with another epoch is refused, and the reader begins anew. When the cache is full, a
+session that has not been used for a while makes room; if there is none, the reader is answered without session.
 
 Used from the event loop's thread only.
 """
@@ -38,7 +38,7 @@ PARTITIONS_MAX = 200_000
 """How many partitions all sessions together may follow."""
 
 EVICTION_S = 120.0
-"""A session that was not used for so long may make room for another one."""
+"""A session that was not used for this long may be dropped to make room for another one."""
 
 
 class FetchKey(NamedTuple):
@@ -62,11 +62,11 @@ class FollowedPartition:
     log_start_offset: int = -1
 
     def is_news(self, data: PartitionData) -> bool:
-        """Whether the reader must be told; notes what it is told."""
+        """Return whether the answer must hold this partition; remember what the reader was told."""
         changed = (data.high_watermark, data.log_start_offset) != (self.high_watermark, self.log_start_offset)
         self.high_watermark, self.log_start_offset = data.high_watermark, data.log_start_offset
         if data.error_code:
-            # Told again each time, until it passes or the reader stops asking.
+            # An error is told each time, until it passes or the reader stops asking.
             self.high_watermark = self.log_start_offset = -1
             return True
         return changed or len(data.records) > 0 or data.diverging_epoch.epoch >= 0
@@ -105,7 +105,8 @@ class FetchSession:
         return any((topic.topic_id != ZERO_UUID) is not by_id for topic in request.topics if topic.partitions)
 
     def news(self, read: Iterable[tuple[FetchKey, PartitionData]]) -> Steps[list[tuple[FetchKey, PartitionData]]]:
-        """Return what the reader must be told. What brought records is asked last the next time, for fairness."""
+        """Return what the reader must be told. A partition that brought records is read last the next time, for
+        fairness."""
         news = []
         for number, (where, data) in enumerate(read):
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:
@@ -178,11 +179,11 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         count_before = len(session.partitions)
         yield from session.update(request)
-        # Counting all sessions is for those that grow; nearly every request only goes on.
+        # Only a session that grows makes it necessary to count all sessions, and nearly no request makes one grow.
         if len(session.partitions) > count_before and self._partition_count() > PARTITIONS_MAX:
             self._sessions.pop(session.id, None)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} grew too large")
-        # Not in steps: what is asked for by somebody else meanwhile must not change what is gone through.
+        # Not in steps: another request could change the session in between.
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
         if not wanted:
             self._sessions.pop(session.id, None)

@@ -3,25 +3,28 @@
 A flush becomes due with the message that completes `flush.messages`, or `flush.ms` after the first message that is
 not flushed yet, or at once where somebody asks. It runs off the event loop. There is one at a time: what becomes
 due meanwhile is covered by one more flush after it, however much it is (group commit). A flush that failed is
-never tried again; the log is offline then. It is tried again, a little later, where the log stays online: the process
-was short of open files, and nothing was lost.
+never tried again; the log is offline then. There is one exception: where the process was only
+short of open files, nothing was lost, the log stays online, and the flush is tried again a little later.
 
 Kafka's log also counts messages from the last flush, but flushes on the thread that appends, and looks for
-`flush.ms` every few seconds only.
+`flush.ms` only every few seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.disk_lane import DiskLane
-from barnabas.errors import BarnabasError
-from barnabas.storage.config import NEVER
+from barnabas.broker.disk_work import DiskQueue
+from barnabas.errors import BarnabasError, StorageError
+from barnabas.storage.log_config import NEVER
 
 if TYPE_CHECKING:
     from barnabas.storage.log import Log
+
+log = logging.getLogger(__name__)
 
 OnFlushed = Callable[[BarnabasError | None], None]
 """Called after a flush, on the event loop, with the reason if it failed."""
@@ -29,15 +32,15 @@ OnFlushed = Callable[[BarnabasError | None], None]
 RETRY_S = 1.0
 
 _TIMER_S_MAX = 365 * 24 * 3600.0
-"""Event loops do not take any number for a time."""
+"""The longest delay that an event loop accepts."""
 
 
 class Flusher:
     """Flushes one log. Used from the event loop's thread only."""
 
-    def __init__(self, log: Log, on_flushed: OnFlushed, lane: DiskLane) -> None:
+    def __init__(self, log: Log, on_flushed: OnFlushed, disk: DiskQueue) -> None:
         self._log = log
-        self._lane = lane
+        self._disk = disk
         self._on_flushed = on_flushed
         self._covered_offset = log.recovery_point
         """Below it everything is flushed, or will be by the flush that runs."""
@@ -47,7 +50,7 @@ class Flusher:
         self._stopped = False
 
     def note_append(self) -> None:
-        """See whether something that was appended makes a flush due. To be called too when the settings changed."""
+        """Check whether a flush is due. Called after each append, and when the settings changed."""
         unflushed = self._log.log_end_offset - self._covered_offset
         if unflushed >= self._log.config.flush_messages:
             self.flush_soon()
@@ -69,25 +72,27 @@ class Flusher:
             self._running = asyncio.get_running_loop().create_task(self._flush())
 
     def restart_timer(self) -> None:
-        """Count the time from now on; the setting changed."""
+        """Begin to count `flush.ms` from now on, because the setting changed."""
         self._stop_timer()
         self.note_append()
 
     def stop(self) -> None:
-        """Flush no more; what a running flush brings is told to nobody."""
+        """Flush no more; the outcome of a flush that is running is dropped."""
         self._stopped = True
         self._stop_timer()
 
     async def _flush(self) -> None:
         error = None
         self._again = True
-        while self._again and not error and not self._stopped:
-            self._again = False
-            self._covered_offset = self._log.log_end_offset
-            error = await self._flush_once()
-            if not self._stopped:
-                self._on_flushed(error)
-        self._running = None
+        try:
+            while self._again and not error and not self._stopped:
+                self._again = False
+                self._covered_offset = self._log.log_end_offset
+                error = await self._flush_once()
+                if not self._stopped:
+                    self._on_flushed(error)
+        finally:
+            self._running = None
         if self._stopped:
             return
         if not error:
@@ -98,9 +103,13 @@ class Flusher:
 
     async def _flush_once(self) -> BarnabasError | None:
         try:
-            await self._lane.do(self._log.flush)
+            await self._disk.do(self._log.flush)
         except BarnabasError as error:
             return error
+        except Exception as error:
+            # Those who wait must be told, whatever it is.
+            log.exception("%s: a flush failed", self._log.partition)
+            return StorageError(f"{self._log.partition}: flush failed: {error!r}")
         return None
 
     def _start_timer(self) -> None:

@@ -1,7 +1,7 @@
 """The group coordinator on the event loop: waiters are futures, deadlines are timers.
 
-All that a group decides is decided in `barnabas.groups`, which knows neither; here its replies are delivered
-and its next deadline is kept.
+`barnabas.groups` makes all decisions, and knows neither futures nor timers. This module delivers its replies and
+wakes it at its next deadline.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode
 from barnabas.groups.coordinator import GroupCoordinator
@@ -23,7 +23,7 @@ from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, R
 class GroupShell:
     """Every group that this broker coordinates. Used from the event loop's thread only.
 
-    :param wake: gives a member that waits its answer; many become due together when many groups rebalance.
+    :param wake: gives a waiting member its answer. Many answers are due together when many groups rebalance.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class GroupShell:
         return self._coordinator.subscriptions(group_id)
 
     def empty_for_ms(self, group_id: str) -> int:
-        """Return for how long a group has had no members; since this broker's start, as far as is known."""
+        """Return for how long a group has had no members; at most the time since this broker started."""
         now = self._clock.monotonic()
         empty_for_s = self._coordinator.empty_for_s(now, group_id)
         return int(1000 * (now - self._started_at_s if empty_for_s is None else empty_for_s))

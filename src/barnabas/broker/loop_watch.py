@@ -1,8 +1,8 @@
 """Watches the event loop: says in the log when it stood still, for how long, and over what.
 
-A timer beats on the loop; how late it is, is how long everybody waited. A thread looks on, and when the beat is due and
-does not come, it notes what the loop's thread is doing, by its stack. Both together cost a few dozen wake-ups a second.
-A loop that had nothing to do, in a process that did not get to run, is the machine's affair and not told.
+A timer on the loop is due at regular times (a beat); how late it comes is how long everybody waited. A thread looks on:
+when a beat is late, it notes the stack of the loop's thread. Together they cost a few dozen wake-ups a second. If the
+loop was idle and the process merely did not get to run, the machine is to blame, and nothing is logged.
 
 One line for the first stall, then at most one in `LINE_INTERVAL_S`, which counts those in between.
 """
@@ -56,7 +56,7 @@ class StallRecord:
         self._longest_s = 0.0
 
     def note(self, now_s: float, late_s: float, doing: str | None) -> Stall | None:
-        """Take how late a beat came, and what was seen meanwhile; return what to tell."""
+        """Given how late a beat came and what was seen meanwhile, return what to log, if anything."""
         if late_s < STALL_S:
             return None
         if now_s - self._told_at_s < LINE_INTERVAL_S:
@@ -100,7 +100,7 @@ class LoopWatch:
             self._timer.cancel()
 
     def beat(self) -> None:
-        """Called on the loop, as soon after the beat was due as the loop could."""
+        """Called on the loop, at the time of the beat or as soon after it as the loop could."""
         now_s = self._now_s()
         due_s, doing = self._seen
         late_s = now_s - self._due_s

@@ -10,15 +10,16 @@ import signal
 import sys
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.settings.static import BrokerConfig
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may compute before the event loop gets the interpreter back. Each system call of the loop gives it
-away; with Python's own 5 ms, a search on another thread would cost every request several times that."""
+"""How long another thread may hold the interpreter before the event loop gets it back. The loop lets go of it with each
+system call; with Python's default of 5 ms, a search on another thread would delay every request by several times
+that."""
 
 GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
-"""What a request makes is freed when nobody refers to it any longer. Looking through all that there is for what refers
-to itself takes 0.1 s with 10,000 partitions, so that is rare; looking through what is new takes a few milliseconds."""
+"""The objects of a request are freed by their reference counts. The garbage collector is for cycles: a full collection
+takes 0.1 s with 10,000 partitions, so it is made rare; one of young objects takes a few milliseconds."""
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -43,11 +44,11 @@ async def _serve(config: BrokerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     broker = Broker(config)
-    # A start makes much and keeps nearly all of it: to look for garbage meanwhile would take a quarter of its time.
+    # Nearly all objects that a start makes are kept: collecting garbage meanwhile would take a quarter of its time.
     gc.disable()
     await broker.start()
     gc.enable()
-    # What there is by now stays. Looking through it for garbage would stop the broker for milliseconds each time.
+    # These objects stay for good. Looking through them for garbage would stop the broker for milliseconds each time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)

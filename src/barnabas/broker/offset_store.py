@@ -1,7 +1,7 @@
 """Committed offsets, kept in the tree: commits that come together are written together.
 
 One write is under way at a time; the commits that arrive meanwhile form the next one. A commit returns when it
-is in the tree, so what a group reads back is never older than what it was told is kept.
+is in the tree, so a group never reads back an offset that is older than its last successful commit.
 
 Offsets of a group that is dead are forgotten after a while (KIP-211): when the group has had no members, and the
 offset was not committed, for the retention time. A broker that starts does not know how long a group has been
@@ -98,7 +98,7 @@ class OffsetStore:
             found = await self._in_tree_thread(read_committed_offsets, self._tree, group_id)
             oldest_ms = self._clock.time_ms() - retention_ms
             old = [where for where, committed in found.items() if committed.committed_ms <= oldest_ms]
-            # Members may have come while the offsets were read; what they would go on with must stay.
+            # Members may have joined while the offsets were read; the offsets that they continue from must stay.
             if empty_for_ms(group_id) < retention_ms:
                 continue
             if len(old) == len(found):

@@ -1,8 +1,8 @@
 """The files and sockets that the process may have open, shared out between logs and connections.
 
 Each log holds one file, the segment that it appends to; each connection one socket. Sealed segments that were read
-lately hold two more, up to a number. New partitions are refused before the files are spent, and so are new
-connections: to run out would fail whoever comes next, a healthy log as well as a stranger.
+lately hold two more, up to a limit. New partitions and new connections are refused before none are left: otherwise the
+next file that is opened would fail, and that may be one that a healthy log needs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable
 from barnabas.errors import ErrorCode, KafkaError
 
 OTHER_FILES = 64
-"""The tree, the listener, the event loop, and files that are open for a moment only."""
+"""Kept for the tree, the listener, the event loop, and files that are open for a moment only."""
 
 SEGMENTS_OPEN_MAX = 512
-"""No more sealed segments are kept open after they were read."""
+"""The most sealed segments that are kept open after they were read."""
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""One partition that this broker leads: its log, its leader epoch, and who waits for more of it.
+"""One partition that this broker leads: its log, its leader epoch, and the readers that wait for more.
 
 With one replica the log itself keeps the high watermark at its end: what is appended may be read. Where the topic
 has `flush.messages` or `flush.ms`, the high watermark follows the flushes instead (paper, 3.1: "a message is only
@@ -10,8 +10,8 @@ exposed to the consumers after it is flushed"). The paper's broker acknowledges 
   to `flush.messages` or `flush.ms` when that is.
 
 The event loop never waits for the disk here. An append is carried out at once where the log can take it at once. Where
-it must first be compressed anew, or the log needs a new segment, the append gets in line, and those that come after it
-behind it, while a thread does what is needed; whoever produced them waits, and nobody else.
+it must first be compressed anew, or the log needs a new segment, a thread does that. The append waits for it in line,
+and later appends to this partition wait behind it. Other partitions are not held up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from barnabas.broker.disk_lane import DiskLane, DiskWork
+from barnabas.broker.disk_work import DiskQueue, DiskWork
 from barnabas.broker.flusher import Flusher
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
@@ -31,7 +31,7 @@ from barnabas.storage.append import checked_batch
 from barnabas.storage.segment import IndexDamagedError, SealedSegment
 
 if TYPE_CHECKING:
-    from barnabas.broker.topic_config import TopicConfig
+    from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.records.header import Buffer
     from barnabas.storage.append import AppendInfo
     from barnabas.storage.append_group import Outcome
@@ -43,7 +43,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OnReadable = Callable[[int], None]
-"""Called with the number of bytes that became readable, or with a huge one when the partition went away."""
+"""Called with the number of bytes that became readable, or with a huge number when the partition was deleted."""
 
 ON_ANY_THREAD = DiskWork()
 
@@ -51,7 +51,8 @@ RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 """How much a request's batches may hold when decompressed, where they are compressed anew."""
 
 AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
-"""What comes together and is larger is checked and written by a thread: the event loop has others to serve."""
+"""Appends that are larger than this together are checked and written by a thread, so that they do not hold up the event
+loop."""
 
 GONE_BYTES = 2**62
 """Satisfies every waiting fetch, so that it looks again and finds the partition gone."""
@@ -60,12 +61,12 @@ GONE_BYTES = 2**62
 class Partition:
     """A partition whose leader this broker is. Used from the event loop's thread only.
 
-    :param work: where what may wait for the disk is done.
+    :param work: runs work that may wait for the disk.
     """
 
     __slots__ = (
+        "_disk",
         "_flusher",
-        "_lane",
         "_line",
         "_mending",
         "_moving",
@@ -91,18 +92,19 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self.is_deleted = False
-        self._on_readable: set[OnReadable] = set()
+        # There are thousands of partitions, and an empty set or deque takes more room than all else here.
+        self._on_readable: dict[OnReadable, None] = {}
         self._flusher: Flusher | None = None
         self._unexposed_bytes = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._lane = DiskLane(work)
-        self._line: deque[Callable[[], Awaitable[None]]] = deque()
+        self._disk = DiskQueue(work)
+        self._line: deque[Callable[[], Awaitable[None]]] | None = None
         self._moving: asyncio.Task[None] | None = None
         self._mending: dict[SealedSegment, asyncio.Task[None]] = {}
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
-        """Put settings into force."""
+        """Use these settings from now on."""
         self.config = config
         self.log.config = config.log
         self.log.high_watermark_follows_end = not config.log.has_flush_policy
@@ -113,12 +115,12 @@ class Partition:
             self._flusher = None
             self._expose(self.log.log_end_offset)
         elif config.log.has_flush_policy:
-            self._flusher = Flusher(self.log, self._on_flushed, self._lane)
+            self._flusher = Flusher(self.log, self._on_flushed, self._disk)
 
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
         """Append the batches of several produce requests, each judged alone, in their order.
 
-        What has to be waited for before one is acknowledged, `when_acknowledged` tells.
+        `when_acknowledged` says what to wait for before a batch is acknowledged.
 
         :returns: the outcomes; or a future of them, where something has to be waited for.
         """
@@ -133,7 +135,8 @@ class Partition:
 
     @property
     def acknowledges_at_once(self) -> bool:
-        """Whether whatever is in the log is acknowledged, so that nobody has to ask `when_acknowledged`."""
+        """Whether a batch is acknowledged as soon as it is in the log, so that `when_acknowledged` need not be
+        asked."""
         return self._flusher is None
 
     def when_acknowledged(self, info: AppendInfo, acks: int) -> asyncio.Future[None] | None:
@@ -166,12 +169,12 @@ class Partition:
 
     async def _append_large(self, records: Buffer) -> Outcome:
         if self.config.compression is not None:
-            records = await self._lane.beside(self._recompressed, records)
+            records = await self._disk.beside(self._recompressed, records)
         view = memoryview(records)
-        checked = await self._lane.beside(checked_batch, view, self.config.log)
+        checked = await self._disk.beside(checked_batch, view, self.config.log)
         while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
-            await self._lane.do(self.log.roll)
-        await self._lane.do(self.log.write, group)
+            await self._disk.do(self.log.roll)
+        await self._disk.do(self.log.write, group)
         outcome = self.log.account(group)
         self._note_append([records], [outcome])
         return outcome
@@ -183,7 +186,7 @@ class Partition:
         return outcomes
 
     def _note_append(self, requests: Sequence[Buffer], outcomes: Sequence[Outcome]) -> None:
-        """Let those know who wait for what was appended."""
+        """Notify the readers that wait for more."""
         if not self._flusher and not self._on_readable:
             return
         size = sum(
@@ -198,7 +201,8 @@ class Partition:
             self._notify(size)
 
     def _get_in_line(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """Do something that excludes appends after all that waits already; those that come later wait for it."""
+        """Run work during which nothing may be appended: after everything that is in line already, before all that
+        comes later."""
         ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def take_turn() -> None:
@@ -211,16 +215,18 @@ class Partition:
                 if not ended.done():
                     ended.set_result(result)
 
+        if self._line is None:
+            self._line = deque()
         self._line.append(take_turn)
         if self._moving is None:
-            self._moving = asyncio.get_running_loop().create_task(self._move_line())
+            self._moving = asyncio.get_running_loop().create_task(self._move_line(self._line))
         return ended
 
-    async def _move_line(self) -> None:
+    async def _move_line(self, line: deque[Callable[[], Awaitable[None]]]) -> None:
         try:
-            while self._line:
-                await self._line[0]()
-                self._line.popleft()
+            while line:
+                await line[0]()
+                line.popleft()
         finally:
             self._moving = None
 
@@ -230,11 +236,11 @@ class Partition:
             try:
                 if self.config.compression is not None:
                     # One by one: each may be refused by itself.
-                    rest = [await self._lane.beside(self._recompressed, rest[0])]
+                    rest = [await self._disk.beside(self._recompressed, rest[0])]
                 ready = self._append_ready(rest)
                 outcomes += ready
                 if len(ready) < len(rest):
-                    await self._lane.do(self.log.roll)
+                    await self._disk.do(self.log.roll)
                     outcomes += self._append_ready(rest[len(ready) : len(ready) + 1])
             except BarnabasError as error:
                 outcomes.append(error)
@@ -244,7 +250,7 @@ class Partition:
         return outcomes
 
     async def _roll(self) -> None:
-        await self._get_in_line(lambda: self._lane.do(self.log.roll))
+        await self._get_in_line(lambda: self._disk.do(self.log.roll))
 
     def _recompressed(self, records: Buffer) -> Buffer:
         compression, limit = self.config.compression, self.config.log.max_message_bytes
@@ -263,7 +269,7 @@ class Partition:
         self._notify(GONE_BYTES)
 
     def _expose(self, offset: int) -> None:
-        """Let consumers have what is below `offset`."""
+        """Move the high watermark to `offset`: consumers can read what is below it."""
         log_of_partition = self.log
         if offset > log_of_partition.high_watermark:
             log_of_partition.high_watermark = offset
@@ -286,8 +292,8 @@ class Partition:
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
         """Return whole batches from the one that holds `offset`, below the high watermark.
 
-        :returns: None where there is nothing; or where an index has to be made anew first, which a thread then does:
-            those who watch are told when it is done.
+        :returns: None where there is nothing; or where an index has to be rebuilt first; a thread does that, and then
+            calls those who watch.
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
         try:
@@ -301,7 +307,7 @@ class Partition:
 
     async def _mend_indexes(self, segment: SealedSegment) -> None:
         try:
-            await self._lane.do(segment.rebuild_indexes, store=True)
+            await self._disk.do(segment.rebuild_indexes, store=True)
         except OSError as error:
             log.warning("%s: the indexes cannot be made: %s", segment.paths.log, error)
         finally:
@@ -324,7 +330,7 @@ class Partition:
 
     async def _search(self, search: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         try:
-            return await self._lane.beside(search, *arguments, **named)
+            return await self._disk.beside(search, *arguments, **named)
         except OSError as error:
             raise StorageError(f"{self.topic_partition}: search failed: {error}") from error
 
@@ -338,11 +344,12 @@ class Partition:
         return self.log.delete_records_before(offset)
 
     async def delete_old_records(self) -> None:
-        """Delete what the topic's settings do not keep any longer; an error is logged, and met by the next request."""
+        """Delete the records that the topic's settings no longer keep. Errors are logged; the next request meets them
+        too."""
         if self.is_deleted or self.log.is_offline:
             return
         if self._flusher:
-            # Sealed segments are flushed apart from the flusher, too.
+            # Sealed segments are also flushed by others than the flusher.
             self._expose(self.log.recovery_point)
         try:
             await self._delete_old_records()
@@ -355,7 +362,7 @@ class Partition:
             return
         if old.must_roll:
             await self._roll()
-        end = await self._lane.beside(old.find)
+        end = await self._disk.beside(old.find)
         if end is None or self.is_deleted:
             return
         if end > self.log.active_base_offset:
@@ -373,7 +380,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def check_epoch(self, epoch: int) -> None:
-        """Check the leader epoch that a client believes in (KIP-320); -1 says that it does not know.
+        """Compare a client's leader epoch with this partition's (KIP-320); -1 means that the client does not know it.
 
         :raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
         """
@@ -385,14 +392,14 @@ class Partition:
 
     def watch(self, on_readable: OnReadable) -> None:
         """Call `on_readable` whenever there is more to read, until `unwatch`."""
-        self._on_readable.add(on_readable)
+        self._on_readable[on_readable] = None
 
     def unwatch(self, on_readable: OnReadable) -> None:
         """Stop calling `on_readable`."""
-        self._on_readable.discard(on_readable)
+        self._on_readable.pop(on_readable, None)
 
     def mark_deleted(self) -> None:
-        """Called when the topic is deleted: those who wait are to look again."""
+        """Called when the topic is deleted: waiting fetches look again, and find that it is gone."""
         self.is_deleted = True
         if self._flusher:
             self._flusher.stop()

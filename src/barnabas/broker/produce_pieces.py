@@ -24,7 +24,7 @@ PIECE_ENTRIES_MAX = 64
 """How many topics and partitions are carried out at once."""
 
 PIECE_BYTES_MAX = 1024 * 1024
-"""A piece ends behind the partition that exceeds this."""
+"""A piece ends with the partition that makes it larger than this."""
 
 
 def entry_count(request: ProduceRequest) -> int:

@@ -18,18 +18,20 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.disk_lane import DiskWork
+from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.partition import ON_ANY_THREAD, Partition
-from barnabas.broker.topic_config import TopicConfig, check_topic_name, topic_config
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import TopicConfig, topic_config
+from barnabas.broker.topic_names import check_topic_name
 from barnabas.coordination import offsets, registry
-from barnabas.coordination.tree import NodeExistsError, Tree
+from barnabas.coordination.registry import TopicInfo
+from barnabas.coordination.tree import NodeError, NodeExistsError, Tree
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
-from barnabas.storage.config import LogConfig
 from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 
 PARTITIONS_MAX = 10_000
@@ -43,7 +45,7 @@ InTreeThread = Callable[..., "asyncio.Future[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic, its partitions, each at the position of its number, and the settings that are its own."""
+    """A topic, its partitions, each at the position of its number, and its own settings."""
 
     name: str
     id: bytes
@@ -56,8 +58,8 @@ T = TypeVar("T")
 
 
 def _to_its_end(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Let a change that has begun run to its end, even if the client that asked for it is gone: tree and logs
-    must not part halfway."""
+    """Complete a change that has begun, even if the client that asked for it is gone: a change made halfway would
+    leave tree and logs in disagreement."""
 
     @functools.wraps(change)
     async def run(*arguments: P.args, **named: P.kwargs) -> T:
@@ -91,27 +93,45 @@ class Topics:
         """The names of deleted topics in which there may still be offsets."""
 
     def load(self) -> None:
-        """Open what the tree lists, and take the leadership of each partition with a new epoch."""
+        """Open what the tree lists, and take the leadership of each partition with a new epoch.
+
+        A topic of which the tree says what cannot be understood is not served, nor are its folders touched.
+        """
         known: set[TopicPartition] = set()
+        damaged: dict[str, BarnabasError] = {}
         changes: list[tuple[TopicPartition, PartitionState, int]] = []
-        for info in registry.read_topics(self._tree).values():
-            config = topic_config(self._config, info.config)
-            identity = uuid.UUID(bytes=info.topic_id)
-            partitions = []
-            for number, each in enumerate(info.partitions):
-                where = TopicPartition(info.name, number)
-                opened = self._logs.restore(where, config.log, identity)
-                self._flush_what_was_recovered(opened, config.log)
-                # The tree may be older than the log, from a backup, or its last changes lost with the power.
-                epoch = max(each.state.leader_epoch, opened.leader_epochs.latest) + 1
-                state = replace(each.state, leader=self._config.broker_id, leader_epoch=epoch)
-                changes.append((where, state, each.version))
-                partitions.append(Partition(where, opened, epoch, config, self._work))
-                known.add(where)
-            self._keep(Topic(info.name, info.topic_id, tuple(partitions), dict(info.config)))
+        for name, info in registry.each_topic(self._tree):
+            try:
+                if isinstance(info, NodeError):
+                    raise info
+                config = topic_config(self._config, info.config)
+            except (NodeError, KafkaError) as error:
+                damaged[name] = error
+                continue
+            topic = self._load_topic(info, config, changes)
+            self._keep(topic)
+            known.update(each.topic_partition for each in topic.partitions)
+        for name, reason in damaged.items():
+            log.error("topic %s is not served: %s; its folders stay as they are; mend it and start again", name, reason)
         registry.write_partition_states(self._tree, changes)
         self._tree.flush()
-        self._set_strays_aside(self._logs.all().keys() - known)
+        self._set_strays_aside(where for where in self._logs.all().keys() - known if where.topic not in damaged)
+
+    def _load_topic(
+        self, info: TopicInfo, config: TopicConfig, changes: list[tuple[TopicPartition, PartitionState, int]]
+    ) -> Topic:
+        """Open the logs of a topic; add to `changes` what the tree is to be told of its partitions."""
+        identity = uuid.UUID(bytes=info.topic_id)
+        partitions = []
+        for number, each in enumerate(info.partitions):
+            opened = self._logs.restore(TopicPartition(info.name, number), config.log, identity)
+            self._flush_what_was_recovered(opened, config.log)
+            # The tree may be older than the log, from a backup, or its last changes lost with the power.
+            epoch = max(each.state.leader_epoch, opened.leader_epochs.latest) + 1
+            state = replace(each.state, leader=self._config.broker_id, leader_epoch=epoch)
+            changes.append((opened.partition, state, each.version))
+            partitions.append(Partition(opened.partition, opened, epoch, config, self._work))
+        return Topic(info.name, info.topic_id, tuple(partitions), dict(info.config))
 
     def get(self, name: str) -> Topic | None:
         """Return the topic, or None."""
@@ -169,8 +189,8 @@ class Topics:
     def _check_free(self, where: TopicPartition) -> None:
         """Check that no folder of another topic has the name that a partition's folder is to have.
 
-        :raises KafkaError: INVALID_TOPIC_EXCEPTION. The folder is not touched: that the tree does not know a topic
-            does not say that nobody misses it.
+        :raises KafkaError: INVALID_TOPIC_EXCEPTION. The folder is not touched: somebody may still need the records
+            of a topic that the tree does not know.
         """
         stray = self._logs.get(where)
         if stray is not None:
@@ -287,7 +307,7 @@ class Topics:
 
     @_to_its_end
     async def set_defaults(self, config: BrokerConfig) -> None:
-        """Put other settings of the broker into force, for the topics that there are and for new ones."""
+        """Use other settings of the broker from now on, for existing topics and for new ones."""
         async with self._changing:
             self._config = config
             for topic in list(self.all()):
@@ -324,8 +344,8 @@ class Topics:
             log.info("deleted topic %s", name)
 
     async def _delete_offsets(self, name: str) -> None:
-        """Forget all offsets in a topic that has left the tree, which takes no more from then on. In small steps:
-        between two of them, others have their turn in the tree."""
+        """Forget all offsets in a topic that has left the tree, which takes no new ones for it. This is done in small
+        steps, so that others can use the tree in between."""
         self._with_old_offsets.add(name)
         nodes = offsets.topic_offset_nodes(self._tree, name)
         while await self._in_tree_thread(offsets.delete_next, self._tree, nodes):
@@ -333,21 +353,21 @@ class Topics:
         self._with_old_offsets.discard(name)
 
     async def store_log_starts(self) -> None:
-        """Make it durable where logs begin whose first records were deleted, and free what they took.
+        """Store durably where the logs begin after records were deleted, and free the disk space of those records.
 
         :raises StorageError: the disk refused.
         """
         await asyncio.to_thread(self._logs.remove_deleted_records)
 
     async def delete_old_records(self) -> None:
-        """Delete what the topics' settings do not keep any longer."""
+        """Delete the records that the topics' settings no longer keep."""
         for partition in [partition for topic in self.all() for partition in topic.partitions]:
             await partition.delete_old_records()
             await asyncio.sleep(0)
         await self.store_log_starts()
 
     def _set_strays_aside(self, strays: Iterable[TopicPartition]) -> None:
-        """Finish deletions that an earlier run could not; leave folders that nobody asked to be deleted."""
+        """Finish the deletions that the last run could not; leave all other folders alone."""
         for name in registry.read_deleted_names(self._tree):
             offsets.delete_topic_offsets(self._tree, name)
         deletions = registry.read_deletions(self._tree)

@@ -1,8 +1,8 @@
 """Turns on the event loop: work that may be long is done in slices, so that others hardly wait for it.
 
 Such work is a generator that yields wherever it may pause (`go_on`, `finish`), or a coroutine that awaits `pause`
-now and then. In one round of the event loop all of it together gets about `SLICE_S`; who is not done by then waits
-in line, and each further round goes on with one of them. However many clients ask for much at once, a short request
+now and then. In one round of the event loop all such work together gets about `SLICE_S`. What is not done by then waits
+in line, and each further round goes on with one piece of it. However many clients ask for much at once, a short request
 of another waits for a few milliseconds.
 
 Used from the event loop's thread only.
@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 SLICE_S = 0.002
-WAKES_MAX = 8
-"""So many waiters are woken within two slices without standing in line: each of them has work to do then."""
+SHORT_TURNS = 8
+"""So many of those whose work is short have their turn together: one request, say, or one answer."""
 
 
 class Unfinished:
@@ -41,7 +41,7 @@ class Turns:
     ) -> None:
         self._now_s = now_s
         self._call_soon = call_soon
-        self._line: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = deque()  # whom to give what; whether it is short
         self._is_open = False  # whether somebody has used time of this round
         self._ends_at_s = 0.0  # when it is used up
         self._wakes_left = 0
@@ -91,27 +91,30 @@ class Turns:
             await self._stand_in_line()
         return found
 
-    async def pause(self) -> None:
-        """Let others have their turn, if the time of this round is used up."""
+    async def pause(self, *, is_short: bool = False) -> None:
+        """Let others have their turn, if the time of this round is used up.
+
+        :param is_short: what is left to do takes a fraction of a slice, so that several can do it in one round.
+        """
         if self.is_over():
-            await self._stand_in_line()
+            await self._stand_in_line(is_short=is_short)
 
     def wake(self, waiter: asyncio.Future[Any], result: Any = None) -> None:
         """Give a future its result, in its turn: many that become due together would all do their work at once."""
         now_s = self._now_s()
         if now_s >= self._wakes_again_s:
             self._wakes_again_s = now_s + 2 * SLICE_S
-            self._wakes_left = WAKES_MAX
+            self._wakes_left = SHORT_TURNS
         if self._wakes_left:
             self._wakes_left -= 1
             _resolve(waiter, result)
         else:
-            self._line.append((waiter, result))
+            self._line.append((waiter, result, True))
             self._let_round_end()
 
-    async def _stand_in_line(self) -> None:
+    async def _stand_in_line(self, *, is_short: bool = False) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append((turn, None))
+        self._line.append((turn, None, is_short))
         self._let_round_end()
         await turn
         self._open()
@@ -128,12 +131,13 @@ class Turns:
             call_soon(self._end_round)
 
     def _end_round(self) -> None:
-        """Begin another round, with the turn of the first in line."""
+        """Begin another round, with the turn of the first in line, or of the first few if their work is short."""
         self._round_ends = self._is_open = False
-        while self._line:
-            waiter, result = self._line.popleft()
+        turns_left = SHORT_TURNS
+        while self._line and (turns_left == SHORT_TURNS or (turns_left and self._line[0][2])):
+            waiter, result, is_short = self._line.popleft()
             if _resolve(waiter, result):
-                break
+                turns_left = turns_left - 1 if is_short else 0
         if self._line:
             self._let_round_end()
 

@@ -1,4 +1,4 @@
-"""Names that the shell completes: topics and groups, asked of the broker within a moment, or none at all."""
+"""Topics, groups and settings that the shell completes. Where the broker does not answer soon, there are none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from barnabas import Admin
 
 COMPLETION_TIMEOUT_MS = 1_000
-"""Somebody has pressed the Tab key and waits."""
+"""Short, because somebody has pressed the Tab key and waits."""
 
 
 def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -15,12 +15,14 @@ from barnabas.cli.message_format import FORMAT_HELP, compile_format, json_line, 
 from barnabas.cli.options import (
     bootstrap_option,
     connect,
+    partitions_of,
     properties_option,
     quiet_option,
     require_topics,
     settings,
 )
 from barnabas.cli.signals import end_on_sigterm
+from barnabas.cli.standard_output import ending_with_reader
 from barnabas.cli.start_offset import OFFSET_HELP, Anchor, Bound, Span, parse_span, resolve
 from barnabas.cli.timestamps import TIME_HELP
 from barnabas.model import TopicPartition
@@ -116,12 +118,14 @@ def consume(
         raise click.UsageError(
             "with -g the group says where to read; -p and offsets other than beginning and end do not go with it"
         )
+    if group == "":
+        raise click.UsageError("the name of a group is not empty")
     render = _render(format_, as_json, key_delimiter, delimiter, show_null)
     end_on_sigterm()
     printer = Printer(sys.stdout.buffer, render, count, unbuffered)
-    with connect(bootstrap, quiet=quiet) as admin:
+    with ending_with_reader(), connect(bootstrap, quiet=quiet) as admin:
         require_topics(admin, wanted)
-        partitions = [tp for tp in _partitions(admin, wanted) if partition in (None, tp.partition)]
+        partitions = [tp for tp in partitions_of(admin, wanted) if partition in (None, tp.partition)]
         if not partitions:
             raise click.ClickException(f"topic {wanted[0]!r} has no partition {partition}")
         stops = _stops(admin, partitions, span, exit_at_end)
@@ -176,14 +180,6 @@ class Printer:
             self.count_left -= len(rendered)
 
 
-def _partitions(admin: Admin, topics: Sequence[str]) -> list[TopicPartition]:
-    return [
-        TopicPartition(found.name, partition.partition)
-        for found in admin.describe_topics(list(topics))
-        for partition in found.partitions
-    ]
-
-
 def _stops(
     admin: Admin, partitions: Sequence[TopicPartition], span: Span, exit_at_end: bool
 ) -> dict[TopicPartition, int] | None:
@@ -202,7 +198,7 @@ def _consume_alone(
     from barnabas import Consumer
 
     open_ends = [tp for tp in starts if stops is None or starts[tp] < stops[tp]]
-    with Consumer({"enable.auto.commit": "false", **chosen}) as consumer:
+    with Consumer({"enable.auto.commit": "false", **chosen}) as consumer, ending_with_reader():
         consumer.assign(open_ends)
         for tp in open_ends:
             consumer.seek(tp, starts[tp])
@@ -227,7 +223,7 @@ def _consume_in_group(
 
     reset = {"auto.offset.reset": RESET_OF_ANCHOR[span.start.anchor], "enable.auto.commit": "false"}
     joined = threading.Event()
-    with Consumer({**reset, **chosen}, group=group) as consumer:
+    with Consumer({**reset, **chosen}, group=group) as consumer, ending_with_reader():
         consumer.subscribe(list(topics), on_assign=lambda _tps: joined.set(), on_revoke=lambda _tps: joined.clear())
         while not printer.done:
             records = consumer.poll(max_records=printer.room, timeout_s=POLL_TIMEOUT_S)

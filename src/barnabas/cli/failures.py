@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 import click
@@ -10,25 +11,32 @@ import click
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 
 _ADVICE = {
-    ErrorCode.TOPIC_ALREADY_EXISTS: "see it with: barnabas topic describe NAME",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 of the characters a-z A-Z 0-9 . _ -",
     ErrorCode.INVALID_REPLICATION_FACTOR: "there cannot be more replicas than brokers",
     ErrorCode.INVALID_PARTITIONS: "a topic has at least one partition, and never shrinks",
-    ErrorCode.INVALID_CONFIG: "see what there is with: barnabas config show topic NAME",
     ErrorCode.MESSAGE_TOO_LARGE: "the topic's max.message.bytes is the limit",
 }
+
+NAMES_ALIKE = 0.65
+SETTINGS_ALIKE = 0.75
+"""How alike a name must be to what was given, to be offered instead (difflib's ratio). The long names of settings have
+much in common."""
+
+_QUOTED = re.compile(r"'[^']*'")
+_PARTITION = re.compile(r"[\w.-]+-\d+")
 
 
 def explain(error: BarnabasError | OSError) -> str:
     """Return the line for an error, without the program's name.
 
-    >>> explain(KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'clicks'"))
-    "topic 'clicks': topic already exists; see it with: barnabas topic describe NAME"
+    >>> explain(KafkaError(ErrorCode.INVALID_PARTITIONS, "topic 'clicks'"))
+    "topic 'clicks': invalid partitions; a topic has at least one partition, and never shrinks"
     """
     if isinstance(error, KafkaError):
         return _explain_code(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        reason = error.strerror[:1].lower() + error.strerror[1:]
+        return reason if error.filename is None else f"{error.filename}: {reason}"
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, DisconnectedError | TimedOutError) and "barnabas up" not in text:
         return f"{text}; is the broker running? start one with: barnabas up"
@@ -36,10 +44,28 @@ def explain(error: BarnabasError | OSError) -> str:
 
 
 def _explain_code(error: KafkaError) -> str:
+    """Return what the error says; where it only names what it is about, what is wrong with that and what to do."""
     name = error.code.name.lower().removesuffix("_exception").replace("_", " ")
+    if not _is_subject(error.message) or set(name.split()) <= set(error.message.split()):
+        return error.message
     text = f"{error.message}: {name}" if error.message else name
     advice = _ADVICE.get(error.code)
     return f"{text}; {advice}" if advice else text
+
+
+def _is_subject(message: str) -> bool:
+    """Whether a message only names what an error is about: words alone, or words that end with a name.
+
+    >>> [_is_subject(each) for each in ("topic 'a'", "commit of a-0 in 'g'", "list of groups")]
+    [True, True, True]
+    >>> [_is_subject(each) for each in ("topic 'a' does not exist", "topic 'a': it has no leader")]
+    [False, False]
+    """
+    words = _QUOTED.sub("''", message).split()
+    named = [word == "''" or _PARTITION.fullmatch(word) is not None for word in words]
+    return all(name or word.isalnum() for name, word in zip(named, words, strict=True)) and (
+        not any(named) or named[-1]
+    )
 
 
 def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
@@ -48,10 +74,7 @@ def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
     >>> unknown_topic("clikcs", ["clicks", "views"]).message
     "no topic 'clikcs'; did you mean 'clicks'?"
     """
-    near = difflib.get_close_matches(name, list(known), n=3)
-    if near:
-        return click.ClickException(f"no topic {name!r}; did you mean {' or '.join(map(repr, near))}?")
-    return click.ClickException(f"no topic {name!r}; create it with: barnabas topic create {name} --partitions 6")
+    return _unknown("topic", name, known, NAMES_ALIKE, "see: barnabas topic list")
 
 
 def unknown_group(name: str, known: Iterable[str]) -> click.ClickException:
@@ -60,18 +83,21 @@ def unknown_group(name: str, known: Iterable[str]) -> click.ClickException:
     >>> unknown_group("crt", ["ctr"]).message
     "no group 'crt'; did you mean 'ctr'?"
     """
-    near = difflib.get_close_matches(name, list(known), n=3)
-    advice = f"did you mean {' or '.join(map(repr, near))}?" if near else "see: barnabas group list"
-    return click.ClickException(f"no group {name!r}; {advice}")
+    return _unknown("group", name, known, NAMES_ALIKE, "see: barnabas group list")
 
 
-def unknown_setting(name: str, known: Iterable[str]) -> click.ClickException:
-    """Return the error for a setting that does not exist, with the nearest names that do.
+def unknown_setting(name: str, known: Iterable[str], kind: str, owner: str) -> click.ClickException:
+    """Return the error for a setting that a topic or broker does not have, with the nearest names that it has.
 
-    >>> unknown_setting("retention", ["retention.ms", "segment.ms"]).message
+    >>> unknown_setting("retention", ["retention.ms", "segment.ms"], "topic", "clicks").message
     "no setting 'retention'; did you mean 'retention.ms'?"
+    >>> unknown_setting("colour", ["retention.ms", "segment.ms"], "topic", "clicks").message
+    "no setting 'colour'; see: barnabas config show topic clicks"
     """
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=3)
-    advice = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known)}"
-    return click.ClickException(f"no setting {name!r}; {advice}")
+    return _unknown("setting", name, known, SETTINGS_ALIKE, f"see: barnabas config show {kind} {owner}")
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], cutoff: float, else_see: str) -> click.ClickException:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
+    advice = f"did you mean {' or '.join(map(repr, near))}?" if near else else_see
+    return click.ClickException(f"no {kind} {name!r}; {advice}")

@@ -21,7 +21,7 @@ from barnabas.cli.group_lag import (
     total_lag,
 )
 from barnabas.cli.group_reset import reset
-from barnabas.cli.options import bootstrap_option, connect, existing_partitions, json_option, yes_option
+from barnabas.cli.options import bootstrap_option, confirm, connect, existing_partitions, json_option, yes_option
 from barnabas.cli.tables import Row, show_json, show_table
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str) -> None:
         for name in names:
             if name not in known:
                 raise unknown_group(name, known)
-        if not yes and sys.stdin.isatty():
-            click.confirm(f"forget {', '.join(names)} with all committed offsets?", abort=True)
+        confirm(f"forget {', '.join(names)} with all committed offsets?", yes=yes)
         for name in names:
             admin.delete_group(name)
             click.echo(f"deleted group {name}")

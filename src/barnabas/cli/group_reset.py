@@ -1,4 +1,4 @@
-"""`barnabas group reset`: a group's committed offsets put elsewhere, once it is clear where."""
+"""`barnabas group reset`: moves a group's committed offsets, or shows where it would move them to."""
 
 from __future__ import annotations
 

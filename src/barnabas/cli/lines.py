@@ -1,4 +1,4 @@
-"""Lines out of a stream of bytes, many at once, without waiting for more than is there. Pure but for the read."""
+"""Splits a stream of bytes into lines, and hands out as many as there are without waiting for more."""
 
 from __future__ import annotations
 

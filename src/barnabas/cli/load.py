@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.failures import explain
 from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.errors import BarnabasError
+from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.spark.json_fields import ColumnType
     from barnabas.spark.load_types import LoadProgress, LoadResult, ProgressCallback, TableLoad
+    from barnabas.spark.planning import OffsetRange
+
+EXIT_FAILED = 1
 
 
 @click.command()
@@ -30,6 +38,24 @@ if TYPE_CHECKING:
     show_default=True,
     help="Values as bytes, or their JSON fields as columns.",
 )
+@click.option(
+    "--fields",
+    metavar="JSON",
+    help="The JSON fields and their types, for a new table: "
+    """'{"page": "string", "ms": "long"}'; else the records tell.""",
+)
+@click.option(
+    "--starting-offsets",
+    metavar="JSON",
+    help="Where to start partitions that the table knows nothing of: "
+    """'{"clicks": {"0": 23}}'; else at the log's start.""",
+)
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    show_default=True,
+    help="Whether it is an error that records were deleted from the log after the last load.",
+)
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @properties_option
@@ -40,6 +66,9 @@ def load(
     catalog: str | None,
     table: str | None,
     value_format: Literal["raw", "json"],
+    fields: str | None,
+    starting_offsets: str | None,
+    fail_on_data_loss: bool,
     master: str,
     as_json: bool,
     properties: dict[str, str],
@@ -47,18 +76,23 @@ def load(
 ) -> None:
     """Load what is new in TOPICs into Iceberg tables.
 
-    Each load goes on where the last one ended; a load that is killed leaves the table as it was.
+    Each load goes on where the last one ended; a load that is killed leaves the table as it was. What one table
+    ends with does not stop the others; the exit code is 1 where one was not loaded.
 
     \b
     barnabas load clicks --warehouse ./warehouse --format json
     """
     if (warehouse is None) == (catalog is None):
         raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
+    chosen_fields, offsets = _fields(fields), _offsets(starting_offsets)
     with connect(bootstrap) as admin:
-        require_topics(admin, topics)
+        known = admin.list_topics()
+        if not any(topic in known for topic in topics):
+            require_topics(admin, topics)
+    from barnabas.spark import LoadsFailedError, local_session, stop_session
     from barnabas.spark import load as load_topics
-    from barnabas.spark import local_session, stop_session
 
+    failures: dict[str, Exception] = {}
     with _progress() as on_progress:
         session = local_session("barnabas load", master=master)
         try:
@@ -70,25 +104,66 @@ def load(
                 table=table,
                 spark=session,
                 format=value_format,
+                fields=chosen_fields,
+                starting_offsets=offsets,
+                fail_on_data_loss=fail_on_data_loss,
                 client_options=properties,
                 on_progress=on_progress,
             )
+        except LoadsFailedError as error:
+            result, failures = error.result, error.failures
         finally:
             stop_session(session)
-    _show(result, as_json)
+    _show(result, failures, as_json)
+    if failures:
+        raise click.exceptions.Exit(EXIT_FAILED)
 
 
-def _show(result: LoadResult, as_json: bool) -> None:
+def _fields(given: str | None) -> dict[str, ColumnType] | None:
+    """Return what --fields names; the load checks the types."""
+    if given is None:
+        return None
+    try:
+        fields = json.loads(given)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise click.UsageError("""--fields: give JSON, as in '{"page": "string", "ms": "long"}'""")
+    return fields
+
+
+def _offsets(given: str | None) -> dict[TopicPartition, int] | None:
+    if given is None:
+        return None
+    from barnabas.spark.options import parse_offsets
+
+    return parse_offsets("--starting-offsets", given)
+
+
+def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) -> None:
+    told = {table: _told(error) for table, error in failures.items()}
     if as_json:
-        show_json([_as_json(table) for table in result.tables])
-        return
-    rows: list[Row] = [
-        [table.table, table.records, table.files, table.snapshot_id and str(table.snapshot_id)]
-        for table in result.tables
-    ]
-    show_table(["table", "loaded", "files", "snapshot"], rows)
-    if not result.records:
-        click.echo("there was nothing new", err=True)
+        loaded = [_as_json(table) for table in result.tables]
+        show_json([*loaded, *({"table": table, "error": text} for table, text in told.items())])
+    else:
+        rows: list[Row] = [
+            [table.table, table.records, table.files, table.snapshot_id and str(table.snapshot_id)]
+            for table in result.tables
+        ]
+        if rows:
+            show_table(["table", "loaded", "files", "snapshot"], rows)
+        if not result.records and not failures:
+            click.echo("there was nothing new", err=True)
+    for table in result.tables:
+        for gap in table.missing:
+            was_lost = f"{gap} ({gap.count} records), deleted before they were loaded"
+            click.echo(f"{table.table}: missing: {was_lost}", err=True)
+    for name, text in told.items():
+        click.echo(f"barnabas: {name} was not loaded: {text}", err=True)
+
+
+def _told(error: Exception) -> str:
+    return explain(error) if isinstance(error, BarnabasError | OSError) else f"{type(error).__name__}: {error}"
 
 
 def _as_json(table: TableLoad) -> dict[str, object]:
@@ -98,6 +173,17 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "files": table.files,
         "snapshot_id": table.snapshot_id,
         "kept_values": table.kept_values,
+        "ranges": [_range_as_json(loaded) for loaded in table.ranges],
+        "missing": [_range_as_json(gap) for gap in table.missing],
+    }
+
+
+def _range_as_json(offsets: OffsetRange) -> dict[str, object]:
+    return {
+        "topic": offsets.topic,
+        "partition": offsets.partition,
+        "start_offset": offsets.start_offset,
+        "end_offset": offsets.end_offset,
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from barnabas.cli.json_bytes import bytes_field, bytes_value
 from barnabas.cli.segment_dump import (
     Damage,
     DumpedBatch,
@@ -62,6 +63,7 @@ def dump(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> None:
 def _files(path: Path) -> list[Path]:
     """Return the file, or a folder's segments in order.
 
+    :raises OSError: there is no such file.
     :raises click.ClickException: not files of a segment.
     """
     if path.is_dir():
@@ -69,6 +71,7 @@ def _files(path: Path) -> list[Path]:
         if not files:
             raise click.ClickException(f"{path} holds no segments; give a partition's folder, such as DATA/clicks-0")
         return files
+    path.stat()
     if offset_of(path.name, path.suffix) is None or path.suffix not in HEADINGS:
         raise click.ClickException(
             f"{path} is not named as a file of a segment: 20 digits and .log, .index or .timeindex"
@@ -186,11 +189,7 @@ def _record_fields(record: Record) -> dict[str, object]:
     return {
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": [[name, _text(value)] for name, value in record.headers],
+        **bytes_field("key", record.key),
+        **bytes_field("value", record.value),
+        "headers": [[name, bytes_value(value)] for name, value in record.headers],
     }
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "surrogateescape")

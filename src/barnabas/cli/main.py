@@ -1,136 +1,45 @@
-"""The entry of the command: finds the subcommand, and turns every outcome into an exit code and one line.
-
-Only click is imported before the subcommand is known: `barnabas --help` and `barnabas up` start at once, and
-no command pays for what another needs.
-
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C, 143 stopped with SIGTERM. A closed pipe
-(`barnabas consume clicks | head`) is no failure.
-"""
+"""The entry of the command. It imports nothing that takes time before Ctrl-C is an ordinary way to end."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from typing import Any
 
-import click
-from click.shell_completion import CompletionItem
-
-from barnabas import __version__
-from barnabas.cli.failures import explain
-from barnabas.errors import BarnabasError
-
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
-
-COMMANDS = {
-    "up": "Start a broker in the foreground.",
-    "topic": "Create, list, describe, delete and alter topics.",
-    "group": "List, describe, reset and delete consumer groups.",
-    "config": "Show, set and unset the settings of topics and brokers.",
-    "produce": "Send lines from standard input or files to a topic.",
-    "consume": "Print a topic's records, and follow it.",
-    "ship": "Ship log files to a topic, and follow them.",
-    "load": "Load topics into warehouse tables with Spark.",
-    "perf": "Measure brokers and clients: throughput, latency, requests.",
-    "log": "Look into the files of a log.",
-    "completion": "Print the completion script for a shell.",
-}
-"""The subcommands, each in the module and under the name that it has itself, with its line in the help."""
-
-
-class LazyGroup(click.Group):
-    """A group whose subcommands are imported when they are called, not when they are listed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = getattr(importlib.import_module(f"barnabas.cli.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        if incomplete.startswith("-"):
-            return super().shell_complete(ctx, incomplete)
-        return [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # the reader of standard output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return None
-
-
-VERSION_HELP = "Show the version, and which record codec is in use."
-
-
-def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
-    if not asked or ctx.resilient_parsing:
-        return
-    from barnabas.records import CODEC
-
-    slower = "" if CODEC == "compiled" else ": correct, but slower; with a C compiler, pip builds the compiled one"
-    click.echo(f"barnabas {__version__} ({CODEC} record codec{slower})")
-    ctx.exit()
-
-
-@click.group(
-    cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="BARNABAS_BOOTSTRAP=HOST:PORT says where the broker is; BARNABAS_DEBUG=1 shows where an error arose.",
-)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=VERSION_HELP)
-def command() -> None:
-    """Barnabas: a distributed log that speaks Kafka's protocol, and its pipeline on Spark."""
+from barnabas.cli.signals import end_at_once_on_interrupt, interrupt_as_usual
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    :param arguments: the command line without the program's name; None: that of the process.
+    :param arguments: the command line without the program's name; None: that of the process, which is ended then.
     """
+    if arguments is not None:
+        from barnabas.cli.commands import run
+
+        return run(arguments)
+    end_at_once_on_interrupt()
+    if sys.argv[1:] == ["--version"] and not os.environ.get("BARNABAS_CODEC") and _has_shown_version():
+        return 0
+    from barnabas.cli.commands import run
+    from barnabas.cli.standard_output import name_standard_output
+
+    name_standard_output()
+    interrupt_as_usual()
     try:
-        outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False)
-    except click.Abort:
-        return EXIT_INTERRUPTED
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return error.exit_code
-    except click.UsageError as error:
-        where = "barnabas" if error.ctx is None else error.ctx.command_path
-        _say(f"{_sentence(error.format_message())}; see: {where} --help")
-        return error.exit_code
-    except click.ClickException as error:
-        return _fail(error.format_message(), error)
-    except (BarnabasError, OSError) as error:
-        return _fail(explain(error), error)
-    return outcome if isinstance(outcome, int) else 0
+        return run()
+    finally:
+        end_at_once_on_interrupt()  # what was open is closed; what the interpreter still does is nobody's concern
 
 
-def _fail(message: str, error: Exception) -> int:
-    if os.environ.get("BARNABAS_DEBUG"):
-        raise error
-    _say(message)
-    return EXIT_FAILED
+def _has_shown_version() -> bool:
+    """Show the version without what it takes to understand a command line; False where that fails."""
+    from barnabas.cli.version import version_line
 
-
-def _say(message: str) -> None:
-    click.echo(f"barnabas: {message}", err=True)
-
-
-def _sentence(text: str) -> str:
-    """Make one of click's messages fit into a line: on one line, small first letter, no full stop."""
-    text = " ".join(text.split()).rstrip(".")
-    return text[:1].lower() + text[1:]
+    line = f"{version_line()}\n".encode()
+    try:
+        return os.write(1, line) == len(line)
+    except OSError:  # the ordinary way fails likewise, and says why
+        return False
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 
 from barnabas.cli.escapes import ESCAPES
+from barnabas.cli.json_bytes import bytes_field, bytes_value
 from barnabas.model import Headers, TimestampType
 from barnabas.records import Record
 
@@ -103,8 +104,8 @@ def _part(match: re.Match[str], fields: Mapping[str, Part]) -> Part:
 def json_line(record: Record) -> bytes:
     r"""Return the record as one line of JSON, with the names that `kcat -J` uses.
 
-    Bytes that are not UTF-8 come out as the escapes \udc80 to \udcff, one a byte (Python's surrogateescape),
-    so nothing is lost on the way.
+    A key or value that is not UTF-8 is not there under kcat's name but as `key_base64` or `payload_base64`; such a
+    header's value is an object, `{"base64": ...}`. So nothing is lost, and null is null alone.
     """
     fields = {
         "topic": record.topic,
@@ -112,13 +113,8 @@ def json_line(record: Record) -> bytes:
         "offset": record.offset,
         "tstype": "create" if record.timestamp_type == TimestampType.CREATE_TIME else "logappend",
         "ts": record.timestamp_ms,
-        "headers": [item for name, value in record.headers for item in (name, _text(value))],
-        "key": _text(record.key),
-        "payload": _text(record.value),
+        "headers": [item for name, value in record.headers for item in (name, bytes_value(value))],
+        **bytes_field("key", record.key),
+        **bytes_field("payload", record.value),
     }
-    line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-    return line.encode("utf-8", "backslashreplace") + b"\n"
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "surrogateescape")
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Where `barnabas group reset` puts a group: the targets, and the plan that they make. Pure but for the questions."""
+"""Where `barnabas group reset` puts a group: the targets, and the plan that follows from them."""
 
 from __future__ import annotations
 

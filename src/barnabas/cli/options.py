@@ -1,11 +1,14 @@
-"""Options that several subcommands share, and the way from them to a client."""
+"""Options that several subcommands share, and the clients that they lead to."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from barnabas.cli.failures import unknown_topic
 from barnabas.errors import RetriableError
@@ -17,11 +20,14 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+GLOBAL_BOOTSTRAP = "barnabas.bootstrap"
+"""Where click keeps what was said before the subcommand."""
 CONNECT_TIMEOUT_MS = 3_000
+_REASON = re.compile(r"cannot connect to \S+: (?P<first>\w)(?P<rest>[^;(]+[^;( ])")
 
 
 def bootstrap_option(function: Decorated) -> Decorated:
-    """Add `--bootstrap`, by default from BARNABAS_BOOTSTRAP."""
+    """Add `--bootstrap`, by default what was said before the subcommand, or BARNABAS_BOOTSTRAP."""
     return click.option(
         "-b",
         "--bootstrap",
@@ -30,7 +36,31 @@ def bootstrap_option(function: Decorated) -> Decorated:
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
         show_envvar=True,
+        callback=_bootstrap,
         help="Where the broker is.",
+    )(function)
+
+
+def _bootstrap(context: click.Context, option: click.Parameter, value: str) -> str:
+    """Return the nearest that was said: here, before the subcommand, in the environment."""
+    said_here = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    said_before: str | None = context.meta.get(GLOBAL_BOOTSTRAP)
+    return value if said_here or said_before is None else said_before
+
+
+def global_bootstrap_option(function: Decorated) -> Decorated:
+    """Add `--bootstrap` before the subcommand, for all that have it."""
+
+    def remember(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        context.meta[GLOBAL_BOOTSTRAP] = value
+
+    return click.option(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        expose_value=False,
+        callback=remember,
+        help="Where the broker is; may stand after the subcommand as well.",
     )(function)
 
 
@@ -52,8 +82,22 @@ def properties_option(function: Decorated) -> Decorated:
 
 
 def yes_option(function: Decorated) -> Decorated:
-    """Add `-y`, for what is asked before something is destroyed; nothing is asked where nobody is at a terminal."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+    """Add `-y`, to do what `confirm` would ask before."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where nobody is at a terminal.")(function)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed, unless `yes` was given.
+
+    :raises click.ClickException: the answer is no.
+    :raises click.UsageError: nobody is at a terminal to answer.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody is at a terminal to answer; say yes with -y")
+    if not click.confirm(question, prompt_suffix=" ", err=True):
+        raise click.ClickException("nothing was deleted")
 
 
 def quiet_option(function: Decorated) -> Decorated:
@@ -99,8 +143,10 @@ def connect(bootstrap: str, *, quiet: bool = False) -> Admin:
         try:
             probe.brokers()
         except RetriableError as error:
+            found = _REASON.search(str(error))
+            reason = f" ({found['first'].lower()}{found['rest']})" if found else ""
             raise click.ClickException(
-                f"no broker answers at {bootstrap}; start one with: barnabas up (or say with --bootstrap where it is)"
+                f"no broker answers at {bootstrap}{reason}; start one with: barnabas up, or say where it is with -b"
             ) from error
     if not quiet:
         logging.getLogger().setLevel(logging.WARNING)

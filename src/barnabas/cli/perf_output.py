@@ -20,7 +20,7 @@ SHOW_EVERY_S = 0.2
 
 
 class ProgressLine:
-    """One line on standard error, drawn anew with each sample; nothing where no terminal is.
+    """One line on standard error, drawn anew with each sample; only if that is a terminal.
 
     A plain line, because drawing must not take time from what is measured.
     """

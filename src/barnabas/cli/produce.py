@@ -22,8 +22,7 @@ from barnabas.cli.signals import end_on_sigterm
 from barnabas.model import Header
 
 if TYPE_CHECKING:
-    from barnabas import Producer
-    from barnabas.client import Deliveries
+    from barnabas import Deliveries, Producer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CHUNKS_IN_FLIGHT = 64

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for people only: nothing is drawn where no terminal is."""
+"""A progress bar on standard error, drawn only if that is a terminal."""
 
 from __future__ import annotations
 

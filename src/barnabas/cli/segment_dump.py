@@ -1,4 +1,4 @@
-"""The files of a segment, read as they are: without a lock, without a broker, and past what damage can be passed.
+"""Reads the files of a segment as they are, without a lock and without a broker, and goes on after damage if it can.
 
 Each function goes along one file and yields what it finds, damage among it. Files of a log that is being written may
 be read: the end is looked for again before a batch that is not whole yet is called damaged. Formats:
@@ -30,7 +30,7 @@ _PLACE = re.compile(r"^batch at position \d+: ")
 
 
 class Damage(NamedTuple):
-    """Something in a file that must not be so, and the position in bytes at which it begins."""
+    """What is wrong in a file, and the position in bytes where that begins."""
 
     position: int
     reason: str

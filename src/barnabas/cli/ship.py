@@ -29,8 +29,7 @@ from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import Header
 
 if TYPE_CHECKING:
-    from barnabas import Admin, Producer
-    from barnabas.client import Deliveries
+    from barnabas import Admin, Deliveries, Producer
 
 LOOK_AGAIN_S = 0.2
 SAVE_INTERVAL_S = 1.0

@@ -1,4 +1,4 @@
-"""Where `barnabas ship` stopped in a file: kept beside no log, in the user's state folder.
+"""Remembers how far `barnabas ship` has read a file: in the user's state folder, not beside the log.
 
 One small JSON file for each topic and path, under the topic's id, so that a topic that was deleted and made
 again gets everything again. It is written after the acknowledgements: a ship that is killed sends the lines
@@ -23,7 +23,7 @@ from barnabas.errors import BarnabasError
 
 
 class ShipStateError(BarnabasError):
-    """A state that another process holds, or that is not one."""
+    """Another process ships the file to the same topic, or the file of the state holds something else."""
 
 
 def default_state_folder() -> Path:
@@ -84,7 +84,7 @@ class ShipState:
         self._is_saved = False
 
     def save(self) -> None:
-        """Write the marks, so that they are whole and on disk whatever happens, if they have changed."""
+        """Write the marks to disk if they have changed. After a crash the file holds all old ones or all new ones."""
         if self._is_saved:
             return
         content = {

@@ -14,7 +14,7 @@ Row = Sequence[Cell]
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print the rows under their column names. Numbers stand right, with thousands separated on a terminal."""
+    """Print the rows under their column names. Numbers are aligned right, and easier to read on a terminal (1,000)."""
     if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
         _show_rich(columns, rows)
     else:

@@ -130,7 +130,7 @@ class TailedFile:
 
 
 class FollowedPath:
-    """A name in the file system, and the files under it: the current one, and those it was taken from.
+    """A name in the file system, the file that has it now, and those that had it before.
 
     :param path: need not exist yet when it is only followed.
     :param marks: where an earlier run stopped, in the files that bore the name then.

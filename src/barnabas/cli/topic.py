@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.failures import unknown_setting
 from barnabas.cli.options import (
     bootstrap_option,
+    confirm,
     connect,
     json_option,
     parse_pairs,
@@ -52,8 +52,11 @@ def create(
         try:
             admin.create_topic(name, partitions, replication_factor, parse_pairs(configs))
         except KafkaError as error:
-            if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
+            if not if_not_exists:
+                see = f"see it with: barnabas topic describe {name}"
+                raise click.ClickException(f"topic {name!r} already exists; {see}") from error
             click.echo(f"topic {name} exists")
         else:
             click.echo(f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}")
@@ -133,8 +136,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str) -> None:
     """Delete topics and all that is in them."""
     with connect(bootstrap) as admin:
         require_topics(admin, names)
-        if not yes and sys.stdin.isatty():
-            click.confirm(f"delete {', '.join(names)} with all records?", abort=True)
+        confirm(f"delete {', '.join(names)} with all records?", yes=yes)
         for name in names:
             admin.delete_topic(name)
             click.echo(f"deleted topic {name}")
@@ -159,9 +161,9 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
     with connect(bootstrap) as admin:
         require_topics(admin, [name])
         known = admin.describe_config(name)
-        for setting in unset:
+        for setting in (*to_set, *unset):
             if setting not in known:
-                raise unknown_setting(setting, known)
+                raise unknown_setting(setting, known, "topic", name)
         # The settings first: all of them are refused or none, and nothing has grown then that cannot shrink.
         admin.alter_config(name, to_set=to_set, to_unset=unset)
         if partitions is not None:

@@ -18,7 +18,7 @@ def up(host: str | None, port: int | None, data: str | None, config: str | None)
     Prints `ready HOST:PORT` once it serves. Ctrl-C or SIGTERM stops it cleanly. Settings come from the file, from
     the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these flags; the later of them win.
     """
-    from barnabas.broker.config import load_config
     from barnabas.broker.main import run
+    from barnabas.broker.settings.static import load_config
 
     return run(load_config(config, {"host": host, "port": port, "data": data}, os.environ))

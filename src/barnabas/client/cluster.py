@@ -104,6 +104,8 @@ class Cluster:
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self.updated: list[Callable[[ClusterView], None]] = []
         """Called on the loop after each change of `view`."""
+        self.lost: list[Callable[[float, BarnabasError], None]] = []
+        """Called on the loop with `unreachable` when that begins. It ends with a change of `view`."""
         self._config = config
         self._dial = dial
         self._random = random
@@ -201,7 +203,13 @@ class Cluster:
         if self.unreachable is None:
             self.unreachable = (self.clock.monotonic(), nobody)
             log.warning("%s; trying again", nobody)
+            for listener in self.lost:
+                listener(*self.unreachable)
         raise nobody from failure
+
+    async def finish(self) -> None:
+        """End all connections: for a client that nobody closed."""
+        self.close()
 
     def close(self) -> None:
         """End all connections."""

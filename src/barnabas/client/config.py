@@ -2,7 +2,7 @@
 
 A setting may be given as a keyword argument in snake_case (`linger_ms=5`) or in a dict under Kafka's dotted
 name (`{"linger.ms": 5}`); values may be strings, as they come out of a properties file. A name that does not
-exist is an error that names the closest one that does: a setting that is silently ignored is a trap.
+exist is an error: a setting that is silently ignored is a trap. `setting_types.py` says the same to type checkers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from barnabas.client.kafka_settings import changes_nothing
+from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import ConfigurationError
 
 DEFAULT_PORT = 9092
 NO_LIMIT = 2**31 - 1
+
+NEAR = 0.8
+"""How alike two names are, of 1, where one may be a slip for the other; below that a suggestion misleads."""
 
 Address = tuple[str, int]
 Check = Callable[[str, Any], Any]
@@ -244,7 +249,8 @@ class ConsumerConfig(ClientConfig):
     """Bytes of fetched batches that may wait for the application: the bound of the prefetch. Two fetches' worth of
     each partition is kept at hand, if there is room for that."""
     check_crcs: bool = setting(True, _boolean)
-    allow_auto_create_topics: bool = setting(True, _boolean)
+    allow_auto_create_topics: bool = setting(False, _boolean)
+    """Whether asking for a topic that does not exist may create it. Reading creates none, unless this says so."""
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
@@ -255,9 +261,7 @@ class ConsumerConfig(ClientConfig):
             )
 
 
-def make_config(
-    cls: type[ConfigT], bootstrap: str | Iterable[str] | Mapping[str, Any] | None, settings: Mapping[str, Any]
-) -> ConfigT:
+def make_config(cls: type[ConfigT], bootstrap: Bootstrap, settings: Mapping[str, object]) -> ConfigT:
     """Return a checked `cls` from what a user gave: addresses or a dict first, keyword arguments second.
 
     :param bootstrap: `"host:port,..."`, a list of those, or a dict of settings; None takes the default.
@@ -268,7 +272,7 @@ def make_config(
     1
     >>> make_config(ProducerConfig, "log", {"linger": 5})
     Traceback (most recent call last):
-    barnabas.errors.ConfigurationError: 'linger' is not a setting of ProducerConfig; did you mean 'linger_ms'?
+    barnabas.errors.ConfigurationError: 'linger' is not a setting of Producer; did you mean 'linger_ms'?
     """
     given: dict[str, Any] = {}
     if isinstance(bootstrap, Mapping):
@@ -282,22 +286,37 @@ def make_config(
     return cls(**given)
 
 
-def _known_names(cls: type[ClientConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name: field.name for field in dataclasses.fields(cls)}
-    for field in dataclasses.fields(cls):
-        names.update(dict.fromkeys(field.metadata["aliases"], field.name))
+def _known_names(cls: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, Any]:
+    names = _names(cls)
     known = {}
     for given, value in settings.items():
         name = names.get(given.replace(".", "_"))
-        if name is None:
+        if name is not None:
+            known[name] = value
+        elif not changes_nothing(given, value):
             raise ConfigurationError(_unknown(cls, given, names))
-        known[name] = value
     return known
 
 
+def _names(cls: type[ClientConfig]) -> dict[str, str]:
+    """Return the names that a user may give, each with that of the field."""
+    names = {field.name: field.name for field in dataclasses.fields(cls)}
+    for field in dataclasses.fields(cls):
+        names.update(dict.fromkeys(field.metadata["aliases"], field.name))
+    return names
+
+
 def _unknown(cls: type[ClientConfig], given: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(given.replace(".", "_"), list(names), n=1, cutoff=0.5)
-    if close:
-        suggestion = close[0].replace("_", ".") if "." in given else close[0]
-        return f"{given!r} is not a setting of {cls.__name__}; did you mean {suggestion!r}?"
-    return f"{given!r} is not a setting of {cls.__name__}; known are {', '.join(sorted(names))}"
+    name, client = given.replace(".", "_"), _client(cls)
+    for other in (ProducerConfig, ConsumerConfig):
+        if name in _names(other):
+            return f"{given!r} is a setting of {_client(other)}, not of {client}"
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=NEAR)
+    if near:
+        suggestion = near[0].replace("_", ".") if "." in given else near[0]
+        return f"{given!r} is not a setting of {client}; did you mean {suggestion!r}?"
+    return f"{given!r} is not a setting of {client}; known are {', '.join(sorted(names))}"
+
+
+def _client(cls: type[ClientConfig]) -> str:
+    return cls.__name__.removesuffix("Config")

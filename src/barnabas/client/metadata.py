@@ -76,7 +76,12 @@ class ClusterView:
         """
         known = {} if all_topics else dict(self.topics)
         for topic in response.topics:
-            if topic.name is not None:
+            if topic.name is None:
+                continue
+            before = self.topics.get(topic.name)
+            if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and before is not None and before.partitions:
+                known[topic.name] = before  # it is there, and has no leader for a moment: its partitions are the same
+            else:
                 known[topic.name] = _topic_view(topic)
         return replace(
             self,

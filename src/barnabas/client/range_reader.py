@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, STALE_METADATA, UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.config import ClientConfig, make_config
 from barnabas.client.consumer.fetcher import end_of_batches
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
+from barnabas.client.setting_types import Bootstrap, ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
@@ -43,14 +44,14 @@ class RangeReader:
 
     def __init__(
         self,
-        bootstrap: str | Iterable[str] | Mapping[str, Any] | None,
+        bootstrap: Bootstrap,
         topic: str,
         partition: int,
         start_offset: int,
         end_offset: int,
         *,
         fetch_max_bytes: int = FETCH_BYTES_MAX,
-        **settings: Any,
+        **settings: Unpack[ClientSettings],
     ) -> None:
         self._config = make_config(ClientConfig, bootstrap, settings)
         self._tp = TopicPartition(topic, partition)
@@ -58,15 +59,12 @@ class RangeReader:
         self._end_offset = end_offset
         self._fetch_max_bytes = fetch_max_bytes
         self._closed = False
-        self._cluster: Cluster
+        self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
+        self._cluster.watch_topics([topic], auto_creates=False)
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._thread = LoopThread("barnabas-range-reader")
-        self._thread.call(self._start())
+        self._thread.serves(self, self._cluster.finish)
         self._fetch_ahead()
-
-    async def _start(self) -> None:
-        self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
-        self._cluster.watch_topics([self._tp.topic], auto_creates=False)
 
     def __iter__(self) -> Iterator[memoryview]:
         return self
@@ -137,7 +135,7 @@ class RangeReader:
 
     def close(self) -> None:
         """End the connection and the background thread. May be called again."""
-        if self._closed:
+        if self._closed or self._thread.inherited:
             return
         self._closed = True
         if self._under_way is not None:

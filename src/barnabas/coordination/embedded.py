@@ -150,7 +150,7 @@ class EmbeddedTree:
 
 
 class _Change:
-    """One transaction: applies operations, and remembers what the watches are to be told of it."""
+    """One transaction: applies operations, and collects the events for watches."""
 
     def __init__(self, nodes: NodeTable, session_id: int, moment: Moment) -> None:
         self.nodes = nodes
@@ -171,7 +171,7 @@ class _Change:
         return None
 
     def create(self, operation: Create) -> str:
-        # The name of a sequential node may end in its digits alone, so it is checked with them.
+        # Checked with the digits: a sequential node's name may consist of them alone.
         check_path(operation.path + "0" if operation.sequential else operation.path)
         path, parent_path = operation.path, parent_of(operation.path)
         parent = self.nodes.stat(parent_path)

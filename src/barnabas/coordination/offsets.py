@@ -6,7 +6,7 @@ commits that arrive together and writes them with one `commit_all`. Only the off
 number of groups may have, are deleted in many steps.
 
 Offsets are committed in topics that exist, and in no others: the tree checks it with the write. So once a topic has
-left the tree, its offsets become fewer only.
+left the tree, no offsets are added for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 NODES_IN_A_STEP_MAX = 25
-"""How many nodes `delete_next` deletes at once, so that others of the tree wait for milliseconds only."""
+"""How many nodes `delete_next` deletes at once, so that other users of the tree wait only milliseconds."""
 
 
 def commit_offsets(tree: Tree, group_id: str, offsets: Offsets, now_ms: int) -> set[str]:
@@ -116,7 +116,8 @@ def topic_offset_nodes(tree: Tree, topic: str) -> Iterator[str]:
 
 
 def delete_next(tree: Tree, nodes: Iterator[str]) -> bool:
-    """Delete some of the nodes in one step, as many as do not keep others of the tree waiting; False at their end."""
+    """Delete the next nodes in one step, not so many that other users of the tree have to wait; False if there are none
+    left."""
     step = list(islice(nodes, NODES_IN_A_STEP_MAX))
     delete_all(tree, step)
     return bool(step)

@@ -1,13 +1,13 @@
 """The cluster's registry: brokers, topics, partition states, configurations, the cluster's id, producer ids.
 
-Typed functions over any `Tree`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). What must
-not be overwritten blindly comes with the version of its node, and is written back with it: a
-`BadVersionError` then means that another broker was faster, and that one has to read again.
+Typed functions over any `Tree`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). Values that
+several brokers change are read together with the version of their node, and written back with it: a
+`BadVersionError` then means that another broker was faster, and that the caller has to read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from barnabas.coordination.tree import (
     ANY_VERSION,
     BadVersionError,
     Create,
+    NodeError,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -147,9 +148,9 @@ def create_topic(
 
 
 def grow_topic(tree: Tree, name: str, partition_count: int, replicas: Sequence[int]) -> int:
-    """Let a topic have so many partitions, in one step; return how many it has now, which may be more.
+    """Give a topic at least so many partitions, in one step; return how many it has now.
 
-    Does nothing where it has as many already, so that it can be repeated if nobody knows what became of it.
+    Does nothing where it has as many already, so it can be repeated if its outcome is not known.
 
     :param replicas: of each new partition.
     :raises NoNodeError: there is no such topic.
@@ -178,7 +179,7 @@ def delete_topic(tree: Tree, name: str) -> bool:
 
 
 def note_deletion(tree: Tree, topic_id: bytes, name: str) -> None:
-    """Note, before a topic is deleted, that what is left of it may go too; durable with the deletion."""
+    """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion."""
     with suppress(NodeExistsError):  # an earlier attempt has noted it
         tree.create(paths.deleted_topic_id(topic_id), name.encode(), make_parents=True)
 
@@ -197,7 +198,7 @@ def read_deletions(tree: Tree) -> set[bytes]:
 
 
 def read_deleted_names(tree: Tree) -> set[str]:
-    """Return the names of which there was a topic whose deletion has not ended, and is no topic now.
+    """Return the names of topics whose deletion has not ended, except where there is a new topic of that name.
 
     Notes of earlier releases say no name.
     """
@@ -206,21 +207,36 @@ def read_deleted_names(tree: Tree) -> set[str]:
 
 
 def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:
-    """Return all topics by name. The watch fires when a topic is created or deleted."""
-    names = tree.children(paths.TOPICS, watch)
-    nodes = {path: (node.data, node.stat.version) for path, node in tree.subtree(paths.TOPICS).items()}
-    configs = tree.subtree(paths.TOPIC_CONFIGS)
+    """Return all topics by name. The watch fires when a topic is created or deleted.
+
+    :raises NodeError: what the nodes of a topic say cannot be understood.
+    """
     topics = {}
-    for name in map(paths.decode_name, names):
-        config_path = paths.topic_config(name)
-        config = decode_config(config_path, configs[config_path].data) if config_path in configs else {}
-        if paths.topic(name) in nodes:
-            topics[name] = _topic_info(name, nodes, config)
+    for name, topic in each_topic(tree, watch):
+        if isinstance(topic, NodeError):
+            raise topic
+        topics[name] = topic
     return topics
 
 
+def each_topic(tree: Tree, watch: Watch | None = None) -> Iterator[tuple[str, TopicInfo | NodeError]]:
+    """Yield the names of all topics and what the tree knows of each; or, of a topic whose nodes cannot be understood,
+    why not. One at a time: there may be ten thousand partitions."""
+    for name in map(paths.decode_name, tree.children(paths.TOPICS, watch)):
+        try:
+            topic = read_topic(tree, name)
+        except NodeError as error:
+            yield name, error
+        else:
+            if topic is not None:
+                yield name, topic
+
+
 def read_topic(tree: Tree, name: str) -> TopicInfo | None:
-    """Return one topic, or None if there is none of this name."""
+    """Return one topic, or None if there is none of this name.
+
+    :raises NodeError: what its nodes say cannot be understood.
+    """
     path = paths.topic(name)
     try:
         data, stat = tree.get(path)

@@ -1,6 +1,6 @@
 """Operations on several nodes that any tree can do: delete all below a node, make sure that nodes exist.
 
-They read, then write with one `multi`; if somebody else was at work in between they do it again.
+They read, then write with one `multi`; if the nodes were changed in between, they try again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A node has a path (`/brokers/ids/1`), data (bytes), children, and a version that starts at 0 and grows by one
 with each `set`. A write that names the version it expects is a compare-and-set: it fails with `BadVersionError`
-if somebody was faster. An ephemeral node lives as long as the session that made it. A watch is one-shot: it
-tells once that something changed after the read that left it, not what; whoever wants to know more reads again.
+if somebody was faster. An ephemeral node lives as long as the session that made it. A watch fires once: it
+says that something changed since the read that set it, not what; to learn more, read again.
 
 Every implementation blocks until an operation is done, may be used from several threads, and passes the suite
 in `tests/unit/coordination/tree_contract.py`. What an operation returned survives the death of the process;
@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 from barnabas.errors import CoordinationError
 
 ANY_VERSION = -1
-"""Where a version is expected: do it whatever the version is."""
+"""Given as the expected version: any version will do."""
 
 _PATH = re.compile(r"/|(/(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
 

@@ -16,6 +16,8 @@ from typing import Any
 from barnabas.coordination.tree import NodeError
 from barnabas.model import NO_LEADER_EPOCH, OffsetAndMetadata
 
+_TOPIC_ID_BYTES = 16
+
 NO_LEADER = -1
 """The leader of a partition that has none."""
 
@@ -103,6 +105,8 @@ def decode_topic(path: str, data: bytes) -> TopicAssignment:
         topic_id = base64.urlsafe_b64decode(fields.string("topic_id") + "==")
     except (KeyError, TypeError, ValueError) as error:
         raise BadNodeError(path, repr(error)) from error
+    if len(topic_id) != _TOPIC_ID_BYTES:
+        raise BadNodeError(path, f"a topic id of {len(topic_id)} bytes")
     return TopicAssignment(topic_id, replicas)
 
 

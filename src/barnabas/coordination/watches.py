@@ -1,4 +1,4 @@
-"""Who watches which nodes of the embedded tree, and the thread that tells them.
+"""The watches on nodes of the embedded tree, and the thread that calls them.
 
 As in ZooKeeper there are two kinds: those on a node's data, left by `get` and `exists`, and those on its list
 of children. A watch fires once; the same callable left twice on the same node fires once for both.

@@ -1,4 +1,4 @@
-"""All groups of one coordinator: finds the group a call is for, and knows whose deadline comes next.
+"""All groups of one coordinator: finds the group that a call is for, and knows which deadline comes next.
 
 Pure, as `barnabas.groups.group` is: `now` is monotonic seconds, `waiter` any token, replies are returned. Keep
 to this pattern: after every call deliver the replies, and arm one timer for `next_deadline()` that calls
@@ -104,7 +104,7 @@ class GroupCoordinator:
         """OffsetCommit: tell whether offsets may be stored; see `Group.check_commit`.
 
         A group that is not known may be used for its offsets alone, also one without a name, as in Kafka;
-        whoever claims to be in a generation of it gets ILLEGAL_GENERATION.
+        a request that names a generation of it gets ILLEGAL_GENERATION.
         """
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -177,7 +177,7 @@ class GroupCoordinator:
         return len(unused)
 
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
-        """Stop coordinating: everyone who waits hears `error`, and so does everyone who asks later."""
+        """Stop coordinating: all waiting requests are answered with `error`, and so are all later ones."""
         self._is_closed = True
         replies = [reply for group in self._groups.values() for reply in group.kill(error)]
         self._groups.clear()

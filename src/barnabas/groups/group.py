@@ -1,4 +1,4 @@
-"""The state machine of one group: members join a generation, its leader assigns, all hear what they got.
+"""The state machine of one group: members join a generation, its leader assigns partitions, and each is told its own.
 
 Pure: no I/O, no clock. Each call takes `now` (monotonic seconds) and returns the replies that it made due; a
 join or sync that must wait leaves its `waiter`, any token of the caller's, and comes back in a later `Reply`.
@@ -37,7 +37,7 @@ from barnabas.groups.results import (
 from barnabas.groups.roster import Roster
 
 NEVER = float("inf")
-"""The deadline of what is not waited for."""
+"""The deadline of something that is not waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class Group:
     def check_commit(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
         """Tell whether offsets may be committed, and note that the member lives if so.
 
-        One who is in no generation (below 0) may commit only while the group has no members.
+        Without a generation (below 0), offsets may be committed only while the group has no members.
         """
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
@@ -155,7 +155,7 @@ class Group:
         return self._earliest
 
     def tick(self, now: float) -> list[Reply]:
-        """Remove those whose time is over and end the waits that are."""
+        """Remove members whose sessions have expired, and end waits whose deadline has passed."""
         if now < self._earliest:
             return []
         self._expire_members(now)
@@ -179,7 +179,7 @@ class Group:
         return self.state is GroupState.EMPTY and not self._pending
 
     def kill(self, error: ErrorCode) -> list[Reply]:
-        """Give the group up (deleted, or this coordinator stops): everyone who waits hears `error`."""
+        """Give the group up (deleted, or this coordinator stops): everyone who waits is answered with `error`."""
         for member in self.roster:
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))
@@ -221,7 +221,7 @@ class Group:
         if self.state is GroupState.EMPTY:
             return True
         if self.state is GroupState.PREPARING_REBALANCE:
-            # Those who wait are counted, not those who were here: the last to rejoin are the ones too many.
+            # Members that wait are counted, not those of the last generation: the last to rejoin are refused.
             member = self.roster.get(member_id)
             is_waiting = member is not None and member.is_awaiting_join
             return is_waiting or self.roster.count_awaiting_join() < self._config.members_max
@@ -399,7 +399,7 @@ class Group:
         return ErrorCode.NONE
 
     def _forget(self, member_id: str) -> None:
-        """Remove a member, or an id that was given out, and answer whoever waits on its behalf."""
+        """Remove a member, or an id that was given out, and answer the request that waits for it."""
         self._pending.pop(member_id, None)
         self._pending_sync.discard(member_id)
         if member_id in self.roster:
@@ -415,7 +415,7 @@ class Group:
             self._maybe_complete_join(now)
 
     def _expire_members(self, now: float) -> None:
-        """Remove whom nothing was heard of for too long."""
+        """Remove members whose sessions have expired."""
         size_before = len(self.roster)
         expired = [member_id for member_id, deadline in self._pending.items() if deadline <= now]
         for member in self.roster:
@@ -476,7 +476,7 @@ class Group:
         member.session_deadline = self._deadline(now, member.session_timeout_ms)
 
     def _deadline(self, now: float, delay_ms: int) -> float:
-        """Return the time `delay_ms` from now, having seen to it that `tick` is wanted by then."""
+        """Return the time `delay_ms` from now, and make sure that `tick` is called by then."""
         deadline = now + max(delay_ms, 1) / 1000
         self._earliest = min(self._earliest, deadline)
         return deadline

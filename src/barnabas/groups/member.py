@@ -1,4 +1,4 @@
-"""One member of a group: what it asked for, what it was assigned, and who waits for an answer on its behalf."""
+"""One member of a group: what it asked for, what it was assigned, and the requests of it that wait for an answer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Member:
 
     @property
     def shows_life(self) -> bool:
-        """Whether the member is excused from heartbeats because it waits for this coordinator."""
+        """Whether the member need not send heartbeats, because it waits for this coordinator."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 UNKNOWN_MEMBER = ""
-"""The member id of one that has none yet, as the protocol writes it."""
+"""The member id of a member that has none yet, as the protocol writes it."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """The assignors that a member supports, best liked first, each with the member's metadata for it."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from barnabas.errors import ErrorCode
 
 NO_GENERATION = -1
-"""The generation of one that is in none, as the protocol writes it."""
+"""The generation of a member that is in none, as the protocol writes it."""
 
 
 class GroupState(enum.Enum):
@@ -62,7 +62,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class LeftMember:
-    """What came of one member's leaving, named as the request named it."""
+    """The outcome of one member's leaving; the member is named as in the request."""
 
     member_id: str
     group_instance_id: str | None

@@ -101,7 +101,7 @@ class Roster:
         return ErrorCode.NONE if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether one who knows these protocols can be a member beside those who are here."""
+        """Whether a member with these protocols can join: one of them must be supported by all others."""
         if not self._members:
             return bool(protocol_type) and bool(names)
         size = len(self._members)

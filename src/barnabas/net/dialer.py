@@ -2,7 +2,7 @@
 
 At connect the broker is asked which versions it serves (ApiVersions, KIP-511); from then on each request goes out
 in the newest version that both sides have. A request that is not answered in time ends the connection, as in
-Kafka's clients: what comes after it could not be trusted to come in time either.
+Kafka's clients: later answers would most likely be late too.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from barnabas.errors import (
     BarnabasError,
     DisconnectedError,
     ErrorCode,
+    Failure,
     KafkaError,
     MalformedMessageError,
     TimedOutError,
     UnsupportedVersionError,
 )
 from barnabas.net.framing import FrameReader
-from barnabas.net.stream import Inlet, Stream
-from barnabas.protocol.apis import APIS, Api
+from barnabas.net.stream import InPlaceReceiver, Stream
 from barnabas.protocol.codec import Buffer, Chunk
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.pairs import api_name, response_of
 
 RESPONSE_BYTES_MAX = 512 * 1024 * 1024
 CORRELATION_ID_MAX = 0x7FFFFFFF
@@ -39,19 +40,25 @@ DEFAULT_TIMEOUT_S = 30.0
 
 
 OnAnswer = Callable[[Any, BarnabasError | None], None]
-"""Takes the response to a request, or why there is none."""
+"""Called with the response to a request, or with the error."""
 
 
 class _Pending:
     """A request that waits for its answer."""
 
-    __slots__ = ("api", "correlation_id", "due_at_s", "on_answer", "timeout_s", "version")
+    __slots__ = ("correlation_id", "due_at_s", "on_answer", "request", "timeout_s", "version")
 
     def __init__(
-        self, correlation_id: int, api: Api, version: int, on_answer: OnAnswer, due_at_s: float, timeout_s: float
+        self,
+        correlation_id: int,
+        request: type[Any],
+        version: int,
+        on_answer: OnAnswer,
+        due_at_s: float,
+        timeout_s: float,
     ) -> None:
         self.correlation_id = correlation_id
-        self.api = api
+        self.request = request
         self.version = version
         self.on_answer = on_answer
         self.due_at_s = due_at_s
@@ -61,7 +68,7 @@ class _Pending:
 class ByteStream(Protocol):
     """What a connection needs of a socket; `barnabas.net.stream.Stream` is one."""
 
-    inlet: Inlet | None
+    in_place_receiver: InPlaceReceiver | None
 
     @property
     def is_open(self) -> bool: ...
@@ -112,11 +119,11 @@ async def dial(
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """Return a socket connected to the first of the host's addresses that takes it."""
     failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, address in await _addresses(loop, host, port):
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:
-            await loop.sock_connect(sock, address)
+            await _finish_connect(loop, sock, address)
         except OSError as error:
             sock.close()
             failure = error
@@ -130,6 +137,43 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
             sock.close()
             failure = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     raise failure
+
+
+# Not by `loop.getaddrinfo` and `loop.sock_connect`: uvloop's start threads of libuv, which joins them when the process
+# ends. In a forked child they do not exist, and joining them there is a segmentation fault.
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+    """Return what `socket.getaddrinfo` does, without blocking the loop."""
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        return look_up(flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await loop.run_in_executor(None, look_up)  # a name: that may take a while
+
+
+async def _finish_connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:
+    """Connect a socket that does not block, without blocking the loop.
+
+    :raises OSError: why it cannot be connected.
+    """
+    try:
+        sock.connect(address)
+    except BlockingIOError:
+        connected = loop.create_future()
+        loop.add_writer(sock, _settle, connected)
+        try:
+            await connected
+        finally:
+            loop.remove_writer(sock)
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code)) from None
+
+
+def _settle(connected: asyncio.Future[None]) -> None:
+    if not connected.done():
+        connected.set_result(None)
 
 
 class Connection:
@@ -146,13 +190,13 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
         self._correlation_id = 0
-        self._error: BarnabasError | None = None
+        self._failure: Failure | None = None
         self.on_progress: Callable[[], None] | None = None
         """Called when the answers that came together were all handed out, when what had to wait has left, and at
-        the end of the connection: whoever asks for much at once reacts to many events with one step."""
+        the end of the connection. A caller with many requests under way can so react to many events at once."""
         self._reader = FrameReader(RESPONSE_BYTES_MAX)
         self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
-        self._stream.inlet = self
+        self._stream.in_place_receiver = self
 
     @property
     def is_open(self) -> bool:
@@ -180,7 +224,7 @@ class Connection:
             theirs = f"{served.start} to {served.stop - 1}" if served else "none"
             ours = f"{spec.versions.start} to {spec.versions.stop - 1}"
             raise UnsupportedVersionError(
-                f"{self.address} serves versions {theirs} of {APIS[spec.api_key].name}, this client has {ours}"
+                f"{self.address} serves versions {theirs} of {api_name(request)}, this client has {ours}"
             )
         self._newest[request] = newest
         return newest
@@ -223,7 +267,7 @@ class Connection:
         version: int | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """Put a request behind those that leave with the next `flush`; for who sends much, without a future.
+        """Queue a request for the next `flush`, without making a future. For callers that send many requests.
 
         :param on_answer: called on the loop with the response or the error; must not raise. None if the broker
             does not answer (Produce with acks=0).
@@ -235,10 +279,8 @@ class Connection:
         self._outbox += self._frame(request, version)
         if on_answer is None:
             return
-        api_key = message_of(cls).api_key
-        assert api_key is not None
         due_at_s = self._loop.time() + timeout_s
-        self._pending.append(_Pending(self._correlation_id, APIS[api_key], version, on_answer, due_at_s, timeout_s))
+        self._pending.append(_Pending(self._correlation_id, cls, version, on_answer, due_at_s, timeout_s))
         if self._timer is None or due_at_s < self._timer_at_s:
             self._look_again_at(due_at_s)
 
@@ -282,7 +324,11 @@ class Connection:
 
     def _frame(self, request: object, version: int) -> list[Any]:
         if not self._stream.is_open:
-            raise self._error or DisconnectedError(f"the connection to {self.address} is closed")
+            raise (
+                DisconnectedError(f"the connection to {self.address} is closed")
+                if self._failure is None
+                else self._failure.error()
+            )
         self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
         return request_frame(request, version, self._correlation_id, self._client_id)
 
@@ -291,7 +337,7 @@ class Connection:
         return self._reader.vacancy()
 
     def filled(self, size: int) -> None:
-        """Take the answer that so many bytes in its place complete, if they do."""
+        """Take note of `size` bytes in the vacancy, and handle the answer if they complete it."""
         frame = self._reader.fill(size)
         if frame is not None:
             self._take(lambda: [frame])
@@ -303,10 +349,10 @@ class Connection:
         try:
             for frame in frames():
                 if not self._stream.is_open:
-                    return  # who took the last answer has closed the connection
+                    return  # the callback of the last answer has closed the connection
                 self._answer(frame)
         except MalformedMessageError as error:
-            self._error = DisconnectedError(f"{self.address} sent what is not an answer: {error}")
+            self._failure = Failure.of(DisconnectedError(f"{self.address} sent what is not an answer: {error}"))
             self._stream.close(error)
             return
         self._progress()
@@ -315,15 +361,15 @@ class Connection:
         correlation_id = read_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise MalformedMessageError(f"nobody waits for an answer with correlation id {correlation_id}")
-        # Only what could be read counts as answered: else whoever waits for it would wait for ever.
+        # A request counts as answered only when its response was read: else its caller would wait for ever.
         response = self._decode(self._pending[0], frame)
         self._pending.popleft().on_answer(response, None)
 
     def _decode(self, pending: _Pending, frame: Buffer) -> Any:
-        if pending.api.response is ApiVersionsResponse and frame[4:6] == b"\x00\x23":
+        if pending.request is ApiVersionsRequest and frame[4:6] == b"\x00\x23":
             # A broker that lacks the version asked for answers in version 0 (KIP-511).
             return decode_response(ApiVersionsResponse, 0, frame)
-        return decode_response(pending.api.response, pending.version, frame)
+        return decode_response(response_of(pending.request), pending.version, frame)
 
     def _progress(self) -> None:
         if self.on_progress is not None:
@@ -346,18 +392,19 @@ class Connection:
         if first.due_at_s > self._loop.time():
             self._look_again_at(first.due_at_s)
             return
-        error = TimedOutError(f"{self.address} did not answer a {first.api.name} request within {first.timeout_s:g} s")
-        self._error = error
+        asked = f"a {api_name(first.request)} request"
+        error = TimedOutError(f"{self.address} did not answer {asked} within {first.timeout_s:g} s")
+        self._failure = Failure.of(error)
         self._stream.close(error)
 
     def _on_closed(self, error: Exception | None) -> None:
-        if self._error is None:
+        if self._failure is None:
             reason = f": {error}" if error else ""
-            self._error = DisconnectedError(f"the connection to {self.address} was closed{reason}")
+            self._failure = Failure.of(DisconnectedError(f"the connection to {self.address} was closed{reason}"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._outbox.clear()
         while self._pending:
-            self._pending.popleft().on_answer(None, self._error)
+            self._pending.popleft().on_answer(None, self._failure.error())
         self._progress()

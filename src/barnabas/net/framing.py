@@ -1,8 +1,9 @@
 """Cuts a stream of bytes into frames, without I/O: an int32 size, then as many bytes.
 
-The contract: whatever the pieces that the bytes arrive in, the frames are the same. Memory is held for the one
-frame that is under way only, and grows with the bytes that have come, not with the size that was announced; but
-for who asks for a `vacancy`, and so trusts the peer with the whole frame. For them memory for two large frames is kept.
+The contract: whatever the pieces that the bytes arrive in, the frames are the same. Memory is held only for
+the frame that is arriving, and grows with the bytes that have come, not with the size that was announced. A caller
+that trusts its peer may ask for a `vacancy`: memory for the whole frame at once. For such callers the memory of two
+large frames is kept for reuse.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from barnabas.errors import MalformedMessageError
 SIZE_BYTES = 4
 
 VACANCY_BYTES_MIN = 64 * 1024
-"""Below that a copy costs less than a place of its own."""
+"""Smaller frames are copied: that costs less than memory of their own."""
 
 VACANCY_FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""Memory for larger frames is taken as they come."""
+"""For larger frames, memory grows as the bytes come."""
 
 KEPT_MAX = 2
 """How many places for large frames are kept: one frame is used while the next one comes."""
 
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""No larger place is kept."""
+"""Memory larger than this is not kept."""
 
 _PLACE_UNIT_BYTES = 1024 * 1024
 """Frames that follow each other are of nearly the same size, so a place is made a little larger than its first one."""
@@ -34,7 +35,7 @@ _SIZE = struct.Struct(">i")
 
 
 class _Places:
-    """Memory for large frames, used again when nobody looks at the frame any longer.
+    """Memory for large frames, reused when nothing refers to the frame any longer.
 
     New memory costs as much as receiving into it: it is set to zero, and the kernel has to find each page of it.
     """
@@ -45,11 +46,11 @@ class _Places:
         self._kept: list[bytearray] = []
 
     def take(self, size: int) -> memoryview:
-        """Return a place of so many bytes, which hold anything."""
+        """Return memory of this size, with any content."""
         if size > KEPT_BYTES_MAX:
             return memoryview(bytearray(size))
         for number in range(len(self._kept)):
-            # One is the list's reference, one the call's own: no view of it is left that another could be made of.
+            # Two references are the list's and this call's own: nothing else refers to the memory.
             if sys.getrefcount(self._kept[number]) == 2 and len(self._kept[number]) >= size:
                 return memoryview(self._kept[number])[:size]
         place = bytearray(-(-size // _PLACE_UNIT_BYTES) * _PLACE_UNIT_BYTES)
@@ -97,7 +98,7 @@ class FrameReader:
     def vacancy(self) -> memoryview | None:
         """Return where the next bytes of a large frame under way belong, to receive them without a copy.
 
-        Say by `fill` how many came; None where there is no such frame.
+        Call `fill` with the number of bytes that came. None where no large frame is under way.
         """
         if self._place is None:
             if self._size - len(self._frame) < VACANCY_BYTES_MIN or self._size > VACANCY_FRAME_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""What clients may cost a broker: connections, memory for requests, time. All of it bounded.
+"""The limits on what clients may use of a broker: connections, memory for requests, time.
 
 The names are Kafka's where Kafka has one. Deadlines are kept by one sweep over all connections, not by a timer
 for each.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 OnMemory: TypeAlias = "Callable[[int], None]"
-"""Called with the size for which there is memory now."""
+"""Called with the size that was asked for, when there is memory for it."""
 
 
 class _Waiter(NamedTuple):
@@ -43,14 +43,16 @@ class Limits:
 
 
 class RequestMemory:
-    """What requests hold, over all connections: those under way, those that wait, those that are carried out.
+    """The memory that requests use, over all connections: arriving, waiting, or being carried out.
 
-    A large request counts with the size that it announces, and is not read on before there is room for it; who finds
-    none stands in line. So requests that have begun to arrive can always come to their end, and what all of them hold
-    stays within the bound, but for the little that has come of those in line. Small requests count, and never wait.
+    A large request is counted with the size that it announces. If there is no room for it, its connection stands in
+    line and is not read until there is. So every request that is being read can be completed, and all of them together
+    stay within the limit, except for the few bytes that have already come of those in line. Small requests are counted
+    too, and never wait.
 
-    What is larger than a part in `MEDIUM_PARTS` leaves a part in `KEPT_PARTS` free for those that are not, and they
-    pass it in the line: who announces much and sends little is in the way of his like only.
+    A request of more than 1/`MEDIUM_PARTS` of the memory is large. Large ones leave 1/`KEPT_PARTS` of the memory to
+    the others, and the others overtake them in line: a client that announces much and sends little holds up only
+    clients that announce as much.
     """
 
     MEDIUM_PARTS = 64
@@ -75,17 +77,18 @@ class RequestMemory:
         return bool(self._large or self._others)
 
     def change(self, difference: int) -> None:
-        """Count more or fewer bytes; when there is room again, those who wait go on, in their order."""
+        """Count more or fewer bytes. When there is room again, the first in line go on."""
         self.used_bytes += difference
         if difference < 0:
             self._let_go_on()
 
     def reserve(self, size: int, go_on: OnMemory, *, held: int = 0) -> bool:
-        """Count what is missing of a large request; or stand in line.
+        """Count the rest of a large request if there is room for it; else stand in line.
 
-        :param size: 0 asks for no more than that the bound is not exceeded.
-        :param held: what has come of the request, which stays until there is room for the rest.
-        :param go_on: called with `size`, which is counted then, when there is room; not if there is room now.
+        :param size: of the rest; with 0, nothing is counted, and there is room whenever the limit is not exceeded.
+        :param held: bytes of the request that have come already; they stay in memory while it is in line.
+        :param go_on: called with `size`, counted by then, when it is this one's turn; not called if there is room now.
+        :returns: whether there is room now.
         """
         line = self._large if self._is_large(size) else self._others
         if not line and self._fits(size):
@@ -115,7 +118,7 @@ class RequestMemory:
         used = self.used_bytes - self._held_in_line
         if used + size <= self._bytes_max - kept:
             return True
-        # One that is nearly as large as all there is would wait for ever.
+        # A request nearly as large as all the memory would otherwise wait for ever.
         return size > 0 and not self._under_way and used <= self._bytes_max // 2
 
     def _take(self, size: int) -> None:
@@ -124,7 +127,7 @@ class RequestMemory:
 
     def _let_go_on(self) -> None:
         if self._is_letting_go_on:
-            return  # whoever goes on changed what is used; it is looked again when he is done
+            return  # called by `go_on` below; the loop there looks again
         self._is_letting_go_on = True
         try:
             while waiter := self._next():

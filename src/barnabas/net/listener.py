@@ -1,6 +1,6 @@
 """The broker's side of the network: accepts connections, within limits, and lets a handler answer their requests.
 
-A frame that is no request ends its connection with one line in the log; the others do not notice.
+A frame that is not a request ends its connection, with one line in the log; other connections are not affected.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ log = logging.getLogger(__name__)
 
 
 class Listener:
-    """Accepts connections on one address and lets `handler` answer their requests.
+    """Accepts connections on one address and lets a handler answer their requests.
 
     Used from the thread of the event loop in which it was made.
-
-    :param handler: carries out one request frame.
     """
 
-    def __init__(self, handler: Handler, limits: Limits) -> None:
-        self.handler = handler
+    handler: Handler
+
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.memory = RequestMemory(limits.queued_bytes_max)
@@ -59,12 +58,15 @@ class Listener:
         self._sock = sock
         return int(sock.getsockname()[1])
 
-    def accept(self) -> None:
-        """Begin to accept connections."""
+    def accept(self, handler: Handler) -> None:
+        """Begin to accept connections.
+
+        :param handler: carries out the requests of clients.
+        """
         assert self._sock, "listen comes first"
+        self.handler = handler
         self.loop.add_reader(self._sock.fileno(), self._acceptable)
-        if self._sweeping is None:
-            self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
+        self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
     async def finish(self, timeout_s: float) -> None:
         """Stop listening, carry out the requests that have begun, and end all connections."""
@@ -97,7 +99,7 @@ class Listener:
             self._sweeping.cancel()
 
     def forget(self, connection: ServerConnection) -> None:
-        """Called by a connection that ended, when all that it asked for is done."""
+        """Called by a connection that has ended, when its requests are done."""
         if connection in self._connections:
             self._connections.discard(connection)
             self._count.leave(connection.peer.host)
@@ -109,7 +111,7 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Out of file descriptors, most likely: asking again at once would only spin.
+            # Most likely there are no file descriptors left: trying again at once would fail again.
             log.warning("cannot accept connections for %g s: %s", ACCEPT_PAUSE_S, error)
             self.loop.remove_reader(self._sock.fileno())
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
@@ -124,7 +126,7 @@ class Listener:
 
     def _accept_again(self) -> None:
         if self._sock:
-            self.accept()
+            self.loop.add_reader(self._sock.fileno(), self._acceptable)
 
     def _sweep(self) -> None:
         now_s = self.loop.time()

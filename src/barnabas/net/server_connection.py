@@ -1,13 +1,12 @@
 """One accepted connection: its requests are carried out one after the other, and answered in their order.
 
 A request that has to wait (a long poll) makes those behind it wait, as in Kafka. Answers that are ready together
-leave together; those of requests that were carried out together do not wait for what comes behind them. Nothing is
-read while more than `REQUESTS_WAITING_MAX` requests, or `WAITING_BYTES_MAX` of them, wait for one before them or for
-answers to be taken, nor while there is no memory for a large request: a client that is too fast, or does not read,
-feels it in its own socket.
+are sent together. The connection is not read while `REQUESTS_WAITING_MAX` requests or `WAITING_BYTES_MAX` bytes of
+them wait, be it for a request before them or for the client to take its answers; nor while there is no memory for a
+large request. So a client that sends too fast, or does not read, is held up by its own socket.
 
-A request that was received whole is carried out whole, whether its client is still there or not. What is of use to the
-client alone, above all waiting for records or for a group, ends with it.
+A request that was received whole is carried out whole, whether its client is still there or not. What only
+that client can use, above all waiting for records or for a group, ends with the connection.
 """
 
 from __future__ import annotations
@@ -17,28 +16,27 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from barnabas.errors import BarnabasError
 from barnabas.net.framing import FrameReader
-from barnabas.net.stream import Stream
+from barnabas.net.limits import Limits, RequestMemory
+from barnabas.net.stream import RECEIVE_BYTES, Stream
 from barnabas.protocol.codec import Chunk
 from barnabas.protocol.repeats import RepeatedRequests
-
-if TYPE_CHECKING:
-    from barnabas.net.listener import Listener
 
 REQUESTS_WAITING_MAX = 64
 WAITING_BYTES_MAX = 1024 * 1024
 TURN_S = 0.005
-"""After so much time a connection lets the others have their turn."""
+"""After this time a connection lets the others have their turn."""
 UNSENT_BYTES_MAX = 1024 * 1024
 SMALL_BYTES = 64 * 1024
 """Who holds no more than this goes on reading, however much the others hold."""
+COPIED_BYTES_MAX = RECEIVE_BYTES // 2
 SLOWEST_BYTES_PER_S = 64 * 1024
-"""What comes at this rate or faster may take longer."""
+"""A large request that arrives at this rate or faster is not ended for taking long."""
 STALLED_S = 1.0
-"""Memory that was reserved for a request which has been slower than that for so long goes to those who wait for it."""
+"""If a request has been slower than that for this long, the memory reserved for it goes to those in line."""
 
 Frame = bytearray | memoryview
 Answer: TypeAlias = "list[Chunk]"
@@ -52,15 +50,15 @@ class Carried(NamedTuple):
     """How many it carried out; at least one."""
     answer: Answer
     later: Awaitable[Answer] | None = None
-    """What follows `answer`, where something has to be waited for."""
+    """The rest of the answer, where something has to be waited for."""
     ends_with_client: bool = False
-    """Whether that is of use to this client alone."""
+    """Whether only this client can use it, so that it ends when the client is gone."""
 
 
 Handler: TypeAlias = "Callable[[Sequence[Frame], Peer], Carried]"
 """Carries out the first of the requests that wait, and as many more as can be carried out with it.
 
-The frames are writable, and the handler's to change, but not to keep."""
+The handler may write into the frames, but must not keep them."""
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +74,21 @@ class Peer:
         self.local_host = local_host
         self.is_gone = False
         self.repeats: RepeatedRequests | None = None
-        """The requests to produce that it sends again and again, if it does."""
+        """The produce requests that it is known to repeat, if it does."""
+
+
+class Acceptor(Protocol):
+    """Who accepted a connection, and what it shares with all others that were accepted."""
+
+    handler: Handler
+    limits: Limits
+    loop: asyncio.AbstractEventLoop
+    memory: RequestMemory
+    is_finishing: bool
+    """Whether no further request is to be begun."""
+
+    def forget(self, connection: ServerConnection) -> None:
+        """Called when the connection has ended, and all that it asked for is done."""
 
 
 class ServerConnection:
@@ -101,7 +113,7 @@ class ServerConnection:
         "_waiting_bytes",
     )
 
-    def __init__(self, listener: Listener, sock: socket.socket, peer: Peer) -> None:
+    def __init__(self, listener: Acceptor, sock: socket.socket, peer: Peer) -> None:
         self._listener = listener
         self._peer = peer
         self._frames: deque[Frame] = deque()
@@ -129,9 +141,9 @@ class ServerConnection:
         return self._answering
 
     def close(self, reason: str = "") -> None:
-        """End the connection, and begin none of its requests any more.
+        """End the connection; requests that have not begun are dropped.
 
-        :param reason: why, for the log; none where it is no fault of the peer's.
+        :param reason: why, for the log; None where the peer has done nothing wrong.
         """
         if reason and self._stream.is_open:
             log.warning("closing the connection from %s: %s", self._peer.address, reason)
@@ -139,7 +151,7 @@ class ServerConnection:
         self._stream.close()
 
     def finish(self) -> None:
-        """Read nothing more, and begin nothing; end, unless a request is under way that must come to its end."""
+        """Read no more and begin no request. End at once, or after the request that must be completed."""
         self._drop_frames()
         self._stream.pause_reading()
         if self._answering is None or self._ends_with_client:
@@ -164,7 +176,8 @@ class ServerConnection:
         self._used_at_s = self._listener.loop.time()
         was_partial = self._reader.partial
         try:
-            frames = self._reader.feed_views(memoryview(bytearray(data)))
+            # What is small is copied: whatever waits for long then keeps no more memory than its own.
+            frames = self._reader.feed_views(data if len(data) > COPIED_BYTES_MAX else memoryview(bytearray(data)))
         except BarnabasError as error:
             self._fail(error)
             return
@@ -182,7 +195,7 @@ class ServerConnection:
             self._read_on_or_wait()
 
     def _count(self) -> int:
-        """Tell the listener how much is held; return that."""
+        """Tell the listener how many bytes this connection holds, and return that."""
         reader = self._reader
         under_way = reader.announced_bytes if self._reserved else reader.held_bytes
         held = under_way + self._waiting_bytes + self._answered_bytes
@@ -192,9 +205,9 @@ class ServerConnection:
         return held
 
     def _read_on_or_wait(self, *, has_memory: bool = False) -> None:
-        """Count what is held; read on, or let the peer wait.
+        """Count the bytes that are held, and decide whether to read on.
 
-        :param has_memory: this was its turn in the line for memory; to ask again would be to stand in line again.
+        :param has_memory: it has just been given memory, and must not ask again: it would stand in line again.
         """
         held = self._count()
         if not self._stream.is_open or self._in_line or self._listener.is_finishing:
@@ -208,7 +221,8 @@ class ServerConnection:
             self._stream.pause_reading()
 
     def _has_memory(self, held: int) -> bool:
-        """Whether what is being received may come; if not, the connection stands in line for memory."""
+        """Whether there is memory for the request that is arriving; if not, the connection now stands in line for
+        it."""
         if self._reserved or held <= SMALL_BYTES >= self._reader.announced_bytes:
             return True
         memory = self._listener.memory
@@ -229,14 +243,14 @@ class ServerConnection:
             self._mark = self._listener.loop.time(), self._reader.held_bytes
 
     def _on_memory(self, size: int) -> None:
-        """Go on: there is memory now, and the time that was spent in line does not count."""
+        """Read on, now that there is memory. The time in line does not count as time that the request took."""
         self._in_line = False
         self._partial_since_s += self._listener.loop.time() - self._mark[0]
         self._on_reserved(size)
         self._read_on_or_wait(has_memory=True)
 
     def _give_back_if_stalled(self, now_s: float) -> None:
-        """Let others have the memory for what does not come: this connection stands in line again."""
+        """Give back the memory for a request that does not arrive, and stand in line again."""
         since_s, held = self._mark
         if now_s - since_s < STALLED_S:
             return
@@ -264,7 +278,8 @@ class ServerConnection:
         if error:
             log.debug("connection from %s lost: %s", self._peer.address, error)
         if self._answering and self._ends_with_client:
-            # Not before its first step: coroutines that it was given would never be awaited.
+            # Cancelled in the next round, after the task's first step: else the coroutine given to it would never be
+            # awaited.
             self._listener.loop.call_soon(self._answering.cancel)
         self._go_on()
 
@@ -310,12 +325,12 @@ class ServerConnection:
         return size
 
     def _own_waiting_frames(self) -> None:
-        """Let requests that have to wait hold no more memory than their own."""
+        """Copy requests that have to wait out of larger memory of which they are a part."""
         if self._frames and isinstance(self._frames[-1], memoryview):
             self._frames = deque(bytearray(f) if isinstance(f, memoryview) else f for f in self._frames)
 
     def _go_on(self) -> None:
-        """Decide what comes next, after some requests were carried out."""
+        """Decide what to do next, after some requests were carried out."""
         can_go_on = not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
         if can_go_on and self._frames and not self._scheduled:
             self._scheduled = True
@@ -348,7 +363,8 @@ class ServerConnection:
         self._process()
 
     def _fail(self, error: Exception) -> None:
-        """End the connection over a request that could not be answered: the peer's fault, or this program's."""
+        """End the connection, because a request could not be answered; log whether the peer or this program is at
+        fault."""
         if isinstance(error, BarnabasError):
             log.warning("closing the connection from %s: %s", self._peer.address, error)
         else:

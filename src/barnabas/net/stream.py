@@ -2,7 +2,7 @@
 
 It works on the socket itself instead of through a transport, so that a `FileRegion` goes from the page cache to
 the socket with sendfile between two pieces that are in memory (uvloop's transports cannot do that), and so that
-nothing is buffered that is not counted in `unsent_bytes`.
+`unsent_bytes` counts everything that is buffered.
 
 Used from the thread of its event loop only.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,40 +26,55 @@ SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """After so many bytes a stream lets the other connections have their turn."""
 
 CALLS_PER_TURN = 32
-"""As many calls at most: an answer to a reader of many partitions is made of many small pieces."""
+"""After so many system calls too: an answer about many partitions is made of many small pieces."""
 
 COPIED_BYTES_MAX = 16 * 1024
-"""So much of files may be read into memory for one call, so that it leaves in one packet with what is around it. A
-packet more costs both ends more than the copy, and the reader a wake-up. What is larger goes by sendfile."""
+"""File regions up to this size are read into memory, to leave in one packet with what is around them: another packet
+would cost both ends more than the copy. Larger regions are sent with sendfile."""
 
 _PIECES_PER_CALL = 64
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
-"""Lets the kernel wait for what follows, instead of sending a packet of its own."""
+"""Tells the kernel that more follows, so that it does not send a packet for this piece alone."""
 
 
-class _ReceiveBuffer(threading.local):
-    """One for all streams of a thread: bytes are taken out of it before another of them can read.
+class _ReceivePlace:
+    """Where the bytes of many streams arrive, one stream after the other."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(RECEIVE_BYTES)
+
+    def leave_if_kept(self) -> None:
+        """Let those have the buffer who still look at it, and go on with a new one."""
+        # One reference is this object's, one the call's own.
+        if sys.getrefcount(self.buffer) > 2:
+            self.buffer = bytearray(RECEIVE_BYTES)
+
+
+class _ReceivePlaces(threading.local):
+    """One for all streams of a thread: what one of them has received is used, or left, before another can read.
 
     Threads must not share one: each client has a thread and an event loop of its own, and a socket is read
     without the interpreter's lock.
     """
 
     def __init__(self) -> None:
-        self.buffer = bytearray(RECEIVE_BYTES)
+        self.place = _ReceivePlace()
 
 
-_received = _ReceiveBuffer()
+_places = _ReceivePlaces()
 
 
-class Inlet(Protocol):
-    """Takes what arrives without a copy on the way, while it has a place for it."""
+class InPlaceReceiver(Protocol):
+    """Receives bytes right into its own memory, without a copy."""
 
     def vacancy(self) -> memoryview | None:
         """Return where to put what arrives next; None lets it go to `on_bytes` instead."""
         ...
 
     def filled(self, size: int) -> None:
-        """So many bytes were put at the beginning of the vacancy."""
+        """Called when `size` bytes were put at the beginning of the vacancy."""
         ...
 
 
@@ -66,7 +82,8 @@ class Stream:
     """One connection's bytes.
 
     :param sock: a connected socket; it is made non-blocking and belongs to the stream from now on.
-    :param on_bytes: called with what arrived; the view is valid during the call only.
+    :param on_bytes: called with what arrived, in a writable view. Who keeps it, or a part of it, after the call keeps
+        `RECEIVE_BYTES` of memory.
     :param on_drained: called when everything sent has left, after some of it had to wait.
     :param on_closed: called once, with the error that ended the stream or None.
     """
@@ -78,11 +95,11 @@ class Stream:
         "_on_closed",
         "_on_drained",
         "_out",
+        "_place",
         "_reading",
-        "_received",
         "_sock",
         "_writing",
-        "inlet",
+        "in_place_receiver",
     )
 
     def __init__(
@@ -99,14 +116,14 @@ class Stream:
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
-        self._received = _received.buffer
+        self._place = _places.place
         self._on_bytes = on_bytes
         self._on_drained = on_drained
         self._on_closed = on_closed
         self._out: deque[Chunk] = deque()
         self._reading = False
         self._writing = False
-        self.inlet: Inlet | None = None
+        self.in_place_receiver: InPlaceReceiver | None = None
         self.resume_reading()
 
     @property
@@ -119,13 +136,13 @@ class Stream:
         return sum(map(len, self._out))
 
     def pause_reading(self) -> None:
-        """Let what arrives wait in the kernel, so that the sender feels it."""
+        """Stop reading: what arrives waits in the kernel, and in the end the sender has to wait."""
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
     def resume_reading(self) -> None:
-        """Take what arrives again."""
+        """Read again."""
         if not self._reading and self.is_open:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
@@ -150,22 +167,23 @@ class Stream:
         self._out.clear()
         self._sock.close()
         on_closed = self._on_closed
-        # Who uses a stream refers to it: what it holds is freed at once if that is no circle.
-        self._on_bytes, self._on_drained, self._on_closed, self.inlet = _ignore, _ignore, _ignore, None
+        # The owner of a stream refers to it. Without references back to the owner, both are freed at once.
+        self._on_bytes, self._on_drained, self._on_closed, self.in_place_receiver = _ignore, _ignore, _ignore, None
         on_closed(error)
 
     def _readable(self) -> None:
-        vacancy = None if self.inlet is None else self.inlet.vacancy()
+        vacancy = None if self.in_place_receiver is None else self.in_place_receiver.vacancy()
         if vacancy is None:
-            size = self._receive(self._received)
+            place = self._place
+            size = self._receive(place.buffer)
             if size:
-                with memoryview(self._received)[:size] as view:
-                    self._on_bytes(view)
+                self._on_bytes(memoryview(place.buffer)[:size])
+                place.leave_if_kept()
             return
         with vacancy:
             size = self._receive(vacancy)
-        if size and self.inlet is not None:
-            self.inlet.filled(size)
+        if size and self.in_place_receiver is not None:
+            self.in_place_receiver.filled(size)
 
     def _receive(self, place: bytearray | memoryview) -> int:
         """Return how much has arrived in `place`; nothing where there was nothing, or the stream has ended now."""
@@ -230,7 +248,7 @@ class Stream:
         return sent
 
     def _drop(self, sent: int) -> None:
-        """Take `sent` bytes from the head of the queue, where chunks in memory stand."""
+        """Remove `sent` bytes from the head of the queue; they are of chunks in memory."""
         while self._out:
             chunk = cast(Buffer, self._out[0])
             if isinstance(chunk, FileRegion) or len(chunk) > sent:

@@ -5,7 +5,7 @@ it under a meter; whole runs put topics, processes and reports around them. Noth
 `barnabas perf` shows what these functions return.
 
 Reading order: `meter` (what is measured), `producing`, `pipelined`, `consuming` and `latency` (the workloads),
-`crew` (processes), `stage`, `produce_run`, `consume_run` and `paired_runs` (whole runs), `report`.
+`workers` (processes), `stage`, `produce_run`, `consume_run` and `paired_runs` (whole runs), `report`.
 
 What is promised of every figure:
 

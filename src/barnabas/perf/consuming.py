@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from barnabas.client import Consumer
+from barnabas.client.consumer.consumer import Consumer
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.perf.control import Control

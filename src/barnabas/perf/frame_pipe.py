@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from barnabas.errors import BarnabasError, DisconnectedError, TimedOutError
+from barnabas.errors import BarnabasError, DisconnectedError, Failure, TimedOutError
 
 UNSENT_BYTES_MAX = 1024 * 1024
 """Above this the pipe is not writable until it has got rid of most of it."""
@@ -27,7 +27,7 @@ class FramePipe(asyncio.Protocol):
         self.writable = True
         self._on_bytes = on_bytes
         self._transport: asyncio.Transport | None = None
-        self._error: BarnabasError | None = None
+        self._failure: Failure | None = None
         self._news: asyncio.Future[None] | None = None
 
     @classmethod
@@ -55,8 +55,8 @@ class FramePipe(asyncio.Protocol):
 
     def check(self) -> None:
         """:raises BarnabasError: why the pipe has ended, if it has."""
-        if self._error is not None:
-            raise self._error
+        if self._failure is not None:
+            raise self._failure.error()
 
     async def news(self, timeout_s: float) -> None:
         """Wait until something has arrived, or the pipe is writable again.
@@ -85,8 +85,8 @@ class FramePipe(asyncio.Protocol):
             self._news.set_result(None)
 
     def _fail(self, error: BarnabasError) -> None:
-        if self._error is None:
-            self._error = error
+        if self._failure is None:
+            self._failure = Failure.of(error)
         self._tell()
 
     # --- called by the event loop -----------------------------------------------------------------------

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from barnabas.client import Consumer, Producer
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.producer.producer import Producer
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 from barnabas.perf.consuming import Watch

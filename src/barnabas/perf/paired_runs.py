@@ -8,7 +8,6 @@ from typing import Any
 
 from barnabas.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from barnabas.perf.consuming import ConsumeJob, ReadMode, consume
-from barnabas.perf.crew import DONE, ENDS, GO, READY, Crew, Workload
 from barnabas.perf.errors import RunFailedError
 from barnabas.perf.latencies import NOTHING
 from barnabas.perf.latency import DUE, LatencyJob, LatencyMeasured, receive, send_paced
@@ -18,6 +17,7 @@ from barnabas.perf.producing import produce
 from barnabas.perf.report import Report, per_second
 from barnabas.perf.stage import Stage, stopped
 from barnabas.perf.topics import TopicPlan, ends_of, run_topic
+from barnabas.perf.workers import DONE, ENDS, GO, READY, Workers, Workload
 
 PRODUCER, CONSUMER = "producer", "consumer"
 
@@ -189,14 +189,14 @@ def _perform(
 
     :returns: what each did, and whether Ctrl-C ended it early.
     """
-    with Crew(stage.on_progress) as crew:
+    with Workers(stage.on_progress) as workers:
         try:
-            crew.hire(CONSUMER, *reading)
-            crew.hire(PRODUCER, *writing)
-            crew.hear(crew.names, READY)
-            crew.tell_all(GO, stage.clock.monotonic() + delay_s)
-            crew.hear([PRODUCER], DONE)
-            crew.tell([CONSUMER], ENDS, ends_of(stage.admin, topic))
-            return crew.hear([PRODUCER, CONSUMER], DONE), False
+            workers.start(CONSUMER, *reading)
+            workers.start(PRODUCER, *writing)
+            workers.await_all(workers.names, READY)
+            workers.tell_all(GO, stage.clock.monotonic() + delay_s)
+            workers.await_all([PRODUCER], DONE)
+            workers.tell([CONSUMER], ENDS, ends_of(stage.admin, topic))
+            return workers.await_all([PRODUCER, CONSUMER], DONE), False
         except KeyboardInterrupt:
-            return stopped(crew), True
+            return stopped(workers), True

@@ -87,35 +87,35 @@ def produce_pipelined(job: PipelineJob, meter: Meter, control: Control) -> Measu
 
 async def _run(job: PipelineJob, meter: Meter, control: Control) -> None:
     config = make_config(ClientConfig, job.settings, {})
-    lanes = [await _Lane.open(job, leader, config) for leader in job.leaders]
+    to_leaders = [await _LeaderRequests.open(job, leader, config) for leader in job.leaders]
     batches = lists_of(job.payload.values(), job.batch_records)
     try:
         if job.warm_up:
-            await _pump_all(lanes, _Work(batches, job.warm_up), meter, control)
+            await _pump_all(to_leaders, _Work(batches, job.warm_up), meter, control)
         control.await_go()
         meter.begin()
-        await _pump_all(lanes, _Work(batches, job.records), meter, control)
+        await _pump_all(to_leaders, _Work(batches, job.records), meter, control)
         meter.end()
     finally:
-        for lane in lanes:
-            lane.pipe.close()
+        for requests in to_leaders:
+            requests.pipe.close()
 
 
-async def _pump_all(lanes: Sequence[_Lane], work: _Work, meter: Meter, control: Control) -> None:
+async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: Meter, control: Control) -> None:
     def going() -> bool:
         return meter.going and not control.stopped.is_set()
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            for lane in lanes:
-                tasks.create_task(lane.pump(work, meter, going))
+            for requests in to_leaders:
+                tasks.create_task(requests.pump(work, meter, going))
     except* BarnabasError as group:
         # One reason is enough for one line.
         raise group.exceptions[0] from None
 
 
 class _Work:
-    """The batches that are to be sent, which the lanes take turn by turn; None: without end."""
+    """The batches that are to be sent, which are sent to the brokers turn by turn; None: without end."""
 
     def __init__(self, batches: Sequence[list[bytes]], records: int | None) -> None:
         self._batches: Iterator[list[bytes]] = itertools.cycle(batches)
@@ -137,7 +137,7 @@ class _Work:
         return rest, sum(map(len, rest))
 
 
-class _Lane:
+class _LeaderRequests:
     """The requests to one broker, over one connection."""
 
     def __init__(self, job: PipelineJob, leader: Leader, config: ClientConfig, version: int) -> None:
@@ -163,7 +163,7 @@ class _Lane:
         )
 
     @classmethod
-    async def open(cls, job: PipelineJob, leader: Leader, config: ClientConfig) -> _Lane:
+    async def open(cls, job: PipelineJob, leader: Leader, config: ClientConfig) -> _LeaderRequests:
         """Ask the broker which version it serves, and connect."""
         connection = await dial(
             leader.host,
@@ -174,9 +174,9 @@ class _Lane:
         )
         version = min(connection.version_for(ProduceRequest), VERSION_MAX)
         connection.close()
-        lane = cls(job, leader, config, version)
-        lane.pipe = await FramePipe.open(leader.host, leader.port, lane._on_bytes)
-        return lane
+        requests = cls(job, leader, config, version)
+        requests.pipe = await FramePipe.open(leader.host, leader.port, requests._on_bytes)
+        return requests
 
     def _on_bytes(self, data: bytes) -> None:
         if self._acks:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.perf.crew import Workload
 from barnabas.perf.errors import RunFailedError
 from barnabas.perf.meter import together
 from barnabas.perf.payloads import PayloadSpec
@@ -16,6 +15,7 @@ from barnabas.perf.quotas import share_evenly
 from barnabas.perf.report import Report, per_second
 from barnabas.perf.stage import Stage
 from barnabas.perf.topics import RunTopic, TopicPlan, await_stored, ends_of, leaders_of, run_topic
+from barnabas.perf.workers import Workload
 
 
 @dataclass(frozen=True, slots=True)

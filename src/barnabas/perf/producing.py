@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.client import Deliveries, Delivery, Producer
+from barnabas.client.producer.delivery import Deliveries, Delivery
+from barnabas.client.producer.producer import Producer
 from barnabas.errors import ConfigurationError
 from barnabas.perf.control import Control
 from barnabas.perf.meter import Measured, Meter

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.client import Admin
+from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.perf.control import Control, Ends
-from barnabas.perf.crew import DONE, ENDS, GO, READY, STOP, Crew, Workload
 from barnabas.perf.meter import Measured, Meter, Sample
+from barnabas.perf.workers import DONE, ENDS, GO, READY, STOP, Workers, Workload
 
 STOP_PATIENCE_S = 30.0
 """How long the processes may take to end after Ctrl-C; what is in their buffers is still sent."""
@@ -53,17 +53,17 @@ class Stage:
         if len(jobs) == 1:
             ((name, job),) = jobs.items()
             return self._perform_here(workload, name, job, ends)
-        with Crew(self.on_progress) as crew:
+        with Workers(self.on_progress) as workers:
             try:
                 for name, job in jobs.items():
-                    crew.hire(name, workload, job)
+                    workers.start(name, workload, job)
                 if ends is not None:
-                    crew.tell_all(ENDS, ends)
-                crew.hear(jobs, READY)
-                crew.tell_all(GO, self.clock.monotonic())
-                return list(crew.hear(jobs, DONE).values()), False
+                    workers.tell_all(ENDS, ends)
+                workers.await_all(jobs, READY)
+                workers.tell_all(GO, self.clock.monotonic())
+                return list(workers.await_all(jobs, DONE).values()), False
             except KeyboardInterrupt:
-                return list(stopped(crew).values()) or [self.nothing()], True
+                return list(stopped(workers).values()) or [self.nothing()], True
 
     def nothing(self) -> Measured:
         """Return the result of who did not come to do anything."""
@@ -81,7 +81,7 @@ class Stage:
             return [meter.end()], True
 
 
-def stopped(crew: Crew) -> dict[str, Any]:
+def stopped(workers: Workers) -> dict[str, Any]:
     """Stop the workers and return how far each came."""
-    crew.tell_all(STOP)
-    return crew.hear(crew.names, DONE, STOP_PATIENCE_S)
+    workers.tell_all(STOP)
+    return workers.await_all(workers.names, DONE, STOP_PATIENCE_S)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from barnabas.client import Admin
+from barnabas.client.admin import Admin
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition

@@ -1,7 +1,7 @@
 """Compiles a declared message, for one version, into an encoder and a decoder.
 
-The source of two functions is written and executed, once for each class and version that is used: a request then
-costs no look at its declaration. Neighbouring fields of fixed size become one `struct.Struct`. The functions are:
+The source of two functions is written and executed, once for each class and version that is used: so the declaration is
+not looked at for each request. Neighbouring fields of fixed size become one `struct.Struct`. The functions are:
 
     decode(buf, pos, end, spans) -> (message, position after it)
     encode(m, out, splices)
@@ -42,7 +42,7 @@ Slices = Generator[None, None, Any]
 """Work that can pause wherever it yields."""
 
 SLICE_ENTRIES = 64
-"""So many entries of an array stand between two pauses, so a slice takes a fraction of a millisecond."""
+"""How many entries of an array are done between two pauses; that takes a fraction of a millisecond."""
 
 TAGS_MAX = 64
 """More tagged fields than any struct has. Unknown ones are skipped, which takes time too."""
@@ -399,7 +399,7 @@ class _EncoderSource(_Source):
             self.add("out.append(0)")
             return
         defaults = {spec: self.name(spec.default_value()) for spec in self.tagged}
-        # Nearly always there is nothing to tell; and what was not set is the very object that is the default.
+        # Nearly always the field is not set, and then it is the very object that is the default.
         unset = " and ".join(f"(m.{s.name} is {name} or m.{s.name} == {name})" for s, name in defaults.items())
         self.add(f"if {unset}:", "    out.append(0)", "    return", "tags = []")
         for spec in sorted(self.tagged, key=lambda s: s.tag or 0):

@@ -1,10 +1,10 @@
 """Requests and answers that differ from an earlier one in a few numbers and their record bytes.
 
-A producer sends the same request again and again, with other records in it. Whoever decoded one of them tells the
-next by comparing bytes, which costs a fraction of decoding it. What comes out is the same: a decoder goes from the
-first byte to the last, and all that it would see besides correlation id and record bytes is compared.
+A producer sends the same request again and again, with other records in it. After one of them was decoded,
+the next is recognised by comparing bytes, which costs a fraction of decoding it. The result is the same, since all
+bytes are compared except the correlation id and the record bytes.
 
-The answers differ in as little, so they are packed after the pattern of one that was encoded.
+The answers also differ in a few numbers only, so they are made from the pattern of one that was encoded.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ SHAPES_MAX = 8
 """How many places of record bytes in a frame are remembered."""
 
 PATTERNS_MAX = 64
-"""How many requests are remembered together. One too many, and all are forgotten: they are decoded anew."""
+"""How many requests are remembered. When there are more, all are forgotten, and have to be decoded again."""
 
 PATTERN_BYTES_MAX = 1024
-"""A request that is longer besides its records is not remembered: this is memory that lasts as long as a connection."""
+"""A request that is longer than this besides its records is not remembered: the memory is kept as long as the
+connection."""
 
 _INT32 = struct.Struct(">i")
 _INT64_BYTES = 8
@@ -73,16 +74,17 @@ class RepeatedRequests:
 
         :returns: None if it has to be decoded.
         """
+        size = len(frame)
         try:
             for length_start, (unpack_before, known) in self._shapes.items():
-                if len(frame) < length_start:
+                if size < length_start:
                     continue
                 kind, correlation_id, head = unpack_before(frame)
                 found = known.get((kind, head))
                 if found is not None:
                     request, tail = found
                     start, end = self._read_length(frame, length_start)
-                    if not start <= end == len(frame) - len(tail) or bytes(frame[end:]) != tail:
+                    if not start <= end == size - len(tail) or (tail and bytes(frame[end:]) != tail):
                         return None
                     return request, memoryview(frame)[start:end], correlation_id
         except (IndexError, struct.error, MalformedMessageError):
@@ -94,8 +96,8 @@ class RepeatedRequests:
         if self._flexible:
             size, start = read_uvarint(frame, position)
             return start, start + size - 1
-        (size,) = _INT32.unpack_from(frame, position)
-        return position + _INT32.size, position + _INT32.size + size
+        start = position + _INT32.size
+        return start, start + _INT32.unpack_from(frame, position)[0]
 
 
 def answer_packer(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:

@@ -1,6 +1,6 @@
 """The wire types of the protocol, as data: what a field's bytes look like, without the code that moves them.
 
-Which type is written how in which version is the compiler's business (`barnabas.protocol.compiler`). The types
+How a type is written in which version is decided in `barnabas.protocol.compiler`. The types
 are those of Kafka's protocol guide; "compact" forms with varint lengths belong to flexible versions (KIP-482)
 and are no types of their own.
 """

@@ -1,36 +1,24 @@
-"""The record codec in use: the compiled one where it was built, else its twin in Python.
+"""The record codec in use: the compiled one where it was built, else its twin in Python (`barnabas.records.twins`).
 
-`CODEC` says which ("compiled" or "pure"). The environment variable BARNABAS_CODEC asks for one of the two; that is
-for tests and for comparisons, since both give the same results.
+`CODEC` says which ("compiled" or "pure").
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from barnabas.errors import ConfigurationError
+from barnabas.records.twins import chosen
 
-WANTED_CODEC = os.environ.get("BARNABAS_CODEC", "")
-"""What was asked for; empty: the compiled one if there is one."""
-if WANTED_CODEC not in ("", "compiled", "pure"):
-    raise ConfigurationError(f"BARNABAS_CODEC={WANTED_CODEC!r} must be 'compiled', 'pure' or empty")
-
-if TYPE_CHECKING or WANTED_CODEC == "pure":
-    from barnabas.records import codec_pure as codec
+if TYPE_CHECKING:
+    import barnabas.records.codec_pure as codec
 else:
-    try:
-        from barnabas.records import codec_compiled as codec
-    except ImportError as error:
-        if WANTED_CODEC:
-            raise ConfigurationError(f"BARNABAS_CODEC={WANTED_CODEC}, but it was not built here: {error}") from error
-        from barnabas.records import codec_pure as codec
+    codec = chosen("codec")
 
 CODEC = codec.CODEC
 Appender = codec.Appender
 ColumnDecoder = codec.ColumnDecoder
 Delivery = codec.Delivery
-Lanes = codec.Lanes
+OpenEncoders = codec.OpenEncoders
 Record = codec.Record
 RecordEncoder = codec.RecordEncoder
 decode_records = codec.decode_records

@@ -51,6 +51,13 @@ def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTE
     :param max_bytes: the largest result allowed; memory beyond it is never allocated for the result.
     :raises CorruptBatchError: `data` is damaged, or its content is larger than `max_bytes`.
     """
+    content = decompressed(kind, data, max_bytes)
+    return content if isinstance(content, bytes) else bytes(content)
+
+
+def decompressed(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes | bytearray:
+    """Do as `decompress` does, without the last copy: it takes milliseconds where there is much, and all other threads
+    wait meanwhile."""
     try:
         return _DECOMPRESSORS[kind](data, max_bytes)
     except (cramjam.DecompressionError, zlib.error, struct.error) as error:
@@ -81,7 +88,7 @@ def _decompress_none(data: Data, max_bytes: int) -> bytes:
 
 _GZIP_WINDOW_BITS = 31
 _GZIP_EMPTY_MEMBERS_MAX = 16
-"""A writer may have had nothing to flush; a member without content has 20 bytes, and costs as much work as others."""
+"""How many members without content are accepted: each is 20 bytes, and costs as much work as one with content."""
 _GZIP_FIRST_INPUT_BYTES = 4 * 1024
 _GZIP_INPUT_GROWTH = 8
 _GZIP_RATIO_MAX = 1032
@@ -114,7 +121,7 @@ def _decompress_gzip_member(
     """Add a member's content to `parts`; return its size, and where the next member begins."""
     member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
     size = 0
-    # What a member leaves over of its input is copied, so it is given no more than it may well need.
+    # The input that a member does not use is copied, so it is not given much more than it needs.
     input_bytes = _GZIP_FIRST_INPUT_BYTES
     while not member.eof:
         if position >= len(view):
@@ -196,7 +203,7 @@ def _compress_lz4(data: Data) -> bytes:
     return bytes(compressor.finish())
 
 
-def _decompress_lz4(data: Data, max_bytes: int) -> bytes:
+def _decompress_lz4(data: Data, max_bytes: int) -> bytearray:
     content_max = min(max_bytes, len(data) * _LZ4_RATIO_MAX)
     return _decompress_growing(Compression.LZ4, cramjam.lz4.decompress_into, data, content_max, max_bytes)
 
@@ -216,7 +223,7 @@ _ZSTD_BLOCK_CONTENT_MAX = 128 * 1024
 3.1.1.2)."""
 
 
-def _decompress_zstd(data: Data, max_bytes: int) -> bytes:
+def _decompress_zstd(data: Data, max_bytes: int) -> bytearray:
     return _decompress_growing(Compression.ZSTD, cramjam.zstd.decompress_into, data, max_bytes, max_bytes)
 
 
@@ -233,7 +240,7 @@ def _decompress_growing(
     data: Data,
     content_max: int,
     max_bytes: int,
-) -> bytes:
+) -> bytearray:
     """Decompress into a buffer that grows with what really comes out; sizes claimed in `data` are not believed."""
     if not data:
         raise CorruptBatchError(f"{kind.name.lower()} data is empty")
@@ -246,8 +253,8 @@ def _decompress_growing(
             if _FULL not in str(error):
                 raise
         else:
-            with memoryview(content) as view:
-                return bytes(view[:written])
+            del content[written:]
+            return content
         if size >= content_max:
             raise _too_large(kind, max_bytes)
         size = min(content_max, size * _GROWTH)
@@ -261,7 +268,7 @@ _COMPRESSORS: dict[Compression, Callable[[Data], bytes]] = {
     Compression.ZSTD: _compress_zstd,
 }
 
-_DECOMPRESSORS: dict[Compression, Callable[[Data, int], bytes]] = {
+_DECOMPRESSORS: dict[Compression, Callable[[Data, int], bytes | bytearray]] = {
     Compression.NONE: _decompress_none,
     Compression.GZIP: _decompress_gzip,
     Compression.SNAPPY: _decompress_snappy,

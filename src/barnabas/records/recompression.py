@@ -6,7 +6,7 @@ identifies the batch (offsets, producer, sequence) stays as it was.
 
 from __future__ import annotations
 
-from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompress
+from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompressed
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -32,7 +32,7 @@ def recompress(buffer: Buffer, kind: Compression, max_bytes: int = DECOMPRESSED_
     for position, header in placed:
         check_batch(buffer, position, header)
         body = memoryview(buffer)[position + BATCH_HEADER_SIZE : position + header.size]
-        plain = decompress(header.compression, body, max_bytes)
+        plain = decompressed(header.compression, body, max_bytes)
         max_bytes -= len(plain)
         changed = compress(kind, plain)
         batch = bytearray(BATCH_HEADER_SIZE) + changed

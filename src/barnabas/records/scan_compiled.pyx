@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops that run once per batch header of a file, compiled. Its twin in Python is `scan_pure`: same names, same
-results.
+"""The loops that run once per batch, of a file or of what producers send, compiled. Its twin in Python is `scan_pure`:
+same names, same results.
 
 Whoever changes one changes the other; the tests of `records` run on both and compare them.
 
@@ -13,9 +13,9 @@ to be fed, and to hand out what it has gathered.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -35,6 +35,11 @@ cdef extern from *:
         for (int i = 0; i < bytes; i++)
             number = number << 8 | at[i];
         return number;
+    }
+
+    static inline void barnabas_put_big(uint8_t* at, int bytes, uint64_t number) {
+        for (int i = bytes; i--; number >>= 8)
+            at[i] = (uint8_t)number;
     }
 
     /* CRC-32C (polynomial 0x1EDC6F41, reflected), eight bytes a step: table k tells what a byte does to the CRC
@@ -72,14 +77,48 @@ cdef extern from *:
     static uint32_t (*barnabas_crc)(const uint8_t*, size_t) = barnabas_crc_portable;
 
     #if defined(__x86_64__) && defined(__GNUC__)
+    /* The instruction waits for its own last result, so three lanes of bytes go side by side. Table k tells what byte k
+       of a CRC becomes when a lane of zeros follows it. */
+    #define BARNABAS_LANE 1024
+    static uint32_t barnabas_crc_lane_tables[4][256];
+
+    static void barnabas_crc_make_lane_tables(void) {
+        for (int bit = 0; bit < 32; bit++) {
+            uint32_t crc = (uint32_t)1 << bit;
+            for (int i = 0; i < BARNABAS_LANE; i++)
+                crc = crc >> 8 ^ barnabas_crc_tables[0][crc & 0xFF];
+            for (int byte = 0; byte < 256; byte++)
+                if (byte >> bit % 8 & 1)
+                    barnabas_crc_lane_tables[bit / 8][byte] ^= crc;
+        }
+    }
+
+    static inline uint32_t barnabas_crc_over_lane(uint32_t crc) {
+        return barnabas_crc_lane_tables[0][crc & 0xFF] ^ barnabas_crc_lane_tables[1][crc >> 8 & 0xFF]
+            ^ barnabas_crc_lane_tables[2][crc >> 16 & 0xFF] ^ barnabas_crc_lane_tables[3][crc >> 24];
+    }
+
+    static inline uint64_t barnabas_word(const uint8_t* at) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        return word;
+    }
+
     __attribute__((target("sse4.2")))
     static uint32_t barnabas_crc_sse42(const uint8_t* at, size_t size) {
         uint64_t crc = 0xFFFFFFFFu;
-        uint64_t word;
-        for (; size >= 8; size -= 8, at += 8) {
-            memcpy(&word, at, 8);
-            crc = __builtin_ia32_crc32di(crc, word);
+        for (; size >= 3 * BARNABAS_LANE; size -= 3 * BARNABAS_LANE, at += 3 * BARNABAS_LANE) {
+            uint64_t second = 0, third = 0;
+            for (int i = 0; i < BARNABAS_LANE; i += 8) {
+                crc = __builtin_ia32_crc32di(crc, barnabas_word(at + i));
+                second = __builtin_ia32_crc32di(second, barnabas_word(at + BARNABAS_LANE + i));
+                third = __builtin_ia32_crc32di(third, barnabas_word(at + 2 * BARNABAS_LANE + i));
+            }
+            crc = barnabas_crc_over_lane((uint32_t)crc) ^ (uint32_t)second;
+            crc = barnabas_crc_over_lane((uint32_t)crc) ^ (uint32_t)third;
         }
+        for (; size >= 8; size -= 8, at += 8)
+            crc = __builtin_ia32_crc32di(crc, barnabas_word(at));
         uint32_t rest = (uint32_t)crc;
         for (; size; size--, at++)
             rest = __builtin_ia32_crc32qi(rest, *at);
@@ -88,14 +127,17 @@ cdef extern from *:
 
     static void barnabas_crc_choose(void) {
         __builtin_cpu_init();
-        if (__builtin_cpu_supports("sse4.2"))
+        if (__builtin_cpu_supports("sse4.2")) {
+            barnabas_crc_make_lane_tables();
             barnabas_crc = barnabas_crc_sse42;
+        }
     }
     #else
     static void barnabas_crc_choose(void) {}
     #endif
     """
     uint64_t barnabas_big(const uint8_t* at, int bytes) noexcept nogil
+    void barnabas_put_big(uint8_t* at, int bytes, uint64_t number) noexcept nogil
     void barnabas_crc_make_tables() noexcept nogil
     void barnabas_crc_choose() noexcept nogil
     uint32_t barnabas_crc(const uint8_t* at, size_t size) noexcept nogil
@@ -105,9 +147,11 @@ cdef enum:
     HEADER_SIZE = 61
     LENGTH_OVERHEAD = 12
     CRC_START = 21
+    BASE_TIMESTAMP = 27
     MAGIC = 2
     COMPRESSION_MASK = 0x07
     CONTROL_MASK = 0x20
+    PRODUCERS_ATTRIBUTES = 0x0F
     # An offset, timestamp, epoch or producer id that is none; each of them is -1 (`barnabas.model`).
     UNKNOWN = -1
     RECORD_SIZE_MIN = 7
@@ -575,64 +619,7 @@ cdef class SegmentScan:
             self.last_time_entry_ms = self.max_timestamp_ms
 
 
-# --- searches --------------------------------------------------------------------------------------------------
-
-
-def find_batch(chunk, int64_t start, *, offset=None, max_timestamp_at_least=None, int64_t chunk_position=0):
-    """See the twin."""
-    cdef int64_t wanted_offset = INT64_MIN if offset is None else offset
-    cdef int64_t wanted_ms = INT64_MIN if max_timestamp_at_least is None else max_timestamp_at_least
-    cdef int64_t at = start
-    cdef bint is_damaged = False
-    cdef Header header
-    cdef Py_buffer view
-    if start < 0:
-        raise ValueError(f"start {start} is negative")
-    PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
-    while view.len - at >= HEADER_SIZE:
-        load_header(<const uint8_t*>view.buf + at, &header)
-        if not is_sound(&header):
-            is_damaged = True
-            break
-        if header.max_timestamp_ms >= wanted_ms and (
-            # Both are positive, and their sum fits 64 bits without a sign.
-            wanted_offset <= 0
-            or <uint64_t>header.base_offset + <uint64_t>header.last_offset_delta >= <uint64_t>wanted_offset
-        ):
-            PyBuffer_Release(&view)
-            return at
-        at += header.size
-    PyBuffer_Release(&view)
-    if is_damaged:
-        return scan_pure.find_batch(chunk, at, chunk_position=chunk_position)
-    return ~at
-
-
-def last_end_within(chunk, int64_t start, int64_t limit, *, int64_t chunk_position=0):
-    """See the twin."""
-    cdef int64_t at = start
-    cdef bint is_damaged = False
-    cdef bint is_known = True
-    cdef Header header
-    cdef Py_buffer view
-    if start < 0:
-        raise ValueError(f"start {start} is negative")
-    PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
-    while at < limit and limit - at >= HEADER_SIZE:
-        if view.len - at < HEADER_SIZE:
-            is_known = False
-            break
-        load_header(<const uint8_t*>view.buf + at, &header)
-        if not is_sound(&header):
-            is_damaged = True
-            break
-        if header.size > limit - at:
-            break
-        at += header.size
-    PyBuffer_Release(&view)
-    if is_damaged:
-        return scan_pure.last_end_within(chunk, at, limit, chunk_position=chunk_position)
-    return at if is_known else ~at
+# --- records ---------------------------------------------------------------------------------------------------
 
 
 def count_records(body, int64_t count):
@@ -673,3 +660,111 @@ cdef bint are_records(const uint8_t* at, const uint8_t* end, int64_t count) noex
             return False
         at += zigzag >> 1
     return at == end
+
+
+# --- what producers send ---------------------------------------------------------------------------------------
+
+
+def usual_header(records, int64_t bytes_max):
+    """See the twin."""
+    cdef Header header
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        at = <const uint8_t*>view.buf
+        if view.len > bytes_max or not load_usual_header(at, view.len, True, &header):
+            return None
+        return (
+            header.base_offset,
+            header.size - LENGTH_OVERHEAD,
+            header.leader_epoch,
+            header.magic,
+            header.crc,
+            header.attributes,
+            header.last_offset_delta,
+            <int64_t>barnabas_big(at + BASE_TIMESTAMP, 8),
+            header.max_timestamp_ms,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+        )
+    finally:
+        PyBuffer_Release(&view)
+
+
+def stamp_plain_batches(
+    requests,
+    Py_ssize_t start,
+    int64_t base_offset,
+    int32_t leader_epoch,
+    *,
+    int64_t batch_bytes_max,
+    int64_t bytes_max,
+    int64_t offset_max,
+    int64_t timestamp_ms_max,
+):
+    """See the twin."""
+    cdef list stamped = []
+    cdef Py_ssize_t number
+    cdef Header header
+    cdef Py_buffer view
+    cdef uint8_t* at
+    for number in range(start, len(requests)):
+        try:
+            PyObject_GetBuffer(requests[number], &view, PyBUF_WRITABLE)
+        except BufferError:  # it is not writable
+            break
+        try:
+            at = <uint8_t*>view.buf
+            if view.len > min(batch_bytes_max, bytes_max) or not load_usual_header(at, view.len, False, &header):
+                break
+            if header.last_offset_delta > offset_max - base_offset or header.max_timestamp_ms > timestamp_ms_max:
+                break
+            barnabas_put_big(at, 8, <uint64_t>base_offset)
+            barnabas_put_big(at + 12, 4, <uint64_t>leader_epoch)
+        finally:
+            PyBuffer_Release(&view)
+        base_offset += header.last_offset_delta
+        stamped.append((header.size, base_offset, header.max_timestamp_ms))
+        base_offset += 1
+        bytes_max -= header.size
+    return stamped
+
+
+cdef bint load_usual_header(const uint8_t* at, int64_t size, bint any_producer, Header* header) except -1:
+    """Load the header of the batch that is all of the `size` bytes; return whether it is usual, as the twin says."""
+    cdef bint is_usual
+    if size < RELEASING_BYTES_MIN:
+        is_usual = size >= HEADER_SIZE and is_as_announced(at, size, any_producer, header)
+    else:
+        with nogil:
+            is_usual = is_as_announced(at, size, any_producer, header)
+    if is_usual and header.attributes & COMPRESSION_MASK:
+        return header.record_count <= scan_pure.max_record_count(
+            size - HEADER_SIZE, header.attributes & COMPRESSION_MASK
+        )
+    return is_usual
+
+
+cdef bint is_as_announced(const uint8_t* at, int64_t size, bint any_producer, Header* header) noexcept nogil:
+    """Load the header; return whether all is usual but for the count of records that are compressed."""
+    load_header(at, header)
+    return (
+        is_sound(header)
+        and header.size == size
+        and (header.producer_id == UNKNOWN or (any_producer and has_sequence(header)))
+        and header.record_count >= 1
+        and header.record_count == <int64_t>header.last_offset_delta + 1
+        and not header.attributes & ~PRODUCERS_ATTRIBUTES
+        and barnabas_crc(at + CRC_START, size - CRC_START) == header.crc
+        and (
+            header.attributes & COMPRESSION_MASK
+            or are_records(at + HEADER_SIZE, at + size, header.record_count)
+        )
+    )
+
+
+cdef inline bint has_sequence(const Header* header) noexcept nogil:
+    return header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0

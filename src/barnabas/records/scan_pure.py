@@ -1,5 +1,5 @@
-"""The loops that run once per batch header of a file, in Python. The compiled twin is `scan_compiled`: same names,
-same results.
+"""The loops that run once per batch, of a file or of what producers send, in Python. The compiled twin is
+`scan_compiled`: same names, same results.
 
 Whoever changes one changes the other; the tests of `records` run on both and compare them. What is wrong with a batch
 is said here for both of them.
@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.records.compression import Compression, expanded_bytes_max
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
     CRC_START,
+    TIMESTAMP_TYPE_MASK,
     BatchHeader,
     Buffer,
     check_structure,
+    stamp,
 )
 
 CODEC = "pure"
@@ -33,15 +38,22 @@ SEGMENT_BYTES_MAX = 2**31 - 1
 """Positions in a segment are signed 32-bit numbers."""
 
 BATCHES_KEPT = 5
-"""Batches per producer, as many as it may have in flight (KIP-98)."""
+"""Batches per producer: what `max.in.flight.requests.per.connection` may be with idempotence (KIP-98)."""
 
 RECORD_SIZE_MIN = 7
 """Bytes of a record with neither key nor value nor headers: six fields of one byte, and their length."""
+
+PRODUCERS_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE_MASK
+"""What a producer without transactions may say of a batch."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 ProducerBatches = tuple[int, tuple[tuple[int, int, int, int], ...]]
 """A producer's epoch, and first sequence, last sequence, base offset and last offset of its last batches."""
+
+
+StampedBatch = tuple[int, int, int]
+"""Size in bytes, last offset and greatest timestamp of a batch."""
 
 
 class Expected(NamedTuple):
@@ -313,63 +325,6 @@ def crc_damage(view: memoryview, at: int, header: BatchHeader, position: int) ->
     return None
 
 
-def find_batch(
-    chunk: Buffer,
-    start: int,
-    *,
-    offset: int | None = None,
-    max_timestamp_at_least: int | None = None,
-    chunk_position: int = 0,
-) -> int:
-    """Return where in the chunk the first batch begins that ends with `offset` or later, and whose greatest
-    timestamp is the one given or a later one. Only headers are looked at.
-
-    :param start: where in the chunk a batch begins.
-    :param chunk_position: where in the file the chunk begins, for errors to say.
-    :returns: if there is none, `~n`, negative: the next batch begins at n of the chunk, where its header is not
-        there as a whole; n may lie far behind the chunk.
-    :raises CorruptBatchError: a header is damaged.
-    :raises ValueError: a negative start.
-    """
-    if start < 0:
-        raise ValueError(f"start {start} is negative")
-    at = start
-    while len(chunk) - at >= BATCH_HEADER_SIZE:
-        header = BatchHeader._make(_HEADER.unpack_from(chunk, at))
-        check_structure(header, chunk_position + at)
-        if (offset is None or header.last_offset >= offset) and (
-            max_timestamp_at_least is None or header.max_timestamp_ms >= max_timestamp_at_least
-        ):
-            return at
-        at += header.size
-    return ~at
-
-
-def last_end_within(chunk: Buffer, start: int, limit: int, *, chunk_position: int = 0) -> int:
-    """Return where the last of the batches from `start` on ends that end at `limit` or before; `start` if none does.
-
-    :param start: where in the chunk a batch begins.
-    :param limit: counted in the chunk, and perhaps behind its end.
-    :param chunk_position: where in the file the chunk begins, for errors to say.
-    :returns: in the chunk, and perhaps behind its end; where the chunk does not tell, `~n`, negative: the next
-        batch begins at n, before `limit`, and its header is not in the chunk as a whole.
-    :raises CorruptBatchError: a header is damaged.
-    :raises ValueError: a negative start.
-    """
-    if start < 0:
-        raise ValueError(f"start {start} is negative")
-    at = start
-    while limit - at >= BATCH_HEADER_SIZE:
-        if len(chunk) - at < BATCH_HEADER_SIZE:
-            return ~at
-        header = BatchHeader._make(_HEADER.unpack_from(chunk, at))
-        check_structure(header, chunk_position + at)
-        if header.size > limit - at:
-            break
-        at += header.size
-    return at
-
-
 def count_records(body: Buffer, count: int) -> bool:
     """Return whether an uncompressed body of a batch is exactly `count` records, by their lengths alone.
 
@@ -399,3 +354,91 @@ def count_records(body: Buffer, count: int) -> bool:
             return False
         at += zigzag >> 1
     return at == size
+
+
+def max_record_count(body_size: int, compression: Compression) -> int:
+    """Return a number of records that a body of `body_size` bytes, as it is stored, cannot hold more of.
+
+    >>> max_record_count(70, Compression.NONE), max_record_count(0, Compression.ZSTD)
+    (10, 0)
+    """
+    return expanded_bytes_max(compression, body_size) // RECORD_SIZE_MIN
+
+
+def usual_header(records: Buffer, bytes_max: int) -> tuple[int, ...] | None:
+    """Return the fields of the header of a batch that a producer sent, if it is usual; else None.
+
+    Usual is a batch that is alone in its buffer, holds what its header says, and may come from any producer:
+    `barnabas.storage.append` would find nothing wrong with it.
+    """
+    with memoryview(records) as view:
+        return _usual_header(view, bytes_max, any_producer=True)
+
+
+def stamp_plain_batches(
+    requests: Sequence[Buffer],
+    start: int,
+    base_offset: int,
+    leader_epoch: int,
+    *,
+    batch_bytes_max: int,
+    bytes_max: int,
+    offset_max: int,
+    timestamp_ms_max: int,
+) -> list[StampedBatch]:
+    """Give batches of producers their offsets and leader epoch, in place, from `requests[start]` on: one after the
+    other, up to the first that is not plain.
+
+    Plain is a usual batch without producer id. What is not plain is not touched.
+
+    :param requests: of which those that are not writable are not plain.
+    :param base_offset: of the first batch; not negative.
+    :param batch_bytes_max: of each batch.
+    :param bytes_max: of all of them together.
+    :param offset_max: the greatest offset that a record may have.
+    :param timestamp_ms_max: the greatest timestamp that a batch may have.
+    :returns: what became of the plain ones.
+    """
+    stamped: list[StampedBatch] = []
+    for number in range(start, len(requests)):
+        with memoryview(requests[number]) as view:
+            header = _usual_header(view, min(batch_bytes_max, bytes_max), any_producer=False)
+            if (
+                header is None
+                or view.readonly
+                or header.last_offset_delta > offset_max - base_offset
+                or header.max_timestamp_ms > timestamp_ms_max
+            ):
+                break
+            stamp(view, 0, base_offset, leader_epoch)
+        last_offset = base_offset + header.last_offset_delta
+        stamped.append((header.size, last_offset, header.max_timestamp_ms))
+        base_offset = last_offset + 1
+        bytes_max -= header.size
+    return stamped
+
+
+def _usual_header(view: memoryview, bytes_max: int, *, any_producer: bool) -> BatchHeader | None:
+    if not BATCH_HEADER_SIZE <= len(view) <= bytes_max:
+        return None
+    header = BatchHeader._make(_HEADER.unpack_from(view))
+    try:
+        check_structure(header, 0)
+    except CorruptBatchError:
+        return None
+    has_sequence = header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
+    is_usual = (
+        header.size == len(view)
+        and (header.producer_id == NO_PRODUCER_ID or (any_producer and has_sequence))
+        and 1 <= header.record_count == header.last_offset_delta + 1
+        and not header.attributes & ~PRODUCERS_ATTRIBUTES
+        and crc32c(view[CRC_START:]) == header.crc
+        and _has_its_records(view[BATCH_HEADER_SIZE:], header)
+    )
+    return header if is_usual else None
+
+
+def _has_its_records(body: memoryview, header: BatchHeader) -> bool:
+    if header.attributes & COMPRESSION_MASK:
+        return header.record_count <= max_record_count(len(body), header.compression)
+    return count_records(body, header.record_count)

@@ -1,6 +1,7 @@
 """Parquet files by event day, written by the tasks of a load.
 
-An event day is the UTC day of a record's timestamp, as Iceberg's `day` transform has it. A task holds its
+An event day is the UTC day of a record's timestamp, as Iceberg's `day` transform has it; records without one
+(columns.py says which) are in files of their own, after all days. A task holds its
 records in memory up to a limit and then writes one file for each day, sorted by partition and offset as they
 came; a task below the limit writes one file a day. Files are new or not written at all, and in a folder that
 the driver made: where it has been removed, because the driver is dead, writing fails.
@@ -21,8 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
-DAY_US = 86_400_000_000
 EPOCH = date(1970, 1, 1)
+NO_DAY = "no-day"
+LETTER_WITHOUT_NEXT = "\ud7ff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +72,38 @@ class DayFiles:
         if not self._batches:
             return
         for day, table in split_by_day(pa.Table.from_batches(self._batches)):
-            path = f"{self._prefix}-{day}-{len(self._files):05}.parquet"
+            path = f"{self._prefix}-{day or NO_DAY}-{len(self._files):05}.parquet"
             with self._create(path) as file:
-                pq.write_table(table, file, compression="zstd")
+                pq.write_table(table, file, compression="zstd", write_statistics=_columns_with_bounds(table))
             self._files.append(DataFile(path, table.num_rows))
         self._batches, self._buffered_bytes = [], 0
 
 
-def split_by_day(table: pa.Table) -> Iterator[tuple[date, pa.Table]]:
-    """Yield the rows of each event day, days ascending, rows in their order."""
-    days = _event_days(table.column("timestamp").combine_chunks())
-    order = pc.sort_indices(days)  # stable
+def split_by_day(table: pa.Table) -> Iterator[tuple[date | None, pa.Table]]:
+    """Yield the rows of each event day, days ascending and None last, rows in their order."""
+    # The cast rounds down, for times before 1970 too.
+    days = table.column("timestamp").combine_chunks().cast(pa.date32()).cast(pa.int32())
+    order = pc.sort_indices(days)  # stable, nulls last
     ordered_days = days.take(order)
     ordered = table.take(order)
     runs = pc.run_end_encode(ordered_days)
     start = 0
     for day, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield EPOCH + timedelta(days=day), ordered.slice(start, end - start)
+        yield None if day is None else EPOCH + timedelta(days=day), ordered.slice(start, end - start)
         start = end
 
 
-def _event_days(timestamps: pa.Array) -> pa.Array:
-    """Return days since the epoch, rounded down (a time before 1970 too)."""
-    microseconds = timestamps.cast(pa.int64())
-    return pc.floor(pc.divide(microseconds.cast(pa.float64()), float(DAY_US))).cast(pa.int32())
+def _columns_with_bounds(table: pa.Table) -> bool | list[str]:
+    """Return the columns whose least and greatest value may be told to the catalog; True for all of them.
+
+    pyiceberg cuts a long text and adds one to its last letter, to have a bound above it. After U+D7FF comes half of
+    a surrogate pair, which nothing encodes: the commit would fail.
+    """
+    texts = [field.name for field in table.schema if pa.types.is_string(field.type)]
+    without = {name for name in texts if LETTER_WITHOUT_NEXT in (pc.max(table.column(name)).as_py() or "")}
+    if not without:
+        return True
+    return [field.name for field in table.schema if field.name not in without]
 
 
 def create_file(io_properties: Mapping[str, str], uri: str) -> AbstractContextManager[IO[bytes]]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from barnabas.errors import BarnabasError
+
+if TYPE_CHECKING:
+    from barnabas.spark.load_types import LoadResult
 
 
 class MissingExtraError(BarnabasError):
@@ -43,3 +49,20 @@ class CommitUnknownError(LoadError):
 
 class HistoryExpiredError(LoadError):
     """The snapshot that says where the last load ended has expired."""
+
+
+class LoadsFailedError(LoadError):
+    """Of several tables, some could not be loaded; the others were.
+
+    `result` says what was loaded, `failures` has the exception of each other table.
+    """
+
+    def __init__(self, result: LoadResult, failures: Mapping[str, Exception]) -> None:
+        told = "; ".join(f"{table}: {error}" for table, error in failures.items())
+        super().__init__(f"{len(failures)} of {len(failures) + len(result.tables)} tables were not loaded: {told}")
+        self.result = result
+        self.failures = dict(failures)
+
+    @property
+    def retriable(self) -> bool:
+        return all(isinstance(error, BarnabasError) and error.retriable for error in self.failures.values())

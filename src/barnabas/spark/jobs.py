@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
+from barnabas.spark.worker_python import worker_python
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -33,6 +34,7 @@ def run_tasks(
     :param work: runs on the executors; an attempt id is unique to one attempt of one task.
     :param weight: how much of the whole an item is.
     :param on_done: called with the weight done so far, from another thread.
+    :raises ConfigurationError: the executors run a Python without this package.
     :raises LoadError: a task failed with an exception, or Spark did.
     """
     context = spark.sparkContext
@@ -44,7 +46,7 @@ def run_tasks(
         done.add(weight(item))
         return result
 
-    with _watch(done, on_done):
+    with worker_python(spark), _watch(done, on_done):
         try:
             return context.parallelize(items, len(items)).map(run_one).collect()
         except (Py4JError, PySparkException) as error:

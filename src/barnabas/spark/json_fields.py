@@ -3,10 +3,9 @@
 A column is one of four types. Values of a field that are of different types meet in the least type that holds
 them all: whole numbers and others in `double`, anything else in `string`, as JSON text; objects and arrays are
 such strings too. A field that was always null is a `string`. Whole numbers beyond 64 bits are `double`, which
-rounds, as it does for most readers of JSON.
+rounds, as it does for most readers of JSON. Numbers beyond the doubles are in no column.
 
-Nothing is lost: a value that the columns do not hold whole (not a JSON object, a field without a column, a field
-of another type than its column) is kept as it came. `decode` says which ones these are.
+What the columns do not give back is kept as it came: json_text.py says of each value whether they do.
 
 Arrow's parser does a whole batch at once where all fits; only batches where something does not are gone
 through value by value.
@@ -17,10 +16,10 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 ColumnType = Literal["boolean", "long", "double", "string"]
@@ -33,6 +32,8 @@ ARROW_TYPES: Mapping[ColumnType, pa.DataType] = {
     "double": pa.float64(),
     "string": pa.string(),
 }
+DEPTH_MAX = 1_000
+"""Of objects and arrays in a value that goes to Arrow's parser."""
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
@@ -88,8 +89,8 @@ def wider(one: ColumnType | None, other: ColumnType | None) -> ColumnType | None
 def decode(values: Sequence[bytes | None], fields: Mapping[str, ColumnType]) -> tuple[list[pa.Array], pa.Array]:
     """Decode values into a column per field, in the order of `fields`.
 
-    :returns: the columns, and a boolean array: whether the columns hold the value whole. A null value (a
-        tombstone) is whole: all its columns are null.
+    :returns: the columns, and a boolean array: whether a value is a JSON object whose every field has a column that
+        took what it holds. It may have changed on the way (rounded, say): `json_text.value_forms` looks.
     """
     columns = _decode_at_once(values, fields)
     if columns is not None:
@@ -112,7 +113,7 @@ def _parse_lines(values: Sequence[bytes | None], options: pajson.ParseOptions) -
     if not values or not all(value is not None and value[:1] == b"{" for value in values):
         return None
     lines = b"\n".join(values)  # type: ignore[arg-type]  # no None: checked above
-    if lines.count(b"\n") != len(values) - 1 or not _is_utf8(lines):
+    if lines.count(b"\n") != len(values) - 1 or not _is_utf8(lines) or not _is_shallow(lines, values):
         return None
     read_options = pajson.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     try:
@@ -133,6 +134,13 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
+def _is_shallow(lines: bytes, values: Sequence[bytes | None]) -> bool:
+    """Arrow's parser goes down with the depth of the values, and ends the process where its stack does."""
+    if lines.count(b"[") + lines.count(b"{") <= DEPTH_MAX:
+        return True
+    return all(value is None or value.count(b"[") + value.count(b"{") <= DEPTH_MAX for value in values)
+
+
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
@@ -141,7 +149,7 @@ def _decode_one_by_one(
     values: Sequence[bytes | None], fields: Mapping[str, ColumnType]
 ) -> tuple[list[pa.Array], pa.Array]:
     columns: dict[str, list[Any]] = {name: [None] * len(values) for name in fields}
-    whole = [value is None for value in values]
+    whole = [False] * len(values)
     for row, value in enumerate(values):
         parsed = _object(value)
         if parsed is None:
@@ -162,13 +170,18 @@ def _object(value: bytes | None) -> dict[str, Any] | None:
     if value is None:
         return None
     try:
-        parsed = json.loads(value)
+        # Decoded here, as json.loads takes other encodings too, and surrogates.
+        parsed = json.loads(value.decode(), parse_constant=_refuse_constant)
         if b"\\u" in value:
             # An escape may stand for half of a surrogate pair, which no string column takes.
             json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _type_of(item: object) -> ColumnType | None:
@@ -186,20 +199,24 @@ def _type_of(item: object) -> ColumnType | None:
 
 
 def _convert(item: object, column_type: ColumnType) -> tuple[bool, object]:
-    """Return whether the column holds the item, and as what."""
+    """Return whether the column takes the item, and as what."""
     item_type = _type_of(item)
     if item_type is None:
         return True, None
-    if column_type == "string":
-        return True, item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-    if column_type == "double" and isinstance(item, int | float) and item_type != "boolean":
-        try:
-            return True, float(item)
-        except OverflowError:
-            return False, None
-    return item_type == column_type, item
+    try:
+        if column_type == "string":
+            return True, item if isinstance(item, str) else _compact_text(item)
+        if column_type == "double" and isinstance(item, int | float) and item_type != "boolean":
+            number = float(item)
+            return isfinite(number), number if isfinite(number) else None
+    except (OverflowError, ValueError):
+        return False, None
+    return item_type == column_type, item if item_type == column_type else None
 
 
-def keep_unless_whole(values: pa.Array, whole: pa.Array) -> pa.Array:
-    """Return `values` with null where the columns hold the value whole."""
-    return pc.if_else(whole, pa.scalar(None, values.type), values)
+def _compact_text(item: object) -> str:
+    """Return JSON text without blanks.
+
+    :raises ValueError: it has a number that JSON lacks.
+    """
+    return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

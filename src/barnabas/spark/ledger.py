@@ -5,10 +5,16 @@ Each load adds one snapshot, and with it in one commit these properties:
     barnabas.load-id   which load wrote it
     barnabas.ranges    {"clicks": {"0": [120, 250]}}: the offsets that it added, end not included
     barnabas.records   how many records these were
+    barnabas.missing   {"clicks": {"0": [100, 120]}}: the offsets before these that the log had lost, so the table
+                       will never have them
     barnabas.ledger    {"clicks": {"id": "...", "next": {"0": 250, "1": 99}}}: for all topics ever loaded into
                        the table, the topic's id and the offset where the next load goes on
 
-The ledger belongs to a snapshot, so a table that is rolled back goes on from where it then is.
+The ledger belongs to a snapshot, so a table that is rolled back goes on from where it then is. Snapshots expire, so
+the table itself has it too, since the last load, as properties that nobody's expiry removes:
+
+    barnabas.ledger            the same
+    barnabas.ledger-sequence   the sequence number of the snapshot that it belongs to
 """
 
 from __future__ import annotations
@@ -22,7 +28,9 @@ from barnabas.spark.planning import OffsetRange
 LOAD_ID = "barnabas.load-id"
 RANGES = "barnabas.ranges"
 RECORDS = "barnabas.records"
+MISSING = "barnabas.missing"
 LEDGER = "barnabas.ledger"
+LEDGER_SEQUENCE = "barnabas.ledger-sequence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +82,25 @@ class Ledger:
         )
 
 
-def snapshot_properties(load_id: str, ledger: Ledger, ranges: Iterable[OffsetRange], records: int) -> dict[str, str]:
+def snapshot_properties(
+    load_id: str, ledger: Ledger, ranges: Iterable[OffsetRange], records: int, missing: Iterable[OffsetRange] = ()
+) -> dict[str, str]:
     """Return the properties of the snapshot of one load.
 
     :param ledger: as it is after the load.
     """
+    return {
+        LOAD_ID: load_id,
+        RANGES: _dump_ranges(ranges),
+        RECORDS: str(records),
+        MISSING: _dump_ranges(missing),
+        LEDGER: ledger.dump(),
+    }
+
+
+def _dump_ranges(ranges: Iterable[OffsetRange]) -> str:
     by_topic: dict[str, dict[str, list[int]]] = {}
-    for loaded in sorted(ranges):
-        if loaded.count:
-            by_topic.setdefault(loaded.topic, {})[str(loaded.partition)] = [loaded.start_offset, loaded.end_offset]
-    return {LOAD_ID: load_id, RANGES: json.dumps(by_topic), RECORDS: str(records), LEDGER: ledger.dump()}
+    for each in sorted(ranges):
+        if each.count:
+            by_topic.setdefault(each.topic, {})[str(each.partition)] = [each.start_offset, each.end_offset]
+    return json.dumps(by_topic)

@@ -6,12 +6,13 @@ deleted before they could be loaded are errors that say which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
-from barnabas.spark.ledger import LoadedTopic
+from barnabas.spark.ledger import Ledger, LoadedTopic
 from barnabas.spark.planning import OffsetRange
 
 
@@ -27,10 +28,29 @@ class TopicNow:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What to read of a topic, and what is missing from the log between the last load and this one."""
+    """What to read of a topic, and what the table will never have.
+
+    `lost`: what was deleted from the log between the last load and this one.
+    `before_first_load`: what was deleted before the first load of a partition; that is nobody's fault.
+    """
 
     ranges: tuple[OffsetRange, ...]
-    missing: tuple[OffsetRange, ...] = ()
+    lost: tuple[OffsetRange, ...] = ()
+    before_first_load: tuple[OffsetRange, ...] = ()
+
+    @property
+    def missing(self) -> tuple[OffsetRange, ...]:
+        """All that is missing."""
+        return self.before_first_load + self.lost
+
+    @classmethod
+    def together(cls, plans: Sequence[TopicPlan]) -> TopicPlan:
+        """Return the plan for several topics."""
+        return cls(
+            tuple(wanted for plan in plans for wanted in plan.ranges),
+            tuple(gap for plan in plans for gap in plan.lost),
+            tuple(gap for plan in plans for gap in plan.before_first_load),
+        )
 
 
 def plan_topic(now: TopicNow, loaded: LoadedTopic | None, starts: Mapping[TopicPartition, int]) -> TopicPlan:
@@ -39,23 +59,49 @@ def plan_topic(now: TopicNow, loaded: LoadedTopic | None, starts: Mapping[TopicP
     :param loaded: how far the table has the topic, None for a first load.
     :param starts: offsets to start from where the table says nothing; else the log's first.
     :raises RecreatedTopicError: the topic was deleted and created again, or its log ends before the table's.
+    :raises ConfigurationError: an offset to start from is beyond the end of the log.
     """
     if loaded is not None:
         _check_same_topic(now, loaded)
-    ranges, missing = [], []
+    ranges, lost, before_first_load = [], [], []
     for partition, end in sorted(now.end_offsets.items()):
         first = now.first_offsets[partition]
         known = loaded.next_offsets.get(partition) if loaded else None
-        start = known if known is not None else starts.get(TopicPartition(now.name, partition), first)
+        given = starts.get(TopicPartition(now.name, partition))
+        start = known if known is not None else given
+        if start is None:
+            before_first_load.append(OffsetRange(now.name, partition, 0, first))
+            start = first
+        elif start < first:
+            lost.append(OffsetRange(now.name, partition, start, first))
         if start > end:
-            raise RecreatedTopicError(
-                f"{now.name}-{partition}: the table has offsets up to {start - 1}, but the log ends at {end - 1}: "
-                "the topic was deleted and created again, or its log was cut; load it into another table"
-            )
-        if start < first:
-            missing.append(OffsetRange(now.name, partition, start, first))
+            raise _beyond_the_end(now.name, partition, start, end, is_loaded=known is not None)
         ranges.append(OffsetRange(now.name, partition, max(start, first), end))
-    return TopicPlan(tuple(ranges), tuple(missing))
+    return TopicPlan(tuple(ranges), tuple(lost), tuple(gap for gap in before_first_load if gap.count))
+
+
+def _beyond_the_end(topic: str, partition: int, start: int, end: int, *, is_loaded: bool) -> BarnabasError:
+    if is_loaded:
+        return RecreatedTopicError(
+            f"{topic}-{partition}: the table has offsets up to {start - 1}, but the log ends at {end - 1}: "
+            "the topic was deleted and created again, or its log was cut; load it into another table"
+        )
+    return ConfigurationError(
+        f"starting_offsets (--starting-offsets) has {start} for {topic}-{partition}, but its log ends at {end}"
+    )
+
+
+def check_table_is_of_topic(table: str, topic: str, ledger: Ledger) -> None:
+    """Raise where a table that nobody named, and that is only named after a topic, has other topics.
+
+    :raises ConfigurationError: it says which, and how to choose a table.
+    """
+    if ledger.topics and topic not in ledger.topics:
+        others = ", ".join(repr(other) for other in sorted(ledger.topics))
+        raise ConfigurationError(
+            f"topic {topic!r} would go into table {table}, which has records of {others}: give it a table of its own "
+            "name, table=... (--table NAME); or name this one, if you want both in one table"
+        )
 
 
 def check_all_starts_given(topics: Iterable[TopicNow], starts: Mapping[TopicPartition, int]) -> None:
@@ -67,8 +113,25 @@ def check_all_starts_given(topics: Iterable[TopicNow], starts: Mapping[TopicPart
     without = [str(partition) for partition in partitions if partition not in starts]
     if without:
         raise HistoryExpiredError(
-            "no snapshot that is left says how far the table is loaded, so starting_offsets must name every "
-            f"partition; it does not name {', '.join(without)}, whose records would be loaded twice"
+            "no snapshot that is left says how far the table is loaded, so starting_offsets (--starting-offsets) must "
+            f"name every partition; it does not name {', '.join(without)}, whose records would be loaded twice"
+        )
+
+
+def check_nothing_twice(starts: Mapping[TopicPartition, int], ends_of_rows: Mapping[TopicPartition, int]) -> None:
+    """Raise where offsets that somebody gave would load records again that the table has.
+
+    :param ends_of_rows: the offset after the last row of each partition in the table.
+    :raises HistoryExpiredError: it names the partitions, and where they could go on.
+    """
+    twice = [
+        f"{each} from {start} (it has rows up to {ends_of_rows[each] - 1})"
+        for each, start in sorted(starts.items())
+        if start < ends_of_rows.get(each, 0)
+    ]
+    if twice:
+        raise HistoryExpiredError(
+            f"starting_offsets (--starting-offsets) would load records again that the table has: {', '.join(twice)}"
         )
 
 
@@ -80,8 +143,9 @@ def check_nothing_missing(missing: tuple[OffsetRange, ...]) -> None:
     if missing:
         lost = ", ".join(f"{gap} ({gap.count} records)" for gap in missing)
         raise DataLossError(
-            f"deleted from the log before they were loaded: {lost}. Set fail_on_data_loss to false to load "
-            "what is left; load more often or keep the log longer (retention.ms) to lose none"
+            f"deleted from the log before they were loaded: {lost}. To load what is left: "
+            "fail_on_data_loss=False (--no-fail-on-data-loss). Load more often or keep the log longer (retention.ms) "
+            "to lose none"
         )
 
 

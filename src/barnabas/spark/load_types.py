@@ -31,8 +31,9 @@ ProgressCallback = Callable[[LoadProgress], None]
 class TableLoad:
     """What was added to one table. `snapshot_id` is None where there was nothing new.
 
-    `kept_values`: with format json, how many values the columns do not hold whole; they are in `value`.
-    `missing`: what had been deleted from the log before it was loaded (with fail_on_data_loss=False).
+    `kept_values`: with format json, how many values the columns do not give back; they are in `value`.
+    `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
+    and (with fail_on_data_loss=False) since the last one.
     """
 
     table: str

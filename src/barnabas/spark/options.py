@@ -94,6 +94,7 @@ class SourceOptions:
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
     include_headers: bool = False
+    include_raw_timestamp: bool = False
     client_options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,6 +112,7 @@ _USED = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "includeRawTimestamp",
 )
 # Allowed by Spark's guide, and without effect on a batch query or on this client. No group is joined to read,
 # so a prefix of its name changes nothing.
@@ -160,6 +162,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         partitions_min=_positive(given, "minPartitions"),
         records_per_partition_max=_positive(given, "maxRecordsPerPartition"),
         include_headers=_boolean(given, "includeHeaders", False),
+        include_raw_timestamp=_boolean(given, "includeRawTimestamp", False),
         client_options=_client_options(given),
     )
 
@@ -243,8 +246,9 @@ def _refuse_senseless(starting: Boundary, ending: Boundary) -> None:
 
 
 def _per_partition(name: str, value: str, least: int) -> dict[TopicPartition, int]:
-    example = """'{"clicks": {"0": 23, "1": -2}}'""" if least < 0 else """'{"clicks": {"0": 1700000000000}}'"""
-    hint = f"a number for each partition, as in {example}" + (", or earliest, latest" if least < 0 else "")
+    numbers_of_one = '"0": 1700000000000' if "Timestamp" in name else '"0": 23, "1": 7'
+    hint = f"""a number for each partition, as in '{{"clicks": {{{numbers_of_one}}}}}'"""
+    hint += ", or earliest, latest" if least < 0 else ""
     numbers: dict[TopicPartition, int] = {}
     for topic, partitions in _json_object(name, value, hint).items():
         if not isinstance(partitions, dict):
@@ -254,6 +258,17 @@ def _per_partition(name: str, value: str, least: int) -> dict[TopicPartition, in
                 raise ConfigurationError(f"option {name!r}: {topic}-{partition}: {number!r} is not {hint}")
             numbers[TopicPartition(topic, int(partition))] = number
     return numbers
+
+
+def parse_offsets(name: str, value: str) -> dict[TopicPartition, int]:
+    """Return the offsets of `{"clicks": {"0": 23}}`.
+
+    :raises ConfigurationError: it is something else; the message has `name`.
+
+    >>> parse_offsets("--starting-offsets", '{"clicks": {"0": 23}}')
+    {TopicPartition(topic='clicks', partition=0): 23}
+    """
+    return _per_partition(name, value, least=0)
 
 
 def _json_object(name: str, value: str, hint: str) -> dict[str, object]:

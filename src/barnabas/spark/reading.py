@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from barnabas.client import Admin, AdminConfig, ConsumerConfig, RangeReader
-from barnabas.client.config import ClientConfig, make_config
+from barnabas.client.admin import Admin
+from barnabas.client.config import AdminConfig, ClientConfig, ConsumerConfig, make_config
+from barnabas.client.range_reader import RangeReader
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark.planning import OffsetRange
 

@@ -23,11 +23,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from barnabas.spark.columns import SPARK_HEADERS, SPARK_SCHEMA, to_record_batches
+from barnabas.spark.columns import SPARK_HEADERS, SPARK_RAW_TIMESTAMP, SPARK_SCHEMA, to_record_batches
 from barnabas.spark.offsets import resolve_ranges, select_partitions
 from barnabas.spark.options import SourceOptions, parse_options
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin, read_range
+from barnabas.spark.worker_python import worker_python
 
 
 class BarnabasDataSource(DataSource):
@@ -44,7 +45,10 @@ class BarnabasDataSource(DataSource):
         :raises ConfigurationError: an option is wrong.
         """
         options = parse_options(self.options)
-        return f"{SPARK_SCHEMA}, {SPARK_HEADERS}" if options.include_headers else SPARK_SCHEMA
+        columns = [SPARK_SCHEMA]
+        columns += [SPARK_HEADERS] if options.include_headers else []
+        columns += [SPARK_RAW_TIMESTAMP] if options.include_raw_timestamp else []
+        return ", ".join(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads one query."""
@@ -82,9 +86,15 @@ class BarnabasReader(DataSourceReader):
         wanted, options = partition.wanted, self._options
         include_headers = options.include_headers
         for records in read_range(wanted, options.bootstrap, options.client_options, include_headers=include_headers):
-            yield from to_record_batches(records, include_headers=include_headers)
+            yield from to_record_batches(
+                records, include_headers=include_headers, include_raw_timestamp=options.include_raw_timestamp
+            )
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("barnabas")` known to a session."""
-    spark.dataSource.register(BarnabasDataSource)
+    """Make `spark.read.format("barnabas")` known to a session.
+
+    :raises ConfigurationError: the session's workers run a Python without this package.
+    """
+    with worker_python(spark):
+        spark.dataSource.register(BarnabasDataSource)

@@ -14,14 +14,16 @@ The steps, and what a kill after each leaves:
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from barnabas.client import Admin
+from barnabas.client.admin import Admin
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadError, WarehouseError
@@ -29,10 +31,19 @@ from barnabas.spark.jobs import run_tasks
 from barnabas.spark.json_fields import ColumnType, Fields, merge_fields
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
-from barnabas.spark.load_plan import TopicNow, TopicPlan, check_all_starts_given, check_nothing_missing, plan_topic
+from barnabas.spark.load_plan import (
+    TopicNow,
+    TopicPlan,
+    check_all_starts_given,
+    check_nothing_missing,
+    check_nothing_twice,
+    check_table_is_of_topic,
+    plan_topic,
+)
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin
+from barnabas.spark.table_schema import FIELDS_MAX, column_names
 from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_range, write_range
 from barnabas.spark.warehouse import Location, TableBase, Warehouse
 
@@ -60,24 +71,29 @@ class TableLoader:
         self._load_id = uuid.uuid4().hex
         self._reading = Reading(settings.bootstrap, dict(settings.client_options))
 
-    def run(self, topics: Sequence[str]) -> TableLoad:
-        """Do all steps."""
+    def run(self, topics: Sequence[str], *, is_named_after: str | None = None) -> TableLoad:
+        """Do all steps.
+
+        :param is_named_after: the topic, where the table's name comes from it and nobody chose the table.
+        """
         self._step("planning")
         base = self._warehouse.begin(self._table_name)
         self._check_format(base)
         location = base.location()
         removed = self._clean_up(location)
         ledger = self._ledger(base)
+        if ledger is not None and is_named_after is not None:
+            check_table_is_of_topic(base.name, is_named_after, ledger)
         topic_ids, plan = self._plan(topics, ledger)
         pieces = self._pieces(plan)
-        if not pieces:
+        if not pieces and not (plan.lost and base.exists):
             return TableLoad(base.name, None, 0, (), missing=plan.missing, leftovers_removed=removed)
         fields = self._fields(base, pieces)
         folder = self._claim(location)
         try:
-            written = self._write(location, pieces, fields)
+            written = self._write(base, location, pieces, fields)
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
-            snapshot_id = self._commit(base, written, fields, advanced, plan.ranges)
+            snapshot_id = self._commit(base, written, fields, advanced, plan)
         except CommitUnknownError:
             folder.abandon()
             raise
@@ -109,6 +125,7 @@ class TableLoader:
         except HistoryExpiredError:
             if not self._settings.starting_offsets:
                 raise
+            check_nothing_twice(self._settings.starting_offsets, base.next_offsets_of_rows())
             return None
 
     def _plan(self, topics: Sequence[str], ledger: Ledger | None) -> tuple[dict[str, str], TopicPlan]:
@@ -118,12 +135,11 @@ class TableLoader:
         if ledger is None:
             check_all_starts_given(states, self._settings.starting_offsets)
         loaded = ledger.topics if ledger else {}
-        plans = [plan_topic(now, loaded.get(now.name), self._settings.starting_offsets) for now in states]
-        missing = tuple(gap for plan in plans for gap in plan.missing)
+        starts = self._settings.starting_offsets
+        plan = TopicPlan.together([plan_topic(now, loaded.get(now.name), starts) for now in states])
         if self._settings.fail_on_data_loss:
-            check_nothing_missing(missing)
-        ranges = tuple(wanted for plan in plans for wanted in plan.ranges)
-        return {now.name: now.topic_id for now in states}, TopicPlan(ranges, missing)
+            check_nothing_missing(plan.lost)
+        return {now.name: now.topic_id for now in states}, plan
 
     def _pieces(self, plan: TopicPlan) -> list[OffsetRange]:
         return split_ranges(
@@ -137,11 +153,21 @@ class TableLoader:
         if self._settings.value_format == "raw":
             return None
         if base.exists:
+            self._check_fields(base)
             return base.fields
         if self._settings.fields is not None:
             return self._settings.fields
         found = self._run("inferring", pieces, partial(_infer, self._reading))
-        return {name: column_type or "string" for name, column_type in merge_fields(found).items()}
+        named = islice(merge_fields(found).items(), FIELDS_MAX)
+        return {name: column_type or "string" for name, column_type in named}
+
+    def _check_fields(self, base: TableBase) -> None:
+        wanted = self._settings.fields
+        if wanted is not None and dict(wanted) != base.fields:
+            raise ConfigurationError(
+                f"table {base.name} has other fields than those given, and they stay: "
+                f"{json.dumps(base.fields, ensure_ascii=False)}; give none (fields, --fields), or another table"
+            )
 
     def _claim(self, location: Location) -> LoadFolder | RemoteFolder:
         """Return this load's own folder."""
@@ -154,15 +180,22 @@ class TableLoader:
             raise WarehouseError(f"table {self._table_name} is as before: cannot write: {error}") from error
 
     def _write(
-        self, location: Location, pieces: Sequence[OffsetRange], fields: Mapping[str, ColumnType] | None
+        self,
+        base: TableBase,
+        location: Location,
+        pieces: Sequence[OffsetRange],
+        fields: Mapping[str, ColumnType] | None,
     ) -> list[Written]:
-        writing = Writing(f"{location.uri}/data/{self._load_id}", dict(location.properties), fields)
+        columns = base.column_names if base.exists else column_names(fields or ())
+        writing = Writing(f"{location.uri}/data/{self._load_id}", dict(location.properties), fields, columns)
         return self._run("writing", pieces, partial(_write, self._reading, writing))
 
     def _run(
         self, step: Step, pieces: Sequence[OffsetRange], work: Callable[[OffsetRange, int], ResultT | Failed]
     ) -> list[ResultT]:
         """Run a step on the executors, and raise the first failure."""
+        if not pieces:
+            return []
         total = sum(piece.count for piece in pieces)
         self._step(step, 0, total)
         results = run_tasks(
@@ -182,13 +215,13 @@ class TableLoader:
         written: Sequence[Written],
         fields: Mapping[str, ColumnType] | None,
         ledger: Ledger,
-        ranges: Sequence[OffsetRange],
+        plan: TopicPlan,
     ) -> int:
         files = [file.path for task in written for file in task.files]
         records = sum(task.records for task in written)
         self._step("committing", records, records)
-        properties = snapshot_properties(self._load_id, ledger, ranges, records)
-        return base.commit(files, properties, fields or {}, self._settings.value_format)
+        properties = snapshot_properties(self._load_id, ledger, plan.ranges, records, plan.missing)
+        return base.commit(files, properties, fields)
 
     def _result(
         self, base: TableBase, snapshot_id: int, plan: TopicPlan, written: Sequence[Written], removed: int

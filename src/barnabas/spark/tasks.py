@@ -7,19 +7,22 @@ disk or a deleted range deserves one line.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DataFile, DayFiles, create_file
-from barnabas.spark.json_fields import ColumnType, Fields, decode, infer_fields, keep_unless_whole, merge_fields
+from barnabas.spark.json_fields import ColumnType, Fields, decode, infer_fields, merge_fields
+from barnabas.spark.json_text import VALUE as KEPT
+from barnabas.spark.json_text import value_forms
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import read_range
-from barnabas.spark.table_schema import KAFKA_COLUMNS, column_name, kafka_arrow_columns
+from barnabas.spark.table_schema import KAFKA_COLUMNS, VALUE_FORM, kafka_arrow_columns
 
 VALUE = KAFKA_COLUMNS.index("value")
 
@@ -34,16 +37,20 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Where tasks write, and what: `fields` are the JSON fields to decode, None to keep values as they are."""
+    """Where tasks write, and what.
+
+    `fields`: the JSON fields to decode, None to keep values as they are; `column_names`: their columns.
+    """
 
     folder: str
     io_properties: Mapping[str, str]
     fields: Mapping[str, ColumnType] | None
+    column_names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A task that is done. `kept_values` counts values that the decoded columns do not hold whole."""
+    """A task that is done. `kept_values` counts values that the decoded columns do not give back."""
 
     records: int
     kept_values: int
@@ -68,8 +75,8 @@ def write_range(wanted: OffsetRange, reading: Reading, writing: Writing, attempt
     records = kept_values = 0
     try:
         for part in read_range(wanted, reading.bootstrap, reading.client_options):
-            for batch in to_record_batches(part, include_headers=True):
-                row_group, kept = _table_batch(batch, writing.fields)
+            for batch in to_record_batches(part, include_headers=True, include_raw_timestamp=True):
+                row_group, kept = _table_batch(batch, writing)
                 files.add(row_group)
                 records += batch.num_rows
                 kept_values += kept
@@ -87,15 +94,18 @@ def infer_range(wanted: OffsetRange, reading: Reading) -> Fields | Failed:
         return _failed(wanted, error)
 
 
-def _table_batch(batch: pa.RecordBatch, fields: Mapping[str, ColumnType] | None) -> tuple[pa.RecordBatch, int]:
+def _table_batch(batch: pa.RecordBatch, writing: Writing) -> tuple[pa.RecordBatch, int]:
     """Return a batch with the table's columns, and how many of its values are kept beside decoded columns."""
-    arrays = kafka_arrow_columns(batch)
-    if fields is None:
-        return pa.RecordBatch.from_arrays(arrays, names=list(KAFKA_COLUMNS)), 0
-    decoded, whole = decode(arrays[VALUE].to_pylist(), fields)
-    arrays[VALUE] = keep_unless_whole(arrays[VALUE], whole)
-    names = [*KAFKA_COLUMNS, *map(column_name, fields)]
-    return pa.RecordBatch.from_arrays([*arrays, *decoded], names=names), len(whole) - whole.true_count
+    arrays, names = kafka_arrow_columns(batch), list(KAFKA_COLUMNS)
+    if writing.fields is None:
+        return pa.RecordBatch.from_arrays(arrays, names=names), 0
+    values = arrays[VALUE]
+    decoded, whole = decode(values.to_pylist(), writing.fields)
+    forms = value_forms(values, whole, dict(zip(writing.fields, decoded, strict=True)))
+    is_kept = pc.equal(forms, KEPT)
+    arrays[VALUE] = pc.if_else(is_kept, values, pa.scalar(None, values.type))
+    names += [VALUE_FORM, *(writing.column_names[name] for name in writing.fields)]
+    return pa.RecordBatch.from_arrays([*arrays, forms, *decoded], names=names), is_kept.true_count
 
 
 def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> Failed:

@@ -10,24 +10,37 @@ loads at once would then both append the same records; so the property is 0 for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
 
+from barnabas.errors import ConfigurationError
+from barnabas.model import TopicPartition
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.json_fields import ColumnType
-from barnabas.spark.ledger import LEDGER, LOAD_ID, Ledger
-from barnabas.spark.table_schema import KAFKA_COLUMNS, decoded_fields, partition_spec, table_schema
+from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger
+from barnabas.spark.table_schema import (
+    ADDED_LATER,
+    KAFKA_COLUMNS,
+    VALUE_FORM,
+    decoded_columns,
+    partition_spec,
+    renamed_fields,
+    table_schema,
+)
 
 RETRIES = "commit.retry.num-retries"
 FORMAT = "barnabas.format"
+RENAMED_FIELDS = "barnabas.fields"
 DEFAULT_NAMESPACE = "default"
 # What a commit may end with that does not say by itself whether it was done.
 _UNCLEAR = (OSError, SQLAlchemyError, RESTError)
@@ -54,6 +67,28 @@ def table_name_of_topic(topic: str) -> str:
     'web_clicks_v2'
     """
     return "".join(letter if letter.isalnum() else "_" for letter in topic)
+
+
+def tables_of_topics(topics: Iterable[str]) -> dict[str, str]:
+    """Return the topic of each table, where each topic has a table named after it.
+
+    :raises ConfigurationError: two topics would be in the same table.
+
+    >>> tables_of_topics(["clicks", "web.views"])
+    {'clicks': 'clicks', 'web_views': 'web.views'}
+    """
+    tables: dict[str, str] = {}
+    for topic in topics:
+        name = table_name_of_topic(topic)
+        # Catalogs and file systems there are that do not look at case.
+        other = next((known for table, known in tables.items() if table.lower() == name.lower()), None)
+        if other is not None:
+            raise ConfigurationError(
+                f"topics {other!r} and {topic!r} would both be loaded into table {name!r}: load one of them by itself "
+                "and name its table, table=... (--table NAME)"
+            )
+        tables[name] = topic
+    return tables
 
 
 class Warehouse:
@@ -98,12 +133,8 @@ class Warehouse:
         :raises WarehouseError: it lacks the columns that every loaded table has.
         """
         table = self.find_table(name)
-        missing = set(KAFKA_COLUMNS) - {column.name for column in table.schema().fields} if table else set()
-        if missing:
-            raise WarehouseError(f"table {name} is not one for topics: it lacks {', '.join(sorted(missing))}")
-        if table is not None and table.properties.get(RETRIES) != "0":
-            with table.transaction() as transaction:
-                transaction.set_properties({RETRIES: "0"})
+        if table is not None:
+            _prepare(table, name)
         return TableBase(self._catalog, parse_table_name(name), table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
@@ -118,6 +149,24 @@ class Warehouse:
             paths = table.inspect.all_files().column("file_path").to_pylist()
             found |= {load_id for load_id in wanted - found if any(f"/{load_id}/" in path for path in paths)}
         return found
+
+
+def _prepare(table: Table, name: str) -> None:
+    """Give a table of an earlier load what loads count on now.
+
+    :raises WarehouseError: it is not one for topics.
+    """
+    wanted = {*KAFKA_COLUMNS, VALUE_FORM} if table.properties.get(FORMAT) == "json" else set(KAFKA_COLUMNS)
+    lacking = wanted - {column.name for column in table.schema().fields}
+    if lacking - set(ADDED_LATER):
+        raise WarehouseError(f"table {name} is not one for topics: it lacks {', '.join(sorted(lacking))}")
+    if lacking:
+        with table.update_schema() as update:
+            for column in sorted(lacking):
+                update.add_column(column, ADDED_LATER[column])
+    if table.properties.get(RETRIES) != "0":
+        with table.transaction() as transaction:
+            transaction.set_properties({RETRIES: "0"})
 
 
 def _embedded_catalog(folder: Path) -> Catalog:
@@ -164,50 +213,80 @@ class TableBase:
 
     @property
     def fields(self) -> dict[str, ColumnType]:
-        """The decoded columns."""
-        return {} if self._table is None else decoded_fields(self._table.schema())
+        """The types of the JSON fields that have a column."""
+        return {name: column_type for name, (_, column_type) in self._columns().items()}
+
+    @property
+    def column_names(self) -> dict[str, str]:
+        """The columns of these fields."""
+        return {name: column for name, (column, _) in self._columns().items()}
+
+    def _columns(self) -> dict[str, tuple[str, ColumnType]]:
+        if self._table is None:
+            return {}
+        renamed = self._table.properties.get(RENAMED_FIELDS)
+        return decoded_columns(self._table.schema(), None if renamed is None else json.loads(renamed))
 
     def ledger(self) -> Ledger:
         """Return how far the table is loaded.
 
-        A snapshot that others have written (compaction) leaves the ledger to those before it. A table that has
-        snapshots and no ledger is not taken for empty: to start again would load everything twice.
+        A snapshot that others have written (compaction) leaves the ledger to those before it, and when these have
+        expired the table's properties have it. A table that has snapshots and no ledger is not taken for empty: to
+        start again would load everything twice.
 
-        :raises HistoryExpiredError: the table has snapshots, but none of those left says how far it is loaded.
+        :raises HistoryExpiredError: nothing that is left says how far the table is loaded; it tells how far its rows
+            go.
         """
         snapshot = None if self._table is None else self._table.current_snapshot()
         if self._table is None or snapshot is None:
             return Ledger()
-        for ancestor in ancestors_of(snapshot, self._table.metadata):
-            properties = _summary(ancestor)
+        oldest = snapshot
+        for oldest in ancestors_of(snapshot, self._table.metadata):
+            properties = _summary(oldest)
             if LEDGER in properties:
                 return Ledger.parse(properties[LEDGER])
+        if _is_followed_by(self._table.properties, oldest):
+            return Ledger.parse(self._table.properties[LEDGER])
         raise HistoryExpiredError(
-            f"table {self.name}: no snapshot that is left says where the last load ended (they expire); name the "
-            "offsets to go on from (starting_offsets)"
+            f"table {self.name}: nothing that is left says where the last load ended (snapshots expire); the table's "
+            f"rows go on at {_dump_offsets(self.next_offsets_of_rows())}: check these and give them as "
+            "starting_offsets (--starting-offsets)"
         )
+
+    def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
+        """Return the offset after the last row of each partition. It reads three columns of the whole table."""
+        if self._table is None:
+            return {}
+        ends: dict[TopicPartition, int] = {}
+        for batch in self._table.scan(selected_fields=("topic", "partition", "offset")).to_arrow_batch_reader():
+            last = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+            for row in last.to_pylist():
+                partition = TopicPartition(row["topic"], row["partition"])
+                ends[partition] = max(ends.get(partition, 0), row["offset_max"] + 1)
+        return ends
 
     def location(self) -> Location:
         """Return where the table's files are, or will be."""
         if self._table is not None:
             return Location(self._table.location(), self._table.io.properties)
-        staged = self._create_transaction({}, "raw")
+        staged = self._create_transaction(None)
         return Location(staged.table_metadata.location, staged._table.io.properties)
 
-    def commit(
-        self, files: list[str], properties: dict[str, str], fields: Mapping[str, ColumnType], value_format: str
-    ) -> int:
+    def commit(self, files: list[str], properties: dict[str, str], fields: Mapping[str, ColumnType] | None) -> int:
         """Add the files and the properties in one snapshot, and return its id.
 
-        :param fields: the decoded columns, for a table that does not exist yet.
+        :param fields: the JSON fields with columns, for a table that does not exist yet; None with format raw.
         :raises LoadConflictError: the table is no longer as it was when the load began.
         :raises WarehouseError: it could not be done, and the table is as before.
         """
         try:
-            transaction = self._table.transaction() if self._table else self._create_transaction(fields, value_format)
+            transaction = self._table.transaction() if self._table else self._create_transaction(fields)
             if self._table is not None and self.format is None:
-                transaction.set_properties({FORMAT: value_format})
+                transaction.set_properties({FORMAT: _format(fields)})
             transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
+            added = transaction.table_metadata.current_snapshot()
+            assert added is not None, "files are added with a snapshot"
+            transaction.set_properties({LEDGER: properties[LEDGER], LEDGER_SEQUENCE: str(added.sequence_number)})
             table = transaction.commit_transaction()
         except (CommitFailedException, TableAlreadyExistsError) as error:
             raise LoadConflictError(
@@ -220,13 +299,17 @@ class TableBase:
         assert snapshot is not None, "a commit makes a snapshot"
         return snapshot.snapshot_id
 
-    def _create_transaction(self, fields: Mapping[str, ColumnType], value_format: str) -> Transaction:
+    def _create_transaction(self, fields: Mapping[str, ColumnType] | None) -> Transaction:
         self._catalog.create_namespace_if_not_exists(self._name[0])
         return self._catalog.create_table_transaction(
             self._name,
             table_schema(fields),
             partition_spec=partition_spec(),
-            properties={RETRIES: "0", FORMAT: value_format},
+            properties={
+                RETRIES: "0",
+                FORMAT: _format(fields),
+                RENAMED_FIELDS: json.dumps(renamed_fields(fields or ())),
+            },
         )
 
     def _find_out(self, load_id: str, error: Exception) -> int:
@@ -252,6 +335,28 @@ class TableBase:
         snapshot = self._catalog.load_table(self._name).current_snapshot()
         load_id = _summary(snapshot).get(LOAD_ID) if snapshot else None
         return f"another load ({load_id}) was committed" if load_id else "it was changed by somebody else"
+
+
+def _format(fields: Mapping[str, ColumnType] | None) -> str:
+    return "raw" if fields is None else "json"
+
+
+def _is_followed_by(properties: Mapping[str, str], oldest: Snapshot) -> bool:
+    """Whether the ledger in a table's properties is of a snapshot that came before the oldest one left.
+
+    It is not where the table was rolled back to before that load: then it is too far ahead.
+    """
+    sequence = properties.get(LEDGER_SEQUENCE)
+    if LEDGER not in properties or sequence is None:
+        return False
+    return oldest.sequence_number is not None and int(sequence) < oldest.sequence_number
+
+
+def _dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(by_topic)
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:

@@ -5,9 +5,9 @@ nothing of the wire protocol, nor of sockets.
 """
 
 from barnabas.storage.append import AppendInfo
-from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem, OsFileSystem
 from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 
 __all__ = ["AppendInfo", "FileSystem", "Log", "LogConfig", "LogManager", "OsFileSystem"]

@@ -1,6 +1,7 @@
 """What is checked and stamped between a produce request and the write. Pure: buffers in, buffers out.
 
-The cost is per batch, never per record: no batch is decompressed here.
+The cost is per batch, never per record: no batch is decompressed here. `records.scan` tells the usual batches by the
+same rules; what is wrong with others is found out here. Whoever changes these rules changes those.
 """
 
 from __future__ import annotations
@@ -25,21 +26,23 @@ from barnabas.records.header import (
     CRC_START,
     LENGTH_OVERHEAD,
     MAGIC,
-    TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     check_structure,
 )
-from barnabas.records.scan import RELATIVE_OFFSET_MAX, count_records, max_record_count
-from barnabas.storage.config import LogConfig
+from barnabas.records.scan import (
+    PRODUCERS_ATTRIBUTES,
+    RELATIVE_OFFSET_MAX,
+    count_records,
+    max_record_count,
+    usual_header,
+)
+from barnabas.storage.log_config import LogConfig
 
 OFFSET_MAX = 2**63 - 1 - 2**32
 """No log goes on beyond this, so that no sum of offsets leaves 64 bits."""
 
 _MAGIC_POSITION = 16
 """Where the magic is in this batch format and in the two before it."""
-
-_PRODUCERS_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE_MASK
-"""What a producer without transactions may say of a batch."""
 
 Placed = tuple[int, BatchHeader]
 """A batch's header and where in a request the batch begins."""
@@ -66,6 +69,8 @@ def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
     :raises CorruptBatchError: the batch is damaged.
     :raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
     """
+    if (fields := usual_header(view, min(config.max_message_bytes, config.segment_bytes))) is not None:
+        return BatchHeader._make(fields)
     size = len(view)
     if size > _MAGIC_POSITION and view[_MAGIC_POSITION] < MAGIC:
         raise KafkaError(
@@ -133,7 +138,7 @@ def _check_header(header: BatchHeader) -> None:
             ErrorCode.INVALID_RECORD,
             f"batch of {header.record_count} records with {header.last_offset_delta + 1} offsets",
         )
-    if header.attributes & ~_PRODUCERS_ATTRIBUTES:
+    if header.attributes & ~PRODUCERS_ATTRIBUTES:
         raise KafkaError(ErrorCode.INVALID_RECORD, _what_is_wrong_with(header.attributes))
     if header.producer_id != NO_PRODUCER_ID and (
         header.producer_id < 0 or header.base_sequence < 0 or header.producer_epoch < 0

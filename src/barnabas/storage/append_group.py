@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
-from barnabas.records.header import LENGTH_OVERHEAD, BatchHeader
+from barnabas.records.header import LENGTH_OVERHEAD, BatchHeader, Buffer
+from barnabas.records.scan import RELATIVE_OFFSET_MAX, StampedBatch, stamp_plain_batches
 from barnabas.storage.append import (
     OFFSET_MAX,
     AppendInfo,
@@ -23,14 +24,17 @@ from barnabas.storage.append import (
     stamped,
 )
 from barnabas.storage.checkpoints import EpochStart
-from barnabas.storage.config import LogConfig
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
 from barnabas.storage.rolling import must_roll
-from barnabas.storage.segment import ActiveSegment, NewBatch
+from barnabas.storage.segment import ActiveSegment
 from barnabas.storage.timestamp_bounds import check_timestamps
 
 Outcome = AppendInfo | BarnabasError
 """Where a request's batches are, or why they were not appended."""
+
+
+_TIMESTAMP_MAX = 2**63 - 1
 
 
 class LogState(NamedTuple):
@@ -56,6 +60,7 @@ class AppendGroup:
         "_log_start_offset",
         "_now_ms",
         "_since_ms",
+        "_takes_plain",
         "append_time_ms",
         "base_offset",
         "batches",
@@ -81,6 +86,7 @@ class AppendGroup:
         self.config = log.config
         by_broker = log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.append_time_ms = now_ms if by_broker else NO_TIMESTAMP
+        self._takes_plain = not (by_broker or log.config.has_timestamp_bounds)
         self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
         self.needs_roll = False
@@ -89,15 +95,23 @@ class AppendGroup:
         """The leader epochs that begin with `batches`."""
         self.failure: BarnabasError | None = None
         """Why nothing of it is in the log, once that is known."""
-        self.chunks: list[memoryview] = []
+        self.chunks: list[Buffer] = []
         """What is to be written."""
-        self.batches: list[NewBatch] = []
+        self.batches: list[StampedBatch] = []
         """What `chunks` hold."""
         self.base_offset = log.active.base_offset
         self.next_offset = log.active.next_offset
         self.size = log.active.size
         self.index_bytes = log.active.index_bytes
         self.first_timestamp_ms = log.active.first_timestamp_ms
+
+    def take_all(self, requests: Sequence[Buffer]) -> None:
+        """Let the batches of several produce requests come next, up to the first that needs another segment."""
+        number = 0
+        while (number := number + self._take_plain(requests, number)) < len(requests):
+            if not self.take(memoryview(requests[number])):
+                return
+            number += 1
 
     def take(self, view: memoryview, checked: BatchHeader | None = None) -> bool:
         """Let the batch of a produce request come next; its outcome follows those before.
@@ -148,6 +162,41 @@ class AppendGroup:
         self.producers.forget()
         self.needs_roll = False
         self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]
+
+    def _take_plain(self, requests: Sequence[Buffer], start: int) -> int:
+        """Take the batches from `start` on as long as they are plain and fit into the segment; return how many.
+
+        What `take` finds out of each, once for all of them: the segment and the epoch have begun, and neither the
+        producer's state nor the time matters.
+        """
+        first_ms, config = self.first_timestamp_ms, self.config
+        if not self._takes_plain or self._latest_epoch < self._leader_epoch or first_ms is None or first_ms < 0:
+            return 0
+        if self.index_bytes >= config.segment_index_bytes:
+            return 0
+        batches = stamp_plain_batches(
+            requests,
+            start,
+            self.next_offset,
+            self._leader_epoch,
+            batch_bytes_max=config.max_message_bytes,
+            bytes_max=config.segment_bytes - self.size,
+            offset_max=min(self.base_offset + RELATIVE_OFFSET_MAX - 1, OFFSET_MAX),
+            timestamp_ms_max=min(first_ms + config.segment_ms, _TIMESTAMP_MAX),
+        )
+        if batches:
+            self._put_plain(requests[start : start + len(batches)], batches)
+        return len(batches)
+
+    def _put_plain(self, requests: Sequence[Buffer], batches: Sequence[StampedBatch]) -> None:
+        offset, start, outcomes = self.next_offset, self._log_start_offset, self.outcomes
+        for size, last_offset, _ in batches:
+            outcomes.append(AppendInfo(offset, last_offset, NO_TIMESTAMP, start, False))
+            self.size += size
+            offset = last_offset + 1
+        self.next_offset = offset
+        self.chunks += requests
+        self.batches += batches
 
     def _known(self, batch: ProducerBatch) -> AppendInfo:
         """Return the outcome of a request that brought a batch which is in the log already, or on its way."""

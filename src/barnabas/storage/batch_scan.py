@@ -61,7 +61,7 @@ def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end:
     while scan.damage is None and scan.size < end:
         before, count = scan.size, scan.batch_count
         wanted = max(scan.wanted_bytes, read_bytes)
-        chunk = filesystem.pread(file, wanted, before)
+        chunk = filesystem.pread(file, min(wanted, end - before), before)
         if scan.feed(chunk, before) == before and len(chunk) < wanted:
             return
         # Where batches are large and only their headers are of interest, what lies between is not read.

@@ -1,15 +1,17 @@
 """The small text files beside the segments, in Kafka's formats.
 
-Each is replaced as a whole and atomically. Parsing is strict: a file that is not exactly what was written is
-treated as damaged by the caller, who has another source for what it says, except for `meta.properties`.
+Each is replaced as a whole and atomically. Parsing is strict: a file that is not exactly as it was written raises
+ValueError. The caller then uses another source of the same facts; only for `meta.properties` there is none.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import uuid
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from barnabas.model import TopicPartition
@@ -19,6 +21,9 @@ _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _METADATA_VERSION = "version: 0"
 _TOPIC_ID = "topic_id: "
+
+_REMEMBERED = 1_000
+"""As many different contents of small files are decoded once only; the logs of a topic have the same, as a rule."""
 
 
 class EpochStart(NamedTuple):
@@ -57,7 +62,7 @@ class StoredOffsets(NamedTuple):
 
     @property
     def told_twice(self) -> int:
-        """The greatest offset that two of the checkpoints say the log has reached."""
+        """The greatest offset that at least two of the checkpoints say the log has reached."""
         return sorted(self)[1]
 
 
@@ -70,12 +75,19 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _encode_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
 
 
-def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """:raises ValueError: the content is damaged."""
+def decode_offsets(
+    data: bytes, known: Mapping[TopicPartition, TopicPartition] = MappingProxyType({})
+) -> dict[TopicPartition, int]:
+    """Read what `encode_offsets` wrote.
+
+    :param known: partitions that others have too; they are not kept twice.
+    :raises ValueError: the content is damaged.
+    """
     offsets = {}
     for row in _decode_lines(data):
         topic, partition, offset = row.split(" ")
-        offsets[TopicPartition(topic, _number(partition, _INT_MAX))] = _number(offset, _LONG_MAX)
+        where = TopicPartition(topic, _number(partition, _INT_MAX))
+        offsets[known.get(where, where)] = _number(offset, _LONG_MAX)
     return offsets
 
 
@@ -84,7 +96,8 @@ def encode_leader_epochs(entries: Iterable[EpochStart]) -> bytes:
     return _encode_lines([f"{entry.epoch} {entry.start_offset}" for entry in entries])
 
 
-def decode_leader_epochs(data: bytes) -> list[EpochStart]:
+@functools.lru_cache(_REMEMBERED)
+def decode_leader_epochs(data: bytes) -> tuple[EpochStart, ...]:
     """:raises ValueError: the content is damaged, or epochs or offsets do not ascend."""
     entries: list[EpochStart] = []
     for row in _decode_lines(data):
@@ -93,7 +106,7 @@ def decode_leader_epochs(data: bytes) -> list[EpochStart]:
         if entries and (epoch <= entries[-1].epoch or start_offset < entries[-1].start_offset):
             raise ValueError(f"epoch {epoch} at {start_offset} comes after {entries[-1]}")
         entries.append(EpochStart(epoch, start_offset))
-    return entries
+    return tuple(entries)
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
@@ -101,6 +114,7 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
     return f"{_METADATA_VERSION}\n{_TOPIC_ID}{encode_uuid(topic_id)}".encode()
 
 
+@functools.lru_cache(_REMEMBERED)
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
     """:raises ValueError: the content is damaged."""
     version, topic_id = data.decode("ascii").strip().split("\n")
@@ -125,7 +139,7 @@ def encode_clean_shutdown() -> bytes:
 
 
 class MetaProperties(NamedTuple):
-    """Whose data folder it is."""
+    """Which cluster and broker a data folder belongs to."""
 
     broker_id: int
     cluster_id: str

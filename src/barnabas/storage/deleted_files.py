@@ -1,4 +1,4 @@
-"""Files and folders that were deleted, under a name that nothing looks for, until their time has come.
+"""Files and folders that were deleted, under a name that nothing looks for, until their delay is over.
 
 The delay (Kafka's `file.delete.delay.ms`) is for people: somebody who deleted the wrong topic has a minute to
 save its files. Readers need none, since what they read stays open.
@@ -35,7 +35,8 @@ class DeletedFiles:
             self._waiting += [(due, path) for path in paths]
 
     def purge(self) -> None:
-        """Remove what is due. What cannot be removed keeps nothing else from it, and is tried again after the delay.
+        """Remove what is due. If something cannot be removed, the rest is still removed, and it is tried again after
+        the delay.
 
         :raises OSError: something cannot be removed.
         """

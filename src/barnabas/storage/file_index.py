@@ -1,7 +1,7 @@
-"""An index file of a segment that is not written any more: read where it is asked, never mapped, never trusted.
+"""An index file of a sealed segment: read at each lookup, never mapped, never trusted.
 
-A lookup reads a few entries to narrow the search, and then the few hundred between them at once. Files that end too
-early, as they do when somebody cuts them, are damage that the caller can mend by making the index anew.
+A lookup reads a few entries to narrow the search, and then the few hundred between them at once. A file that
+has become shorter counts as damaged; the caller can rebuild the index.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.errors import CorruptBatchError
 from barnabas.storage.filesystem import DataFile, FileSystem
 
 _BLOCK_ENTRIES = 256
-"""So many entries are read at once rather than searched one by one."""
+"""When the search has come down to so many entries, they are read at once."""
 
 
 class FileIndex:

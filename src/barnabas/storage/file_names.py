@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterable
 
 from barnabas.model import TopicPartition
 
@@ -55,8 +57,22 @@ def offset_of(name: str, suffix: str) -> int | None:
     return offset if offset <= _OFFSET_MAX else None
 
 
+def offsets_by_suffix(names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the offsets in the names of a log's folder, for each suffix that the files of segments have.
+
+    >>> offsets_by_suffix(["00000000000000000007.log", "00000000000000000007.index", "notes"])
+    {'.log': [7], '.index': [7], '.timeindex': [], '.snapshot': []}
+    """
+    offsets: dict[str, list[int]] = {suffix: [] for suffix in _SEGMENT_SUFFIXES}
+    for name in names:
+        suffix = name[_OFFSET_DIGITS:]
+        if suffix in offsets and (offset := offset_of(name, suffix)) is not None:
+            offsets[suffix].append(offset)
+    return offsets
+
+
 def is_deleted_file(name: str) -> bool:
-    """Whether a log let go of a file by giving it this name.
+    """Whether this is the name that a log gives a file when it deletes it.
 
     >>> is_deleted_file("00000000000000368769.log.deleted"), is_deleted_file("notes.deleted")
     (True, False)
@@ -65,7 +81,7 @@ def is_deleted_file(name: str) -> bool:
 
 
 def is_temporary_file(name: str) -> bool:
-    """Whether a file of a log's folder bears this name while it is written, and is renamed when it is whole.
+    """Whether this is the name of a file that is being written, and is renamed when it is complete.
 
     >>> is_temporary_file("leader-epoch-checkpoint.tmp"), is_temporary_file("notes.tmp")
     (True, False)
@@ -76,7 +92,7 @@ def is_temporary_file(name: str) -> bool:
 
 
 def is_deleted_folder(name: str) -> bool:
-    """Whether a broker gives a log's folder such a name when it deletes the log.
+    """Whether this is the name that a broker gives a log's folder when it deletes the log.
 
     >>> is_deleted_folder("clicks-0.0123456789abcdef0123456789abcdef-delete"), is_deleted_folder("to-delete")
     (True, False)
@@ -95,10 +111,11 @@ def partition_of(folder_name: str) -> TopicPartition | None:
     TopicPartition(topic='page-views', partition=12)
     """
     match = _PARTITION_FOLDER.fullmatch(folder_name)
-    return TopicPartition(match["topic"], int(match["partition"])) if match else None
+    # A topic's name is kept once, however many partitions it has.
+    return TopicPartition(sys.intern(match["topic"]), int(match["partition"])) if match else None
 
 
 def deleted_folder_name(partition: TopicPartition, unique_id: str) -> str:
-    """Return the name that a partition's folder bears between its deletion and its removal."""
+    """Return the name that a partition's folder has between its deletion and its removal from the disk."""
     end = f"-{partition.partition}.{unique_id}{DELETED_FOLDER_SUFFIX}"
     return partition.topic[: _FOLDER_NAME_MAX - len(end)] + end

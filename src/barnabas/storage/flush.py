@@ -1,4 +1,4 @@
-"""What it takes to make a log durable: a plan of one moment, carried out while the log goes on.
+"""Makes a log durable: a plan is made at one moment, and carried out while appends go on.
 
 A flush is one fsync of the active segment, as a rule. After a roll the sealed segments and their indexes are
 fsynced as well, and every 16 MiB the active segment's indexes and the producers are stored: the recovery point must
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from barnabas.storage.checkpoints import EpochStart, encode_leader_epochs
 from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
-from barnabas.storage.filesystem import OPEN_FILES, SHORTAGES, FileSystem, replace_file
+from barnabas.storage.filesystem import OPEN_FILES, SHORTAGES, FilePath, FileSystem, replace_file
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import ProducerEntry, encode_snapshot
 from barnabas.storage.recovery import snapshot_offsets
@@ -30,7 +30,8 @@ active segment is read again at start."""
 
 
 class PutOffError(Exception):
-    """A flush could not be carried out for want of room or of open files. No fsync failed: the next one does it all."""
+    """A flush was put off, because room on the disk or open files were short. No fsync failed; the next flush does it
+    all."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(str(reason))
@@ -47,12 +48,12 @@ class FlushPlan(NamedTuple):
     """The active segment's, if they are to be stored."""
     producers: dict[int, ProducerEntry] | None
     """As of the end offset, if they are to be stored."""
-    epochs: list[EpochStart]
+    epochs: tuple[EpochStart, ...]
     """As of the end offset."""
     new_names: bool
     """Files were made or renamed since the folder was fsynced."""
     closing: bool
-    """Nothing comes after; whoever closes sees to the name of the log's folder."""
+    """It is the last flush, on closing. The caller makes the name of the log's folder durable."""
 
 
 class BesideFiles:
@@ -66,10 +67,10 @@ class BesideFiles:
     """
 
     def __init__(
-        self, filesystem: FileSystem, folder: Path, snapshots: Sequence[int], epochs: list[EpochStart] | None
+        self, filesystem: FileSystem, folder: FilePath, snapshots: Sequence[int], epochs: tuple[EpochStart, ...] | None
     ) -> None:
         self._filesystem = filesystem
-        self._folder = folder
+        self._folder = str(folder)
         self._epochs_unflushed = True
         self._stored_epochs = epochs
         self._last_snapshot = max(snapshots, default=None)
@@ -84,9 +85,9 @@ class BesideFiles:
         with self.lock:
             self._write_epochs(epochs.entries)
 
-    def _write_epochs(self, entries: list[EpochStart]) -> None:
+    def _write_epochs(self, entries: tuple[EpochStart, ...]) -> None:
         content = encode_leader_epochs(entries)
-        replace_file(self._filesystem, self._folder / LEADER_EPOCH_CHECKPOINT, content, durable=False)
+        replace_file(self._filesystem, self._path(LEADER_EPOCH_CHECKPOINT), content, durable=False)
         self._epochs_unflushed = True
         self._stored_epochs = entries
 
@@ -124,7 +125,7 @@ class BesideFiles:
             self._last_snapshot = None
 
     def carry_out(self, plan: FlushPlan, segment_starts: set[int]) -> None:
-        """Do what a plan says. The caller sees to it that plans are carried out one at a time.
+        """Do what a plan says. The caller carries out one plan at a time.
 
         :raises PutOffError: something was short.
         :raises OSError: the disk refuses; none of it may be relied on.
@@ -139,21 +140,21 @@ class BesideFiles:
             for path in stored:
                 self._fsync_if_there(path)
         if plan.new_names or (stored and not plan.closing):
-            self._filesystem.fsync_folder(self._folder)
+            self._filesystem.fsync_folder(Path(self._folder))
         if plan.new_names and not plan.closing:
-            self._filesystem.fsync_folder(self._folder.parent)
+            self._filesystem.fsync_folder(Path(self._folder).parent)
         self._epochs_unflushed = self._epochs_unflushed and self._stored_epochs != plan.epochs
 
     def _store_beside(self, plan: FlushPlan, segment_starts: set[int]) -> list[Path]:
         """Store what a plan says of the files beside the batches; return those that are to be fsynced."""
         stored = []
         with self.lock:
-            if plan.epochs != (self._stored_epochs or []):
+            if plan.epochs != (self._stored_epochs or ()):
                 self._write_epochs(plan.epochs)
             if self._epochs_unflushed:
-                stored.append(self._folder / LEADER_EPOCH_CHECKPOINT)
+                stored.append(self._path(LEADER_EPOCH_CHECKPOINT))
             if plan.indexes is not None and plan.producers is not None:
-                # If it was sealed meanwhile, its last indexes are stored, and they are the next flush's business.
+                # If it was sealed meanwhile, its last indexes are stored already; the next flush makes them durable.
                 if not plan.active.is_sealed:
                     plan.active.write_indexes(*plan.indexes)
                     stored += [plan.active.paths.time_index, plan.active.paths.index]
@@ -162,11 +163,11 @@ class BesideFiles:
         return stored
 
     def _fsync_sealed(self, segment: SealedSegment) -> None:
-        # Retention lets go of it at any time, and it is then of no interest any more.
+        # Retention may remove it at any time, and then there is nothing to make durable.
         file = segment.unflushed_file
         if file is not None:
             self._filesystem.fsync(file)
-            # Let go of at once: when open files are short, what follows needs it.
+            # Closed at once: when open files are short, the next step needs the descriptor.
             segment.unflushed_file = file = None
         else:
             self._fsync_if_there(segment.paths.log)
@@ -178,7 +179,7 @@ class BesideFiles:
             with _put_off_if_short():
                 file = self._filesystem.open(path, writable=False)
         except FileNotFoundError:
-            # Only what can be made anew from the batches is ever missing.
+            # What is missing can always be rebuilt from the batches.
             return
         try:
             self._filesystem.fsync(file)
@@ -186,7 +187,10 @@ class BesideFiles:
             file.close()
 
     def _snapshot(self, offset: int) -> Path:
-        return self._folder / offset_name(offset, SNAPSHOT_SUFFIX)
+        return self._path(offset_name(offset, SNAPSHOT_SUFFIX))
+
+    def _path(self, name: str) -> Path:
+        return Path(f"{self._folder}/{name}")
 
 
 @contextmanager

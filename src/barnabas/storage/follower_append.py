@@ -1,7 +1,7 @@
 """The append of a follower: batches as they are, with the offsets and epochs that their leader gave them.
 
-The checks are the leader's, the rules are others: what producers may send was the leader's to judge, and what comes
-next is not this log's to say.
+Batches are checked for damage as on a leader. Whether a producer may send them is not checked: the leader has decided
+that. Their offsets are the leader's too.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _NONE = -1
 
 
 def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None:
-    """Let a segment end with `end_offset`, or as near to it as its indexes can say.
+    """Append empty batches until a segment ends at `end_offset`, or as near to it as its indexes can express.
 
     :raises OSError: the disk refuses.
     """

@@ -1,7 +1,7 @@
 """Whether a log can be used: not after it was closed, nor after the disk failed it.
 
-A shortage is not a failure: of file descriptors or memory, it passes; of room on the disk, writes are refused until
-there is some again, and reads go on. The caller says whether a shortage may have done harm all the same.
+A shortage is not a failure. A shortage of file descriptors or memory passes. While the disk is full, writes are refused
+and reads go on. Where a shortage may have done harm, the caller says so, and the log goes offline.
 
 May be asked from any thread.
 """
@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from barnabas.errors import ClosedError, StorageError
+from barnabas.errors import BarnabasError, ClosedError, StorageError
 from barnabas.model import TopicPartition
-from barnabas.storage.filesystem import is_shortage
+from barnabas.storage.filesystem import FilePath, is_shortage
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +22,13 @@ logger = logging.getLogger(__name__)
 class LogHealth:
     """The health of one log.
 
-    :param offline: why it is offline from the beginning, if it is; whoever found out has told.
+    :param offline: why it is offline from the beginning, if it is; this has been logged already.
     """
 
     __slots__ = ("_folder", "_is_short", "_offline", "_partition", "closed")
 
-    def __init__(self, folder: Path, partition: TopicPartition, offline: str | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: FilePath, partition: TopicPartition, offline: str | None = None) -> None:
+        self._folder = str(folder)
         self._partition = partition
         self._offline = offline
         self._is_short = False
@@ -56,7 +55,7 @@ class LogHealth:
     def refused(self, action: str, error: OSError) -> StorageError:
         """Note that a shortage kept something from being done, which changed nothing; return the error to raise.
 
-        Told once until something succeeds again: a full disk would fill the log as well.
+        Logged once until a write succeeds again, so as not to fill the disk with log lines.
         """
         if not self._is_short:
             self._is_short = True
@@ -64,17 +63,21 @@ class LogHealth:
         return StorageError(f"{self._partition}: {action} failed: {error}; try again later")
 
     def go_offline(self, action: str, error: BaseException) -> StorageError:
-        """Take the log out of use, after it can no longer be said what it holds; return the error to raise."""
+        """Take the log offline, because it is not known any more what its files hold; return the error to raise."""
         self._offline = f"{action} failed: {error}"
         unforeseen = not isinstance(error, OSError)
         logger.critical("%s: %s; the log is offline", self._folder, self._offline, exc_info=unforeseen)
         return StorageError(f"the log {self._partition} is offline: {self._offline}")
 
     @contextmanager
-    def offline_on_error(self, action: str, *, even_if_short: bool = True) -> Iterator[None]:
+    def offline_on_error(
+        self, action: str, *, even_if_short: bool = True, even_if_unforeseen: bool = False
+    ) -> Iterator[None]:
         """Take the log offline if the disk refuses what is done inside.
 
         :param even_if_short: also if it was short of room, or the system of open files or memory.
+        :param even_if_unforeseen: also if anything else is raised, but for a BarnabasError: nobody knows then how far
+            it came.
         :raises StorageError: it did.
         """
         try:
@@ -82,4 +85,8 @@ class LogHealth:
         except OSError as error:
             if is_shortage(error) and not even_if_short:
                 raise self.refused(action, error) from error
+            raise self.go_offline(action, error) from error
+        except Exception as error:
+            if isinstance(error, BarnabasError) or not even_if_unforeseen:
+                raise
             raise self.go_offline(action, error) from error

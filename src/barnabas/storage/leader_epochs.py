@@ -1,11 +1,11 @@
-"""Which leader epoch wrote which offsets of a log (KIP-101), so that replicas can tell where they part.
+"""Which leader epoch wrote which offsets of a log (KIP-101), so that replicas can find where their logs diverge.
 
 In memory, with Kafka's `leader-epoch-checkpoint` as its copy on disk. Pure: `Log` reads and writes the file.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET
@@ -21,12 +21,13 @@ class LeaderEpochs:
     """
 
     def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
-        self._entries = list(entries)
+        # Never changed in place: the logs of a topic have the same, as a rule, and thousands share them.
+        self._entries = tuple(entries)
 
     @property
-    def entries(self) -> list[EpochStart]:
-        """A copy of all entries."""
-        return list(self._entries)
+    def entries(self) -> tuple[EpochStart, ...]:
+        """All entries."""
+        return self._entries
 
     @property
     def latest(self) -> int:
@@ -40,9 +41,7 @@ class LeaderEpochs:
         """
         if epoch <= self.latest:
             return False
-        while self._entries and self._entries[-1].start_offset >= start_offset:
-            self._entries.pop()
-        self._entries.append(EpochStart(epoch, start_offset))
+        self._entries = (*self._before(start_offset), EpochStart(epoch, start_offset))
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
@@ -69,11 +68,16 @@ class LeaderEpochs:
         """Forget epochs that ended at or before `offset`."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         if index > 0:
-            del self._entries[:index]
+            self._entries = self._entries[index:]
 
     def truncate_from(self, offset: int) -> bool:
         """Forget epochs that begin at or after `offset`; return whether there were any."""
-        count = len(self._entries)
-        while self._entries and self._entries[-1].start_offset >= offset:
-            self._entries.pop()
-        return len(self._entries) != count
+        kept = self._before(offset)
+        changed = len(kept) != len(self._entries)
+        if changed:
+            self._entries = kept
+        return changed
+
+    def _before(self, offset: int) -> tuple[EpochStart, ...]:
+        count = bisect_left(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[:count]

@@ -8,13 +8,14 @@ that first needs a new segment says so (`append_ready`), and `roll` makes it. A 
 its file is written with the next flush, and recovery learns it from the batches.
 
 An append is one transaction: everything is checked before the first byte is written; then the batches are written,
-accounted for, and told. Whatever goes wrong between the write and the accounting takes the log offline, so that
-nothing is acknowledged behind bytes that nobody accounted for.
+accounted for, and told. Any error between the write and the accounting takes the log offline, so that
+no later batch is acknowledged behind bytes that are not accounted for.
 
 Threads. One thread, the owner's, appends and reads. These calls may wait for the disk and come from other threads:
 `roll` and `write`, while nobody appends; `flush`, `remove_old_files`, `truncate_to`, `close`. What they share with the
-owner is guarded by `_state_lock`, which is never held while the disk works; `_flush_lock` lets no two of them at the
-same files. Searches (`time_search`, `old_segments`) work on what the log was when they were made, and need neither.
+owner is guarded by `_state_lock`, which is never held while the disk works; `_flush_lock` keeps two of them from
+working on the same files. Searches (`time_search`, `old_segments`) work on what the log was when they were made, and
+need neither.
 
 Errors: when the disk fails, the log goes offline: this call and all later ones raise StorageError. A flush
 that failed is never tried again, since the kernel may have dropped the pages and would then report success
@@ -31,18 +32,15 @@ from pathlib import Path
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
-from barnabas.model import (
-    FileRegion,
-    TopicPartition,
-)
+from barnabas.model import FileRegion, TopicPartition
 from barnabas.records.header import Buffer
 from barnabas.storage.append import AppendInfo
 from barnabas.storage.append_group import AppendGroup, LogState, Outcome
 from barnabas.storage.checkpoints import StoredOffsets
-from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
 from barnabas.storage.health import LogHealth
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
 from barnabas.storage.retention import OldSegments
@@ -53,7 +51,7 @@ from barnabas.storage.time_search import TimeSearch
 from barnabas.storage.truncation import cut_segments, delete_segments
 
 UNFLUSHED_SEGMENTS_MAX = 8
-"""Each holds a file open. Rolls that are faster than the disk wait for it here."""
+"""The most segments sealed and not flushed: each holds a file open. More rolls wait until some are flushed."""
 
 
 class Log:
@@ -71,7 +69,7 @@ class Log:
         open_segments: OpenSegments | None = None,
         offline: str | None = None,
     ) -> None:
-        self.folder = folder
+        self._folder = str(folder)
         self.partition = partition
         self.config = config
         """May be replaced at any time."""
@@ -131,6 +129,11 @@ class Log:
         log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
         log._new_names = not clean
         return log
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return Path(self._folder)
 
     # --- offsets ---
 
@@ -229,9 +232,7 @@ class Log:
         if (refusal := self._refusal(leader_epoch)) is not None:
             return [refusal] * len(requests)
         group = self._begin_group(leader_epoch)
-        for records in requests:
-            if not group.take(memoryview(records)):
-                break
+        group.take_all(requests)
         with suppress(BarnabasError):  # it stands in the outcomes
             self._write(group)
         return group.outcomes
@@ -338,7 +339,7 @@ class Log:
         return self._log_start_offset
 
     def old_segments(self) -> OldSegments | None:
-        """Return the question which segments the settings do not keep any longer, to be answered on any thread.
+        """Return a search for the segments that the settings no longer keep; it can be carried out on any thread.
 
         :returns: None where it is clear that all are kept.
         :raises StorageError: the log is offline.
@@ -485,7 +486,7 @@ class Log:
             group.fail(error)
             raise
         except BaseException as error:
-            # Nobody foresaw it, so nobody knows what is accounted for.
+            # An unexpected error: it is not known what is accounted for.
             group.fail(refusal := self._health.go_offline("append", error))
             raise refusal from error
         self._health.note_success()
@@ -498,11 +499,12 @@ class Log:
                 raise self._health.refused("append", error) from error
             raise self._health.go_offline("append", error) from error
         except BaseException as error:
-            # Nobody foresaw it, so nobody knows what the file holds.
+            # An unexpected error: it is not known what the file holds.
             raise self._health.go_offline("append", error) from error
 
     def _is_taken_back(self, active: ActiveSegment) -> bool:
-        """Cut off what was written in part, as the next append would come behind it; False if even that fails."""
+        """Cut off what was written in part, so that the next append does not come behind it; return False if that fails
+        too."""
         try:
             self._filesystem.truncate(active.file, active.size)
         except OSError:
@@ -539,7 +541,7 @@ class Log:
             plan = self._plan_flush(closing=closing)
         if plan is None:
             return
-        with self._health.offline_on_error("flush"):
+        with self._health.offline_on_error("flush", even_if_unforeseen=True):
             try:
                 self._beside.carry_out(plan, self._segments.base_offsets)
             except PutOffError as error:

@@ -4,7 +4,7 @@ Layout: `<topic>-<partition>/` per log, `meta.properties` (whose folder it is), 
 three checkpoints with an offset of each log (`barnabas.storage.offset_checkpoints`), and `.kafka_cleanshutdown` while
 no broker runs and the last one stopped cleanly. Other folders and files are left alone.
 
-A log that cannot be loaded is offline: it keeps no other one from being used, and nothing of it is touched.
+A log that cannot be loaded is offline: its files are not touched, and the other logs can be used.
 
 The marker of a clean shutdown is written after every log was fsynced, and only if every one was; it is removed,
 durably, before anything is written.
@@ -37,7 +37,6 @@ from barnabas.storage.checkpoints import (
     encode_meta_properties,
     encode_partition_metadata,
 )
-from barnabas.storage.config import LogConfig
 from barnabas.storage.deleted_files import DeletedFiles
 from barnabas.storage.file_names import (
     CLEAN_SHUTDOWN,
@@ -55,6 +54,7 @@ from barnabas.storage.file_names import (
 )
 from barnabas.storage.filesystem import DataFile, FileSystem, is_shortage, read_file, replace_file, write_fully
 from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.offline_log import offline_log
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
@@ -63,18 +63,23 @@ from barnabas.storage.set_aside import set_aside
 logger = logging.getLogger(__name__)
 
 _SERIAL_MAX = 32
-"""So many logs are closed one after the other; more on threads, which wait for the disk side by side."""
+"""Up to so many logs are closed one after the other; more are closed on threads, which wait for the disk side by
+side."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a start can do without."""
 
 _CLOSING_THREADS = 16
-_CLOSED_AT_ONCE = 16
-"""Logs are closed on a thread in groups of this size."""
+_AT_ONCE = 16
+"""Many logs are loaded or closed on a thread in groups of this size."""
 
-_SIDE_BY_SIDE_MAX = 1_000
-"""So many logs are loaded side by side after a crash; if they are more, each has little to check."""
+_LOADING_THREADS = 4
+"""A start that finds nothing in the page cache waits for the disk most of the time, once for every file. More threads
+only wait for the interpreter."""
+_ONE_BY_ONE_MAX = 1_000
+"""So many logs are loaded one by one, since some may have much to check; if they are more, in groups."""
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -119,8 +124,9 @@ class LogManager:
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
         """What `partition.metadata` says, where there is one."""
         self.on_flush_due: Callable[[], object] = lambda: None
-        """Called, on the thread that rolls a segment, when `flush_sealed` should not wait for its time."""
+        """Called on the thread that rolls a segment, when `flush_sealed` should be called soon."""
         self._rolled = 0
+        self._on_rolled, self._on_truncated = self._note_roll, self._checkpoint  # the same ones for all logs
         self._clock = clock
         self._filesystem = filesystem
         self._new_id = new_id
@@ -129,7 +135,7 @@ class LogManager:
         self._foreign: set[TopicPartition] = set()
         """Their folders belong to other topics."""
         self._half_deleted: set[TopicPartition] = set()
-        """Not in use any more; their folders could not be renamed."""
+        """Logs that were deleted, but whose folders could not be renamed."""
         self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
         self._checkpoints = OffsetCheckpoints(filesystem, data_dir)
         self._closed = False
@@ -270,7 +276,7 @@ class LogManager:
         self._deleted.add([target])
 
     def remove_deleted_records(self) -> None:
-        """Make it durable where logs begin, and set aside the files of segments that hold deleted records only.
+        """Store durably where the logs begin, and set aside the files of segments whose records are all deleted.
 
         To be called off the event loop after `Log.delete_records_before`, whose effect survives everything from then
         on, and after `Log.delete_old_segments`. A log whose disk refuses goes offline.
@@ -379,9 +385,7 @@ class LogManager:
             closed = [_succeeds(log.close) for log in logs]
         else:
             with ThreadPoolExecutor(_CLOSING_THREADS, "close") as threads:
-                groups = _grouped(logs, _CLOSED_AT_ONCE)
-                done = threads.map(lambda group: [_succeeds(log.close) for log in group], groups)
-                closed = [is_closed for group in done for is_closed in group]
+                closed = _in_groups(threads, lambda log: _succeeds(log.close), logs, _AT_ONCE)
         return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
 
     def _sync_folder(self) -> None:
@@ -459,18 +463,18 @@ class LogManager:
             if clean:
                 self._filesystem.unlink(self.data_dir / CLEAN_SHUTDOWN)
                 self._filesystem.fsync_folder(self.data_dir)
-            self._checkpoints.read()
+            partitions = [partition for name in sorted(names) if (partition := partition_of(name)) is not None]
+            self._checkpoints.read(partitions)
         except OSError as error:
             raise DataFolderError(f"{self.data_dir}: cannot be loaded: {error}") from error
         self._find_deleted(names)
-        partitions = [partition for name in sorted(names) if (partition := partition_of(name)) is not None]
         for found in self._load_all(partitions, clean):
             if found is not None:
                 self._keep(*found)
         return clean
 
     def _find_deleted(self, names: list[str]) -> None:
-        """Have those folders removed that a broker deleted, and no others, whatever they are called."""
+        """Schedule the removal of folders that a broker deleted; leave all others, whatever their names."""
         for name in names:
             if name.endswith(DELETED_FOLDER_SUFFIX):
                 folder = self.data_dir / name
@@ -480,15 +484,11 @@ class LogManager:
                     logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)
 
     def _load_all(self, partitions: list[TopicPartition], clean: bool) -> list[_Found | None]:
-        """Load logs; on as many threads as there are processors where much may have to be checked.
-
-        Checking batches does not hold the interpreter. All else does, and many small logs are loaded sooner by one.
-        """
-        thread_count = os.cpu_count() or 1
-        if clean or len(partitions) > _SIDE_BY_SIDE_MAX:
-            return [self._load(each, clean) for each in partitions]
+        """Load logs side by side: neither to wait for the disk nor to check batches needs the interpreter."""
+        thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
+        at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
         with ThreadPoolExecutor(thread_count, "load") as threads:
-            return list(threads.map(lambda each: self._load(each, clean), partitions))
+            return _in_groups(threads, lambda partition: self._load(partition, clean), partitions, at_once)
 
     def _load(self, partition: TopicPartition, clean: bool) -> _Found | None:
         """Load a log, or return one that is offline; None if there is none.
@@ -498,9 +498,9 @@ class LogManager:
         stored = self._checkpoints.of(partition)
         try:
             log = self._open(partition, self.config, stored, clean=clean)
-            return _Found(log, self._read_topic_id(log.folder))
+            return _Found(log, self._read_topic_id(partition))
         except Exception as error:
-            # Whatever is wrong with one log, the others go on.
+            # An error in one log must not keep the others from being used.
             cause = error.__cause__ or error
             if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in _NO_ROOM:
                 raise DataFolderError(f"{self.data_dir / str(partition)}: cannot be loaded: {error}") from error
@@ -524,18 +524,20 @@ class LogManager:
 
     def _topic_id_of_unusable(self, partition: TopicPartition) -> uuid.UUID | None:
         try:
-            return self._read_topic_id(self.data_dir / str(partition))
+            return self._read_topic_id(partition)
         except OSError:
             return None
 
-    def _read_topic_id(self, folder: Path) -> uuid.UUID | None:
+    def _read_topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
         """Return the id of the topic that a folder belongs to; None if it is missing or damaged."""
-        path = folder / PARTITION_METADATA
         try:
-            return decode_partition_metadata(read_file(self._filesystem, path))
+            return decode_partition_metadata(
+                read_file(self._filesystem, f"{self.data_dir}/{partition}/{PARTITION_METADATA}")
+            )
         except FileNotFoundError:
             return None
         except ValueError as error:
+            path = self.data_dir / str(partition) / PARTITION_METADATA
             renamed = set_aside(self._filesystem, path)
             logger.warning("%s is damaged, and renamed to %s: %s", path, renamed.name, error)
             return None
@@ -560,13 +562,15 @@ class LogManager:
             high_watermark=stored.high_watermark,
             open_segments=self._open_segments,
         )
-        log.on_truncated = self._checkpoint
-        log.on_rolled = self._note_roll
+        log.on_truncated = self._on_truncated
+        log.on_rolled = self._on_rolled
         return log
 
 
-def _grouped(items: list[T], size: int) -> list[list[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
+def _in_groups(threads: ThreadPoolExecutor, do: Callable[[T], R], items: list[T], size: int) -> list[R]:
+    """Do something to all items, so many of them on a thread one after the other; return the results in their order."""
+    groups = [items[start : start + size] for start in range(0, len(items), size)]
+    return [done for group in threads.map(lambda group: [do(each) for each in group], groups) for done in group]
 
 
 def _succeeds(action: Callable[[], None]) -> bool:

@@ -7,10 +7,10 @@ from pathlib import Path
 from barnabas.clock import Clock
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import StoredOffsets
-from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import DataFile, FileSystem
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.recovery import LoadedLog
 from barnabas.storage.segment import ActiveSegment
 
@@ -26,7 +26,7 @@ def offline_log(
 ) -> Log:
     """Return a log whose every use raises StorageError.
 
-    :param stored: what is known of it from elsewhere, and goes on to be stored.
+    :param stored: its offsets by the checkpoints; they are kept there.
     """
     active = ActiveSegment(filesystem, folder, max(stored), DataFile(-1, folder))
     loaded = LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=stored.log_start_offset)

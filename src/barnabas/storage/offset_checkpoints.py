@@ -1,14 +1,14 @@
 """The three files of the data folder that say an offset of each log: recovery points, log starts, high watermarks.
 
-Each is replaced as a whole and durably. One that is damaged is set aside, and says nothing; a log then has its files
-to go by. Safe to use from several threads.
+Each is replaced as a whole and durably. A damaged one is set aside and counts as empty; logs are then recovered from
+their own files. Safe to use from several threads.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from barnabas.errors import StorageError
@@ -32,15 +32,17 @@ class OffsetCheckpoints:
         self._lock = threading.Lock()
         self._stored: dict[str, dict[TopicPartition, int]] = {name: {} for name in _NAMES}
 
-    def read(self) -> None:
+    def read(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Read the files.
 
+        :param partitions: whose logs there are.
         :raises OSError: the disk refuses.
         """
+        known = {each: each for each in partitions}
         for name in _NAMES:
             path = self._folder / name
             try:
-                self._stored[name] = decode_offsets(read_file(self._filesystem, path))
+                self._stored[name] = decode_offsets(read_file(self._filesystem, path), known)
             except FileNotFoundError:
                 continue
             except ValueError as error:
@@ -53,9 +55,9 @@ class OffsetCheckpoints:
             return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
 
     def store(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Store an offset of each log, durably; an offset of 0 need not be told.
+        """Store an offset of each log, durably; an offset of 0 may be left out.
 
-        :param offsets: returns them; asked in this call's turn, so that nothing older replaces what is newer.
+        :param offsets: returns them; called under the lock, so that older offsets never replace newer ones.
         :raises StorageError: the disk refuses; it is as it was.
         """
         with self._lock:

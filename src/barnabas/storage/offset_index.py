@@ -30,6 +30,9 @@ _SWAP = sys.byteorder == "little"
 
 assert array(_UINT32).itemsize == 4
 
+_NONE = array(_UINT32)
+"""Shared by all indexes without entries, and never changed."""
+
 
 class OffsetPosition(NamedTuple):
     """One entry: the batch at `position` ends with the offset that is `relative_offset` above the base."""
@@ -58,8 +61,7 @@ class OffsetIndex:
     __slots__ = ("_offsets", "_positions")
 
     def __init__(self) -> None:
-        self._offsets: array[int] = array(_UINT32)
-        self._positions: array[int] = array(_UINT32)
+        self._offsets = self._positions = _NONE
 
     @classmethod
     def decode(cls, data: bytes) -> OffsetIndex:
@@ -103,14 +105,18 @@ class OffsetIndex:
         return len(self._positions)
 
     def append(self, relative_offset: int, position: int) -> None:
-        assert not self._offsets or (relative_offset > self._offsets[-1] and position > self._positions[-1])
+        if not self._offsets:
+            self._offsets, self._positions = array(_UINT32, [relative_offset]), array(_UINT32, [position])
+            return
+        assert relative_offset > self._offsets[-1]
+        assert position > self._positions[-1]
         self._offsets.append(relative_offset)
         self._positions.append(position)
 
     def extend(self, relative_offsets: array[int], positions: array[int]) -> None:
         """Add entries that come after all that there are."""
-        self._offsets.extend(relative_offsets)
-        self._positions.extend(positions)
+        if relative_offsets:
+            self._offsets, self._positions = self._offsets + relative_offsets, self._positions + positions
 
     def floor(self, relative_offset: int) -> OffsetPosition | None:
         return self._entry(bisect_right(self._offsets, relative_offset) - 1)

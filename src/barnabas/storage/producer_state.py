@@ -9,8 +9,8 @@ coordinator epoch i32, first offset of the open transaction i64. Kafka keeps one
 each of the five has an entry, oldest first, so that a retry across a restart is still recognised. Kafka's reader
 takes the last one of a producer.
 
-Entries are timed by when the broker took the batch, not by the records' own time: events of last year must not
-make their producer look idle.
+The time of an entry is when the broker received the batch, not the records' own time: a producer that sends events of
+last year is not idle.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from crc32c import crc32c
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
-
-BATCHES_KEPT = 5
-"""Batches per producer: what `max.in.flight.requests.per.connection` may be with idempotence."""
+from barnabas.records.scan import BATCHES_KEPT
 
 PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 """A producer that wrote nothing for this long is forgotten (Kafka's producer.id.expiration.ms)."""
@@ -141,7 +139,7 @@ class ProducerStates:
 
 
 class PendingProducers(ProducerStates):
-    """The producers as they will be when batches are in the log that are still on their way; it holds what differs.
+    """The producers as they will be when the batches of a group are written; holds only the entries that change.
 
     :param states: as they are; untouched until `settle`.
     """
@@ -156,7 +154,7 @@ class PendingProducers(ProducerStates):
         self._entries.clear()
 
     def forget(self) -> None:
-        """The batches will not be in the log: what repeats one of them is none of its duplicates."""
+        """The batches were not written: a retry of one of them is no duplicate."""
         self._entries.clear()
 
     def _entry(self, producer_id: int) -> ProducerEntry | None:

@@ -24,7 +24,6 @@ from barnabas.errors import CorruptBatchError
 from barnabas.records.scan import SegmentScan
 from barnabas.storage.batch_scan import scan_segment
 from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
-from barnabas.storage.config import LogConfig
 from barnabas.storage.file_names import (
     BEFORE_START_SUFFIX,
     DELETED_SUFFIX,
@@ -38,13 +37,14 @@ from barnabas.storage.file_names import (
     is_deleted_file,
     is_temporary_file,
     offset_name,
-    offset_of,
+    offsets_by_suffix,
 )
-from barnabas.storage.filesystem import FileSystem, read_file
+from barnabas.storage.filesystem import FilePath, FileSystem, read_file
 from barnabas.storage.gap import fill_gap
 from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
-from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment, SegmentPaths
+from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
 from barnabas.storage.set_aside import copy_tail_aside, holds_sound_batch, set_aside, set_segment_aside
 
@@ -70,7 +70,7 @@ class LoadedLog:
     """Why the log was cut, if it was."""
     snapshots: list[int] = field(default_factory=list)
     """The offsets of the producer snapshots."""
-    stored_epochs: list[EpochStart] | None = None
+    stored_epochs: tuple[EpochStart, ...] | None = None
     """What the checkpoint of the epochs says, if it is believed."""
 
     @property
@@ -99,10 +99,11 @@ def load_log(
     except FileNotFoundError:
         filesystem.make_folder(folder)
         names = []
-    bases = _tidy_folder(filesystem, folder, names)
-    snapshots = _offsets_in(names, SNAPSHOT_SUFFIX)
+    found = offsets_by_suffix(names)
+    bases, snapshots = sorted(found[LOG_SUFFIX]), found[SNAPSHOT_SUFFIX]
+    _tidy_folder(filesystem, folder, names, found)
     if not bases:
-        loaded = _begin(filesystem, folder, config, max(*stored, *snapshots, *_offsets_in(names, INDEX_SUFFIX), 0))
+        loaded = _begin(filesystem, folder, config, max(*stored, *snapshots, *found[INDEX_SUFFIX], 0))
     else:
         loaded = _load_from(filesystem, folder, config, bases, stored, TRUST_ALL if clean else stored.recovery_point)
         _check_end(loaded, folder, stored)
@@ -174,7 +175,7 @@ def _load_segments(
             filesystem,
             folder,
             base,
-            size=filesystem.size(SegmentPaths(folder, base).log),
+            size=filesystem.size(f"{folder}/{offset_name(base, LOG_SUFFIX)}"),
             next_offset=following,
         )
         for base, following in pairwise(bases[: first_checked + 1])
@@ -190,7 +191,7 @@ def _load_segments(
     learned = epoch_check.learned(bases[0], active.next_offset)
     loaded.epochs = _epochs_of_batches(loaded.segments) if learned is None else learned
     loaded.epochs.truncate_from(active.next_offset)
-    loaded.epochs_changed = loaded.epochs.entries != (epochs.entries if epochs else [])
+    loaded.epochs_changed = loaded.epochs.entries != (epochs.entries if epochs else ())
     loaded.epochs.truncate_before(bases[0])
     return loaded
 
@@ -214,17 +215,19 @@ def load_producers(
     states, offset = ProducerStates(), segments[0].base_offset
     found = snapshot_offsets(filesystem, folder) if snapshots is None else snapshots
     for snapshot_offset in sorted(found, reverse=True):
-        path = folder / offset_name(snapshot_offset, SNAPSHOT_SUFFIX)
+        name = offset_name(snapshot_offset, SNAPSHOT_SUFFIX)
         if snapshot_offset <= end_offset:
             try:
-                states, offset = decode_snapshot(read_file(filesystem, path)), snapshot_offset
+                states, offset = decode_snapshot(read_file(filesystem, f"{folder}/{name}")), snapshot_offset
                 break
             except ValueError as error:
-                logger.warning("%s is damaged, and renamed to %s: %s", path, set_aside(filesystem, path).name, error)
+                renamed = set_aside(filesystem, folder / name)
+                logger.warning("%s/%s is damaged, and renamed to %s: %s", folder, name, renamed.name, error)
         elif snapshots is None:
-            filesystem.unlink(path)
+            filesystem.unlink(folder / name)
         else:
-            logger.warning("%s is of a later end, and renamed to %s", path, set_aside(filesystem, path).name)
+            renamed = set_aside(filesystem, folder / name)
+            logger.warning("%s/%s is of a later end, and renamed to %s", folder, name, renamed.name)
         found.remove(snapshot_offset)
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
@@ -233,28 +236,21 @@ def load_producers(
     return states
 
 
-def snapshot_offsets(filesystem: FileSystem, folder: Path) -> list[int]:
+def snapshot_offsets(filesystem: FileSystem, folder: FilePath) -> list[int]:
     """Return the offsets of the producer snapshots in a log's folder."""
-    return _offsets_in(filesystem.list_folder(folder), SNAPSHOT_SUFFIX)
+    return offsets_by_suffix(filesystem.list_folder(folder))[SNAPSHOT_SUFFIX]
 
 
-def _offsets_in(names: list[str], suffix: str) -> list[int]:
-    return [offset for name in names if (offset := offset_of(name, suffix)) is not None]
-
-
-def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str]) -> list[int]:
-    """Take away what an interrupted operation left; return the base offsets of the segments."""
-    bases = set(_offsets_in(names, LOG_SUFFIX))
+def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str], found: dict[str, list[int]]) -> None:
+    """Take away what an interrupted operation left."""
     for name in names:
-        if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
-            if is_deleted_file(name) or is_temporary_file(name):
-                filesystem.unlink(folder / name)
-        elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
-            base = offset_of(name, INDEX_SUFFIX if name.endswith(INDEX_SUFFIX) else TIME_INDEX_SUFFIX)
-            if base is not None and base not in bases:
-                renamed = set_aside(filesystem, folder / name)
-                logger.warning("%s/%s is an index without batches; renamed to %s", folder, name, renamed.name)
-    return sorted(bases)
+        if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)) and (is_deleted_file(name) or is_temporary_file(name)):
+            filesystem.unlink(folder / name)
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for base in sorted(set(found[suffix]).difference(found[LOG_SUFFIX])):
+            name = offset_name(base, suffix)
+            renamed = set_aside(filesystem, folder / name)
+            logger.warning("%s/%s is an index without batches; renamed to %s", folder, name, renamed.name)
 
 
 def _check_segments(
@@ -319,12 +315,12 @@ def _store_indexes(segment: ActiveSegment) -> None:
 
 def _read_epochs(filesystem: FileSystem, folder: Path, log_start_offset: int) -> LeaderEpochs | None:
     """Return the stored epochs, or None if they are missing or damaged."""
-    path = folder / LEADER_EPOCH_CHECKPOINT
     try:
-        entries = decode_leader_epochs(read_file(filesystem, path))
+        entries = decode_leader_epochs(read_file(filesystem, f"{folder}/{LEADER_EPOCH_CHECKPOINT}"))
     except FileNotFoundError:
         return None
     except ValueError as error:
+        path = folder / LEADER_EPOCH_CHECKPOINT
         logger.warning("%s is damaged, renamed to %s, and made anew: %s", path, set_aside(filesystem, path).name, error)
         return None
     return LeaderEpochs(entries) if entries and entries[0].start_offset <= log_start_offset else None

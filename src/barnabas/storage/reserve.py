@@ -1,6 +1,7 @@
 """Room on the disk that is kept free by a file without content of its own, `.reserve`.
 
-On a full disk it is given up, so that a broker can start, and topics be deleted. It is made again when there is room.
+When the disk is full the file is deleted, so that a broker can start and topics can be deleted. It is made again when
+there is room.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ RESERVE_BYTES = 8 * 1024 * 1024
 """What the tree needs to write the states of ten thousand partitions."""
 
 _SHARE = 16
-"""No more than this part of the free room is taken."""
+"""The reserve takes at most this part of the free room."""
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -30,7 +31,7 @@ class Reserve:
         self._path = folder / RESERVE
 
     def make(self) -> None:
-        """Make it, or let it grow, as far as there is much more room; do without it if the disk refuses."""
+        """Make the reserve or let it grow, if there is plenty of room; do without it if the disk refuses."""
         try:
             size = self._filesystem.size(self._path) if self._path.exists() else 0
             wanted = min(RESERVE_BYTES, (size + self._filesystem.free_bytes(self._path.parent)) // _SHARE)

@@ -1,4 +1,4 @@
-"""Which segments a log's settings let go: by their size and time only.
+"""Which segments a log's settings no longer keep: decided by size and time only.
 
 As in Kafka, segments go from the oldest on, whole, and only if all of their records are below the high watermark:
 
@@ -6,7 +6,7 @@ As in Kafka, segments go from the oldest on, whole, and only if all of their rec
 - by size: while the log without the segment still has `retention.bytes`.
 
 The active segment may be among them; an empty one never is. A segment whose index says that it is old enough is
-asked for the time of every batch before it goes: nothing is deleted on the word of an index.
+checked batch by batch before it goes: a wrong index must not delete anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_TIMESTAMP
-from barnabas.storage.config import LogConfig
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_list import SegmentList
 
@@ -61,7 +61,7 @@ def _is_expired(retention_ms: int, now_ms: int, segment: S, newest_ms: Callable[
 
 
 class OldSegments:
-    """The question which of a log's segments are to go, as of one moment; `find` answers it, on any thread.
+    """A search for the segments of a log that are to go, as of one moment; call `find` on any thread.
 
     :param segments: snapshots of all that hold something, oldest first.
     :param must_roll: the active segment has been active for `segment.ms`; it is to be closed whatever the answer.
@@ -80,7 +80,7 @@ class OldSegments:
     def of(
         cls, segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, active_since_ms: int
     ) -> OldSegments | None:
-        """Return the question for a log's segments as they are; None where it is clear that all are kept."""
+        """Return the search for a log's segments as they are now; None where it is clear that all are kept."""
         active = segments.active
         must_roll = now_ms - active_since_ms > config.segment_ms and active.size > 0
         is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms

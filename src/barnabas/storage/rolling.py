@@ -12,7 +12,7 @@ from typing import Protocol
 from barnabas.model import NO_TIMESTAMP
 from barnabas.records.scan import RELATIVE_OFFSET_MAX
 from barnabas.storage.append import Placed
-from barnabas.storage.config import LogConfig
+from barnabas.storage.log_config import LogConfig
 
 
 class SegmentEnd(Protocol):

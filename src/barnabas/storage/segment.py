@@ -6,8 +6,8 @@ it becomes a `SealedSegment`, which opens its files when it is read and can be a
 Invariants: batches lie one after the other from position 0; the first one's base offset is the segment's; each
 begins with the offset after the one before; `next_offset` is the one after the last.
 
-A read touches a few pages and is quick. Where it would have to go along a whole file, because an index is missing or
-wrong, it raises `IndexDamagedError` instead: whoever reads has `rebuild_indexes` called on a thread that may wait.
+A read touches a few pages and is quick. Where it would have to read a whole file, because an index is missing or
+wrong, it raises `IndexDamagedError` instead, and the reader calls `rebuild_indexes` on a thread that may wait.
 
 Not safe to use from several threads, but for `rebuild_indexes`; others work on a `snapshot`.
 """
@@ -21,20 +21,12 @@ from pathlib import Path
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, FileRegion
-from barnabas.records.scan import SegmentScan
+from barnabas.records.scan import SegmentScan, StampedBatch
 from barnabas.storage.batch_scan import PlacedBatch, scan_headers, scan_segment
-from barnabas.storage.file_names import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    offset_name,
-)
-from barnabas.storage.filesystem import Chunk, DataFile, FileSystem, replace_file, write_fully
+from barnabas.storage.filesystem import Chunk, DataFile, FilePath, FileSystem, replace_file, write_fully
 from barnabas.storage.offset_index import FileOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
+from barnabas.storage.segment_files import SegmentPaths
 from barnabas.storage.time_index import FileTimeIndex, TimeIndex, TimeLookup, TimeOffset
-
-NewBatch = tuple[int, int, int]
-"""Size in bytes, last offset and greatest timestamp of a batch."""
 
 _HINTS_MAX = 256
 
@@ -43,48 +35,37 @@ SCANNED_BYTES_MAX = 1024 * 1024
 
 
 class IndexDamagedError(CorruptBatchError):
-    """An index is missing or says what is not so. It can be made anew from the batches."""
+    """An index is missing or wrong. It can be rebuilt from the batches."""
 
     def __init__(self, segment: SealedSegment, reason: str) -> None:
         super().__init__(reason)
         self.segment = segment
 
 
-class SegmentPaths:
-    """Where the files of a segment are."""
-
-    __slots__ = ("_base_offset", "_folder")
-
-    def __init__(self, folder: Path, base_offset: int) -> None:
-        self._folder = folder
-        self._base_offset = base_offset
-
-    @property
-    def log(self) -> Path:
-        return self._folder / offset_name(self._base_offset, LOG_SUFFIX)
-
-    @property
-    def index(self) -> Path:
-        return self._folder / offset_name(self._base_offset, INDEX_SUFFIX)
-
-    @property
-    def time_index(self) -> Path:
-        return self._folder / offset_name(self._base_offset, TIME_INDEX_SUFFIX)
-
-
 class Segment(ABC):
     """What can be read from any segment."""
 
-    def __init__(self, filesystem: FileSystem, folder: Path, base_offset: int, *, size: int, next_offset: int) -> None:
+    def __init__(
+        self, filesystem: FileSystem, folder: FilePath, base_offset: int, *, size: int, next_offset: int
+    ) -> None:
         self.filesystem = filesystem
-        self.folder = folder
-        self.paths = SegmentPaths(folder, base_offset)
+        self._folder = str(folder)
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.size = size
         # Where the batch that begins with an offset lies. Readers go on where they stopped, so the end of one
         # read is the beginning of the next one, which then needs neither index nor scan.
         self._hints: dict[int, int] = {}
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return Path(self._folder)
+
+    @property
+    def paths(self) -> SegmentPaths:
+        """Where each of its files is."""
+        return SegmentPaths(self._folder, self.base_offset)
 
     @property
     @abstractmethod
@@ -199,7 +180,7 @@ class Segment(ABC):
     def _scan_from(self, entry: OffsetPosition | None, end: int) -> Iterator[PlacedBatch]:
         """Yield the batches from an index entry on, or all.
 
-        :raises CorruptBatchError: the entry does not tell the truth, or there should be one that is nearer.
+        :raises CorruptBatchError: the entry is wrong, or a nearer one is missing.
         """
         start = entry.position if entry else 0
         for batch in scan_headers(self.filesystem, self.file, start, end):
@@ -230,7 +211,7 @@ class SealedSegment(Segment):
     def __init__(
         self,
         filesystem: FileSystem,
-        folder: Path,
+        folder: FilePath,
         base_offset: int,
         *,
         size: int,
@@ -276,7 +257,7 @@ class SealedSegment(Segment):
         return last.timestamp_ms if last else NO_TIMESTAMP
 
     def check_time_index(self) -> None:
-        """Look whether the last entry of the index by time is true; make the indexes anew if it is not.
+        """Check the last entry of the time index against its batch; rebuild the indexes if it is wrong.
 
         :raises CorruptBatchError: the batches are damaged.
         """
@@ -318,9 +299,9 @@ class SealedSegment(Segment):
             raise CorruptBatchError(f"{self.paths.time_index}: {entry} is not what {header} says")
 
     def confirm_timestamp(self) -> int:
-        """Ask every batch for the greatest timestamp, which takes long once; return it, or -1.
+        """Return the greatest timestamp of all batches, or -1. The first call reads all headers, which takes long.
 
-        Nothing is deleted on the word of an index.
+        Retention uses this, since a wrong index must not delete anything.
 
         :raises CorruptBatchError: a batch cannot be understood.
         """
@@ -334,7 +315,7 @@ class SealedSegment(Segment):
     def snapshot(self) -> SealedSegment:
         copy = SealedSegment(
             self.filesystem,
-            self.folder,
+            self._folder,
             self.base_offset,
             size=self.size,
             next_offset=self.next_offset,
@@ -346,7 +327,7 @@ class SealedSegment(Segment):
     def rebuild_indexes(self, *, store: bool = False) -> None:
         """Make the indexes anew from the batches. May be called from any thread.
 
-        :param store: in their files too; if the disk refuses, memory has to do.
+        :param store: write them into their files too; if the disk refuses, they are kept in memory.
         :raises OSError: the batches cannot be read.
         """
         scan = self._scan()
@@ -395,7 +376,7 @@ class ActiveSegment(Segment):
     def __init__(
         self,
         filesystem: FileSystem,
-        folder: Path,
+        folder: FilePath,
         base_offset: int,
         file: DataFile,
         *,
@@ -410,7 +391,7 @@ class ActiveSegment(Segment):
         self._bytes_since_entry = 0
         self._max_timestamp_ms = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
-        self._noted_all = True  # and took nothing over from a stored index
+        self._noted_all = True  # and nothing was taken from a stored index
         self.first_timestamp_ms: int | None = None
         self.is_sealed = False
         """Its last indexes were stored; nothing is written any more."""
@@ -459,7 +440,7 @@ class ActiveSegment(Segment):
         self.size = position
         self.note_all([(size, last_offset, max_timestamp_ms)])
 
-    def note_all(self, batches: Sequence[NewBatch]) -> None:
+    def note_all(self, batches: Sequence[StampedBatch]) -> None:
         """Account for batches that are in the file, one after the other behind all those noted before."""
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = batches[0][2]
@@ -480,7 +461,7 @@ class ActiveSegment(Segment):
     def begin_scan(self, entry: OffsetPosition | None, end: int, epoch: int) -> SegmentScan:
         """Return a scan that checks the batches from an entry on that `load_indexes` returned, or all.
 
-        :raises ValueError, OverflowError: the stored indexes say what cannot be.
+        :raises ValueError, OverflowError: the stored indexes contradict each other.
         """
         interval = self._index_interval_bytes
         return SegmentScan(
@@ -568,7 +549,7 @@ class ActiveSegment(Segment):
         """Return the segment as one that will not be appended to; the indexes must have been written."""
         sealed = SealedSegment(
             self.filesystem,
-            self.folder,
+            self._folder,
             self.base_offset,
             size=self.size,
             next_offset=self.next_offset,

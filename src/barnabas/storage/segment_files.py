@@ -1,7 +1,7 @@
-"""A segment's files as a group: deleted at once, or set aside first.
+"""A segment's files as a group: where they are, deleted at once, or set aside first.
 
 What retention removes is renamed to `.deleted`, and unlinked a while later (Kafka's file.delete.delay.ms). A start
-unlinks what bears such a name.
+unlinks files with such names.
 """
 
 from __future__ import annotations
@@ -10,10 +10,35 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas.storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
-from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.filesystem import FilePath, FileSystem
 
 # The batches last: if this is interrupted, what is left is a segment whose indexes can be made anew.
 _SUFFIXES = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
+
+
+class SegmentPaths:
+    """Where the files of a segment are."""
+
+    __slots__ = ("_base_offset", "_folder")
+
+    def __init__(self, folder: FilePath, base_offset: int) -> None:
+        self._folder = folder
+        self._base_offset = base_offset
+
+    @property
+    def log(self) -> Path:
+        return self._of(LOG_SUFFIX)
+
+    @property
+    def index(self) -> Path:
+        return self._of(INDEX_SUFFIX)
+
+    @property
+    def time_index(self) -> Path:
+        return self._of(TIME_INDEX_SUFFIX)
+
+    def _of(self, suffix: str) -> Path:
+        return Path(f"{self._folder}/{offset_name(self._base_offset, suffix)}")
 
 
 def delete_segment_files(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> None:

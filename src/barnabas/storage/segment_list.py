@@ -10,7 +10,7 @@ from bisect import bisect_right
 from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 
 SEALED_OPEN_MAX = 8
-"""Sealed segments whose files are kept open after they were read, where nobody says otherwise."""
+"""The default number of sealed segments whose files are kept open after they were read."""
 
 
 class OpenSegments:
@@ -26,7 +26,7 @@ class OpenSegments:
         self._segments_max = segments_max
 
     def touch(self, segment: SealedSegment) -> None:
-        """Note that a segment is read; the one that was not read for longest lets go of its files if need be."""
+        """Note that a segment is read; close the files of the one that was read longest ago, if there are too many."""
         self._segments.pop(segment, None)
         self._segments[segment] = None
         if len(self._segments) > self._segments_max:

@@ -17,13 +17,14 @@ from barnabas.storage.file_names import LOG_SUFFIX, offset_name
 from barnabas.storage.filesystem import FileSystem, read_file
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
-from barnabas.storage.segment import ActiveSegment, SegmentPaths
+from barnabas.storage.segment import ActiveSegment
+from barnabas.storage.segment_files import SegmentPaths
 from barnabas.storage.time_index import TimeIndex
 
 logger = logging.getLogger(__name__)
 
 EPOCH_JUMP_MAX = 2**20
-"""An epoch that is so much later than the one before is damage, which the CRC does not cover."""
+"""An epoch so much later than the one before counts as damage; the CRC does not cover epochs."""
 
 
 class EpochCheck:
@@ -39,7 +40,7 @@ class EpochCheck:
         """Of the last batch seen, or -1."""
         self.seen: list[EpochStart] = []
         """The epochs of the batches seen; the first one may have begun before them."""
-        self._stored = stored.entries if stored else []
+        self._stored = stored.entries if stored else ()
 
     def see(self, scan: SegmentScan) -> None:
         """Take note of the batches that a scan found to be sound; scans must come in order."""
@@ -47,7 +48,7 @@ class EpochCheck:
         self.last_epoch = scan.epoch
 
     def unbelievable(self, scan: SegmentScan, following: BatchHeader | None) -> EpochStart | None:
-        """Return the first epoch of a scan that its batch has by damage, as it seems, or None.
+        """Return the first epoch of a scan that seems to be damage, or None.
 
         :param following: the batch that ended the scan, if its header can be understood.
         """
@@ -58,7 +59,7 @@ class EpochCheck:
             latest = max(latest, epoch)
         if scan.epochs and following is not None and following.leader_epoch < scan.epoch:
             last = EpochStart(*scan.epochs[-1])
-            # One of the two is wrong. It is not an epoch that the checkpoint knows.
+            # One of the two is wrong; an epoch that the checkpoint has is right.
             if following.base_offset == scan.next_offset and last.epoch > self._latest_stored:
                 return last
         return None
@@ -106,8 +107,8 @@ def load_segment(
     :returns: the segment, up to the last sound batch, and what is wrong with the bytes after it, if any.
         The file is not cut yet.
     """
-    file = filesystem.open(folder / offset_name(base_offset, LOG_SUFFIX))
-    size = filesystem.size(file.path)
+    file = filesystem.open(f"{folder}/{offset_name(base_offset, LOG_SUFFIX)}")
+    size = filesystem.size_of(file)
     segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
     # The first entry comes after so many bytes.
     entry = _load_indexes(segment, trust_below) if size > index_interval_bytes else None

@@ -1,7 +1,7 @@
-"""What a start takes out of the way is renamed, never deleted: whoever knows better can put it back.
+"""Damaged files are renamed at start, never deleted: an administrator can still save what is in them.
 
-`00000000000000000100.log.damaged` is what was called `00000000000000000100.log`, or what was cut off its end; where
-there is such a file already, `....damaged-2`. Nothing looks for these names and nothing removes them.
+`00000000000000000100.log.damaged` was `00000000000000000100.log`, or was cut off its end; if there is
+such a file already, `....damaged-2`. Nothing looks for these names and nothing removes them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas.storage.file_names import DAMAGED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
 from barnabas.storage.filesystem import DataFile, FileSystem, write_fully
 
 SEARCHED_BYTES_MAX = 4 * 1024 * 1024
-"""How far behind a damaged place a sound batch is looked for."""
+"""How many bytes behind a damaged place are searched for a sound batch."""
 
 _CANDIDATES_MAX = 10_000
 _MAGIC = b"\x02"
@@ -77,8 +77,8 @@ def copy_tail_aside(filesystem: FileSystem, file: DataFile, position: int, size:
 def holds_sound_batch(filesystem: FileSystem, file: DataFile, position: int, size: int) -> bool:
     """Whether a whole batch with the right CRC begins at `position` or behind it, not far away.
 
-    The write that a crash tore leaves none. Where there is one, something else did the damage, and what follows it
-    may be worth saving.
+    A write that was interrupted by a crash leaves none. If there is one, the damage has another cause, and the bytes
+    behind it may be worth saving.
     """
     searched = filesystem.pread(file, min(SEARCHED_BYTES_MAX, size - position), position)
     at = searched.find(_MAGIC, _MAGIC_POSITION)

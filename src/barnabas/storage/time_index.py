@@ -1,4 +1,4 @@
-"""The sparse index of a segment by time: up to which offset no record is later than a timestamp.
+"""The sparse index of a segment by time: for a timestamp, up to which offset no record is later.
 
 File format (Kafka's): entries of 12 bytes, big-endian: timestamp in ms, i64; offset, relative to the segment's
 base offset, u32. The entry (T, O) says that T is the greatest timestamp in the segment up to the batch that ends
@@ -22,6 +22,9 @@ from barnabas.storage.filesystem import DataFile, FileSystem
 ENTRY_SIZE = 12
 
 _ENTRY = struct.Struct(">qI")
+
+_NO_TIMESTAMPS, _NO_OFFSETS = array("q"), array("I")
+"""Shared by all indexes without entries, and never changed."""
 
 
 class TimeOffset(NamedTuple):
@@ -49,8 +52,7 @@ class TimeIndex:
     __slots__ = ("_offsets", "_timestamps_ms")
 
     def __init__(self) -> None:
-        self._timestamps_ms: array[int] = array("q")
-        self._offsets: array[int] = array("I")
+        self._timestamps_ms, self._offsets = _NO_TIMESTAMPS, _NO_OFFSETS
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
@@ -65,8 +67,7 @@ class TimeIndex:
             last = index.last()
             if last and (timestamp_ms <= last.timestamp_ms or relative_offset <= last.relative_offset):
                 raise ValueError("the entries of the time index do not ascend")
-            index._timestamps_ms.append(timestamp_ms)
-            index._offsets.append(relative_offset)
+            index._append(timestamp_ms, relative_offset)
         return index
 
     @classmethod
@@ -95,13 +96,12 @@ class TimeIndex:
         """Add an entry, unless time has not gone on since the last one."""
         if not self._offsets or timestamp_ms > self._timestamps_ms[-1]:
             assert not self._offsets or relative_offset > self._offsets[-1]
-            self._timestamps_ms.append(timestamp_ms)
-            self._offsets.append(relative_offset)
+            self._append(timestamp_ms, relative_offset)
 
     def extend(self, timestamps_ms: array[int], relative_offsets: array[int]) -> None:
         """Add entries that come after all that there are."""
-        self._timestamps_ms.extend(timestamps_ms)
-        self._offsets.extend(relative_offsets)
+        if timestamps_ms:
+            self._timestamps_ms, self._offsets = self._timestamps_ms + timestamps_ms, self._offsets + relative_offsets
 
     def floor(self, timestamp_ms: int) -> TimeOffset | None:
         return self._entry(bisect_right(self._timestamps_ms, timestamp_ms) - 1)
@@ -114,6 +114,13 @@ class TimeIndex:
         count = bisect_right(self._offsets, relative_offset - 1)
         del self._timestamps_ms[count:]
         del self._offsets[count:]
+
+    def _append(self, timestamp_ms: int, relative_offset: int) -> None:
+        if not self._offsets:
+            self._timestamps_ms, self._offsets = array("q", [timestamp_ms]), array("I", [relative_offset])
+            return
+        self._timestamps_ms.append(timestamp_ms)
+        self._offsets.append(relative_offset)
 
     def _entry(self, index: int) -> TimeOffset | None:
         return TimeOffset(self._timestamps_ms[index], self._offsets[index]) if index >= 0 else None

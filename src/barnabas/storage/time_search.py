@@ -1,10 +1,10 @@
 """Finds records by their timestamps: the one place where storage looks into batches.
 
 A search works on a snapshot of a log's segments, with files of its own, so that it can run on any thread while the
-log goes on. Batches are found by their headers. Whoever wrote a batch may lie in its header, so how many are
-looked into in vain is bounded, and how much they may hold; beyond that, and where the records cannot be read (the
-broker checks the CRC of what producers send, and counts the records), the header is believed: the batch's first
-offset stands for the record.
+log goes on. Batches are found by their headers. A header may be wrong about its records, since the producer wrote
+it. So there are limits on how many batches are searched in vain, and on their size. Beyond these, and where records
+cannot be read (the broker has checked only the CRC and the number of records), the header is believed: the batch's
+first offset is returned.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from barnabas.storage.segment import SealedSegment
 
 SEARCHED_BYTES_MAX = 16 * 1024 * 1024
 SEARCHED_RECORDS_MAX = 100_000
-"""A batch that holds more than this, when it is decompressed, is not looked into."""
+"""A batch that is larger than this when decompressed is not searched."""
 
 SEARCHED_BATCHES_MAX = 64
 SEARCHED_RECORDS_IN_ALL_MAX = 1_000_000
-"""So much is looked into for one search."""
+"""How much one search decompresses at most."""
 
 
 class TimeSearch:
@@ -93,7 +93,7 @@ class TimeSearch:
         if self._batches_left and header.record_count <= min(SEARCHED_RECORDS_MAX, self._records_left):
             self._batches_left -= 1
             self._records_left -= header.record_count
-            with suppress(CorruptBatchError):  # then the header has to do
+            with suppress(CorruptBatchError):  # then the header is used
                 data = segment.read_batch(batch)
                 return read_records(data, "", 0, self._min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
         return [OffsetAndTimestamp(max(header.base_offset, self._min_offset), header.max_timestamp_ms)]

@@ -1,7 +1,7 @@
 """Whether a batch's timestamps are believable (KIP-937). Pure; looks at the batch's header alone.
 
-Kafka looks at each record. Here the first record's timestamp stands for how old a batch is, and the greatest one for
-how far it is ahead; a producer that puts an older record behind a newer one is not caught.
+Kafka checks each record. Here the first record's timestamp says how old a batch is, and the greatest one how far it is
+ahead of the clock; an old record behind a newer one is not noticed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_TIMESTAMP, TimestampType
 from barnabas.records.header import BatchHeader
-from barnabas.storage.config import LogConfig
+from barnabas.storage.log_config import LogConfig
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:

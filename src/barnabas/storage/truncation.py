@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from barnabas.storage.config import LogConfig
 from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.recovery import TRUST_ALL
 from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 from barnabas.storage.segment_files import delete_segment_files

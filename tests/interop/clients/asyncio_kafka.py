@@ -31,7 +31,7 @@ from tests.interop.clients.neutral import (
 
 T = TypeVar("T")
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,

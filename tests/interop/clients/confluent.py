@@ -24,7 +24,7 @@ from tests.interop.clients.neutral import (
     Sending,
 )
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 RECORDS_PER_POLL = 500
 
 

@@ -28,7 +28,7 @@ from tests.interop.clients.neutral import (
     Sending,
 )
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,

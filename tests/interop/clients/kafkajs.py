@@ -96,7 +96,7 @@ class Driver:
         self._process.stdin.write(json.dumps({"call": name, "arguments": arguments}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the kafkajs process ended with {self._process.wait(5)}"
+        assert line, f"the kafkajs process ended with {self._process.wait(60)}"
         answer = json.loads(line)
         if "error" not in answer:
             return answer["value"]
@@ -112,7 +112,7 @@ class Driver:
             assert self._process.stdin
             assert self._process.stdout
             self._process.stdin.close()
-            self._process.wait(20)
+            self._process.wait(60)
             self._process.stdout.close()
 
 

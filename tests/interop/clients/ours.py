@@ -20,7 +20,7 @@ from tests.interop.clients.neutral import (
     Sending,
 )
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Ours:

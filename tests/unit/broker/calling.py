@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.declare import message_of
@@ -25,7 +24,6 @@ class Caller:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.broker = Broker(BrokerConfig(port=0, data=str(folder), **settings))
-        self.dispatcher = Dispatcher(self.broker)
 
     async def call(self, request: Any, version: int | None = None) -> Any:
         """Send a request in a version, or in the newest one; return the response."""
@@ -33,7 +31,7 @@ class Caller:
         assert spec.api_key is not None
         version = spec.versions[-1] if version is None else version
         frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
-        carried = self.dispatcher([bytearray(frame)[4:]], PEER)
+        carried = self.broker.dispatcher([bytearray(frame)[4:]], PEER)
         answer = carried.answer + (await carried.later if carried.later is not None else [])
         return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
 

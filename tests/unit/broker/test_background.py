@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.broker import broker as broker_module
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.settings.static import BrokerConfig
 
 
 @pytest.fixture

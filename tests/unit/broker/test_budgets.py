@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ import pytest
 from barnabas.broker import dispatch
 from barnabas.broker.api import BYTES_MAX, ENTRIES_MAX
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.dispatch import AT_ONCE_BYTES_MAX, Dispatcher
 from barnabas.broker.handlers.join_group import PROTOCOLS_MAX
 from barnabas.broker.produce_pieces import PIECE_ENTRIES_MAX
-from barnabas.broker.topic_config import topic_config
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
-from barnabas.net.server_connection import Peer
+from barnabas.net.server_connection import Carried, Peer
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
@@ -40,6 +41,7 @@ from barnabas.records import BatchBuilder
 
 PEER = Peer("127.0.0.1", 1, "127.0.0.1")
 PARTITIONS = 200
+CROWD = 100
 TIMEOUT_S = 60
 
 
@@ -49,8 +51,8 @@ class Bench:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.looks = 0
-        broker.turns = Turns(self.look)
-        self.dispatcher = Dispatcher(broker)
+        parts = replace(broker.parts, turns=Turns(self.look))
+        self.dispatcher = Dispatcher(parts.bind_all(), parts.turns)
 
     def look(self) -> float:
         self.looks += 1
@@ -365,5 +367,31 @@ def test_a_large_frame_that_is_damaged_is_refused(run: Run) -> None:
         for damaged in (frame[:-1_000], frame[:30] + struct.pack(">i", -5) + frame[34:]):
             with pytest.raises(MalformedMessageError):
                 await bench.send(damaged, ProduceRequest, 9)
+
+    run(scenario)
+
+
+def test_those_who_join_groups_in_a_crowd_take_turns_and_others_do_not_stand_behind_them(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        def send(request: Any, version: int) -> Carried:
+            frame = b"".join(request_frame(request, version, 7, "me"))[4:]  # type: ignore[arg-type]
+            return bench.dispatcher([bytearray(frame)], PEER)
+
+        def join(number: int) -> JoinGroupRequest:
+            return JoinGroupRequest(
+                group_id=f"group-{number}",
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=60_000,
+                member_id="",
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            )
+
+        crowd = [asyncio.ensure_future(send(join(number), 3).later) for number in range(CROWD)]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert 1 <= len(bench.broker.groups.group_ids()) < CROWD / 2, "a round has room for some, not for all"
+        assert send(MetadataRequest(topics=[]), 7).later is None, "it is answered in the same round"
+        assert all(await asyncio.gather(*crowd))
+        assert sorted(bench.broker.groups.group_ids()) == sorted(f"group-{number}" for number in range(CROWD))
 
     run(scenario)

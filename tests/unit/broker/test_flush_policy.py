@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.partition import GONE_BYTES, Partition
-from barnabas.broker.topic_config import topic_config
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
 from barnabas.errors import KafkaError, StorageError
 from barnabas.model import Acks, TopicPartition
@@ -25,7 +25,7 @@ from barnabas.storage.filesystem import DataFile
 from tests.log_steps import append_now
 
 CLICKS = TopicPartition("clicks", 0)
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 
 
 class GatedFileSystem(OsFileSystem):
@@ -37,12 +37,15 @@ class GatedFileSystem(OsFileSystem):
         self.fsyncs = 0
         self.fails = False
         self.error = errno.EIO
+        self.unforeseen: Exception | None = None
 
     def fsync(self, file: DataFile) -> None:
         if file.path.suffix == ".log":
             self.fsyncs += 1
             self.begun.release()
             assert self.permits.acquire(timeout=TIMEOUT_S)
+            if self.unforeseen:
+                raise self.unforeseen
             if self.fails:
                 raise OSError(self.error, os.strerror(self.error))
 
@@ -215,6 +218,44 @@ def test_failed_flush_is_not_acknowledged_and_not_tried_again(run: Run) -> None:
         with pytest.raises(StorageError, match="offline"):
             bench.append()
         assert bench.disk.fsyncs == 1
+
+    run(scenario)
+
+
+def test_flush_that_ends_with_an_error_that_nobody_foresaw_is_told_and_not_tried_again(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=1)
+        bench.disk.unforeseen = RuntimeError("can't start new thread")
+        flushed = bench.append(Acks.ALL)
+        assert flushed is not None
+        bench.disk.permits.release()
+        with pytest.raises(StorageError, match="can't start new thread"):
+            await flushed
+        assert bench.log.is_offline
+        assert bench.log.high_watermark == 0
+        assert bench.disk.fsyncs == 1
+
+    run(scenario)
+
+
+def test_flush_that_could_not_begin_is_told_and_tried_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.flusher.RETRY_S", 0.0)
+
+    async def scenario(bench: Bench) -> None:
+        bench.configure(flush_messages=1)
+        flush = bench.log.flush
+
+        def fail() -> None:
+            monkeypatch.setattr(bench.log, "flush", flush)
+            raise MemoryError
+
+        monkeypatch.setattr(bench.log, "flush", fail)
+        flushed = bench.append(Acks.ALL)
+        assert flushed is not None
+        with pytest.raises(StorageError, match="MemoryError"):
+            await flushed
+        bench.disk.permits.release()
+        await bench.exposed(1)
 
     run(scenario)
 

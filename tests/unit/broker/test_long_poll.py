@@ -11,8 +11,8 @@ import pytest
 
 from barnabas.broker.api import Context
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.handlers.fetch import fetch
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import BatchBuilder
@@ -21,7 +21,7 @@ from tests.steps import at_once
 
 CONTEXT = Context(11, "me", Peer("127.0.0.1", 1, "127.0.0.1"))
 LONG_MS = 60_000
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 Run = Callable[[Callable[[Broker], Coroutine[Any, Any, None]]], None]
 
@@ -46,7 +46,7 @@ def begin_to_fetch(broker: Broker, min_bytes: int = 1) -> Any:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
     topics = [FetchTopic(topic="clicks", partitions=[wanted])]
     request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=min_bytes, max_bytes=1_000_000, topics=topics)
-    waiting = at_once(fetch.handle(broker, request, CONTEXT))
+    waiting = at_once(fetch.bind(broker.parts).handle(request, CONTEXT))
     assert not isinstance(waiting, FetchResponse)
     return waiting
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.handlers.offset_commit import offset_commit
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -30,8 +30,8 @@ class OffsetsWithout:
 
 
 def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others_are_not() -> None:
-    broker: Any = SimpleNamespace(
-        config=BrokerConfig(),
+    parts = SimpleNamespace(
+        settings=SimpleNamespace(config=BrokerConfig()),
         groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE),
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
@@ -41,6 +41,6 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
     topics = [OffsetCommitRequestTopic(name=name, partitions=[at_7]) for name in ("clicks", "orders")]
     context: Any = SimpleNamespace(version=9)
     request = OffsetCommitRequest(group_id="g", topics=topics)
-    response = asyncio.run(offset_commit.handle(broker, request, context))
+    response = asyncio.run(offset_commit.bind(parts).handle(request, context))
     errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
     assert errors == {"clicks": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "orders": ErrorCode.NONE}

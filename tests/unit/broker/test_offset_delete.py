@@ -6,9 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.handlers.offset_delete import offset_delete
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
 from barnabas.groups.requests import JoinRequest
@@ -55,14 +55,14 @@ def delete(
             )
             assert not groups.join("g", request).done()
         topics = SimpleNamespace(has_partition=lambda _where: True)
-        broker: Any = SimpleNamespace(groups=groups, offsets=offsets, topics=topics)
+        parts = SimpleNamespace(groups=groups, offsets=offsets, topics=topics)
         wanted = [
             OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
             for name in ("clicks", "orders")
         ]
         context: Any = None
         response: OffsetDeleteResponse
-        response = await offset_delete.handle(broker, OffsetDeleteRequest(group_id="g", topics=wanted), context)
+        response = await offset_delete.bind(parts).handle(OffsetDeleteRequest(group_id="g", topics=wanted), context)
         groups.close()
         return response, offsets
 

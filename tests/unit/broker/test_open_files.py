@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.main import _raise_open_files_limit
 from barnabas.broker.open_files import OTHER_FILES, OpenFiles
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition

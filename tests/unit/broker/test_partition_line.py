@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.partition import GONE_BYTES, Partition
-from barnabas.broker.topic_config import topic_config
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ClosedError, StorageError
 from barnabas.model import TopicPartition
@@ -25,7 +25,7 @@ from barnabas.storage.filesystem import DataFile
 from tests.log_steps import append, append_now
 
 CLICKS = TopicPartition("clicks", 0)
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class SlowFiles(OsFileSystem):

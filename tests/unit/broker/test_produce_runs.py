@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.dispatch import RUN_REQUESTS_MAX, Dispatcher
+from barnabas.broker.dispatch import RUN_REQUESTS_MAX
 from barnabas.broker.handlers.produce import ANSWERED_TOGETHER_MAX
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
 from barnabas.model import NO_OFFSET
 from barnabas.net.server_connection import Answer, Peer
@@ -52,7 +52,6 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.broker = Broker(BrokerConfig(port=0, data=str(folder)))
-        self.dispatcher = Dispatcher(self.broker)
         self.frames: list[bytearray] = []
         self.correlation_id = 0
         self.calls = 0
@@ -67,7 +66,7 @@ class Bench:
         answer: Answer = []
         while self.frames:
             self.calls += 1
-            carried = self.dispatcher(self.frames, PEER)
+            carried = self.broker.dispatcher(self.frames, PEER)
             del self.frames[: carried.request_count]
             answer += carried.answer
             if carried.later is not None:
@@ -226,12 +225,12 @@ def test_acks_0_that_fails_ends_the_connection_and_spares_its_neighbours(run: Ru
         bench.put(produce(("clicks", 0, batch()), acks=1))
         for records in (batch(), DAMAGED, batch()):
             bench.put(produce(("clicks", 0, records), acks=0))
-        first = bench.dispatcher(bench.frames, PEER)
+        first = bench.broker.dispatcher(bench.frames, PEER)
         assert first.request_count == 1
         assert first.answer
         del bench.frames[0]
         with pytest.raises(KafkaError, match="clicks-0, sent with acks=0"):
-            bench.dispatcher(bench.frames, PEER)
+            bench.broker.dispatcher(bench.frames, PEER)
         assert bench.end() == 3
 
     run(scenario)
@@ -259,12 +258,12 @@ def test_another_api_and_a_damaged_frame_end_a_run(run: Run) -> None:
         bench.frames[4] = bench.frames[4][:30]
         counts = []
         for _ in range(4):
-            carried = bench.dispatcher(bench.frames, PEER)
+            carried = bench.broker.dispatcher(bench.frames, PEER)
             counts.append(carried.request_count)
             del bench.frames[: carried.request_count]
         assert counts == [1, 1, 1, 1]
         with pytest.raises(MalformedMessageError):
-            bench.dispatcher(bench.frames, PEER)
+            bench.broker.dispatcher(bench.frames, PEER)
         assert bench.end() == 3
 
     run(scenario)
@@ -343,12 +342,12 @@ def test_requests_are_recognised_from_run_to_run_and_their_frames_are_not_kept(r
                 known = peer.repeats.recognise(frame)
                 assert known is not None
                 assert known[0].topic_data[0].partition_data[0].records == b""
-            bench.dispatcher([frame], peer)
+            bench.broker.dispatcher([frame], peer)
             assert bench.end() == round_number + 1
         # Another topic of the same name is another one, although the same requests go there.
         await bench.broker.topics.delete("clicks")
         bench.put(produce(("clicks", 0, batch())))
-        (refused,) = _frames(b"".join(bench.dispatcher(bench.frames, peer).answer))  # type: ignore[arg-type]
+        (refused,) = _frames(b"".join(bench.broker.dispatcher(bench.frames, peer).answer))  # type: ignore[arg-type]
         result = decode_response(ProduceResponse, VERSION, refused).responses[0].partition_responses[0]
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -360,7 +359,7 @@ def test_only_requests_that_complete_flush_messages_and_those_behind_wait(run: R
         await bench.broker.topics.create("flushed", 1, {"flush.messages": "3"})
         for _ in range(5):
             bench.put(produce(("flushed", 0, batch())))
-        carried = bench.dispatcher(bench.frames, PEER)
+        carried = bench.broker.dispatcher(bench.frames, PEER)
         assert [read_correlation_id(frame) for frame in _frames(b"".join(carried.answer))] == [0, 1]  # type: ignore[arg-type]
         log = bench.broker.topics.partition("flushed", 0).log
         assert (log.recovery_point, log.log_end_offset) == (0, 5)

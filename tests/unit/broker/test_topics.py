@@ -8,16 +8,17 @@ import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.config_resources import ResourceType
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.topic_config import default_log_config
+from barnabas.broker.settings.resources import ResourceType
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
@@ -233,6 +234,36 @@ def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(be
     bench.append(1)
 
 
+@pytest.mark.parametrize(
+    ("node", "data"),
+    [
+        ("/brokers/topics/clicks", b"garbage"),
+        ("/brokers/topics/clicks", b'{"topic_id": "AAEC", "partitions": {"0": [0]}}'),
+        ("/brokers/topics/clicks/partitions/0/state", b"{}"),
+        ("/config/topics/clicks", b"[]"),
+        ("/config/topics/clicks", b'{"config": {"retention.ms": "soon"}}'),
+    ],
+)
+def test_topic_whose_nodes_are_damaged_is_put_aside_and_the_others_are_served(
+    bench: Bench, caplog: pytest.LogCaptureFixture, node: str, data: bytes
+) -> None:
+    bench.create(2, retention_ms="5000")
+    bench.append()
+    asyncio.run(bench.topics.create("views", 1, {}))
+    sound = bench.tree.get(node).data
+    bench.tree.set(node, data)
+    bench.restart()
+    assert [topic.name for topic in bench.topics.all()] == ["views"]
+    assert [each.getMessage() for each in caplog.records if "topic clicks is not served" in each.getMessage()]
+    assert not [each for each in caplog.records if "belongs to no topic" in each.getMessage()]
+    with pytest.raises(KafkaError):
+        bench.create()
+    assert bench.folders("clicks*") == ["clicks-0", "clicks-1"]
+    bench.tree.set(node, sound)
+    bench.restart()
+    assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
+
+
 # --- creation ---
 
 
@@ -321,8 +352,10 @@ def test_two_changes_of_settings_at_once_are_both_kept(bench: Bench) -> None:
 
     async def change_both() -> None:
         bench.gate = asyncio.Event()
+        parts = SimpleNamespace(topics=bench.topics, settings=None, turns=bench.turns)
+        alter = incremental_alter_configs.bind(parts)
         changes = [
-            asyncio.create_task(incremental_alter_configs.handle(bench, each, None))  # type: ignore[arg-type]
+            asyncio.create_task(alter.handle(each, None))
             for each in (request("segment.bytes", "2000"), request("retention.bytes", "3000"))
         ]
         for _ in range(5):
@@ -393,7 +426,7 @@ def test_commits_that_are_under_way_while_their_topic_is_deleted_are_not_there_f
 
     async def scenario() -> None:
         store = OffsetStore(bench.tree, ManualClock(), bench._in_tree_thread)  # type: ignore[arg-type]
-        for _ in range(20):
+        for _ in range(5):
             await bench.topics.create("clicks", 1, {})
             ends = asyncio.create_task(bench.topics.delete("clicks"))
             commits = []

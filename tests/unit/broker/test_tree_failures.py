@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from barnabas.broker.api import Context
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.handlers.offset_fetch import offset_fetch
+from barnabas.broker.identity import Identity
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.protocol.codec import encode_bytes
@@ -33,14 +34,12 @@ async def fail(*_arguments: object) -> None:
     raise CoordinationError("the disk is full")
 
 
-BROKER: Any = SimpleNamespace(
+PARTS = SimpleNamespace(
     offsets=SimpleNamespace(committed=fail, group_ids=fail),
     topics=SimpleNamespace(get=lambda _name: None, create=fail),
     groups=SimpleNamespace(group_ids=list, describe=lambda _name: None),
-    config=BrokerConfig(),
-    address_for=lambda _peer: ("here", 1),
-    node_id=0,
-    cluster_id="c",
+    settings=SimpleNamespace(config=BrokerConfig()),
+    identity=Identity(0, "c", "here", 1),
     turns=Turns(lambda: 0.0),
 )
 
@@ -50,7 +49,7 @@ def ask(served: Any, request: Any, version: int) -> Any:
     peer: Any = None
 
     async def answer() -> Any:
-        handling = served.handle(BROKER, request, Context(version, None, peer))
+        handling = served.bind(PARTS).handle(request, Context(version, None, peer))
         return await (at_once(handling) if isinstance(handling, GeneratorType) else handling)
 
     response = asyncio.run(answer())

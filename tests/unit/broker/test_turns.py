@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from barnabas.broker.turns import SLICE_S, UNFINISHED, WAKES_MAX, Turns
+from barnabas.broker.turns import SHORT_TURNS, SLICE_S, UNFINISHED, Turns
 
 
 class Loop:
@@ -66,16 +66,43 @@ def test_what_work_raises_is_passed_on() -> None:
 def test_many_that_become_due_together_are_woken_a_few_in_a_round() -> None:
     async def scenario() -> None:
         loop = Loop()
-        waiters = [asyncio.get_running_loop().create_future() for _ in range(WAKES_MAX + 3)]
+        waiters = [asyncio.get_running_loop().create_future() for _ in range(3 * SHORT_TURNS)]
         for number, waiter in enumerate(waiters):
             loop.turns.wake(waiter, number)
-        assert sum(waiter.done() for waiter in waiters) == WAKES_MAX
-        waiters[WAKES_MAX].cancel()
+        assert sum(waiter.done() for waiter in waiters) == SHORT_TURNS
+        waiters[SHORT_TURNS].cancel()
         loop.next_round()
-        assert sum(waiter.done() for waiter in waiters) == WAKES_MAX + 2, "one that is gone is passed over"
+        assert sum(waiter.done() for waiter in waiters) == 2 * SHORT_TURNS + 1, "one that is gone is passed over"
         loop.next_round()
-        assert waiters[-1].result() == WAKES_MAX + 2
+        assert waiters[-1].result() == 3 * SHORT_TURNS - 1
         assert loop.turns.waiting == 0
+
+    asyncio.run(scenario())
+
+
+def test_long_and_short_work_does_not_share_a_round() -> None:
+    async def scenario() -> None:
+        loop = Loop()
+        seen: list[str] = []
+
+        async def wait(name: str, *, is_short: bool) -> None:
+            await loop.turns.pause(is_short=is_short)
+            seen.append(name)
+
+        assert loop.turns.go_on(loop.work(1, SLICE_S)) is UNFINISHED, "from here on all stand in line"
+        names = ["short", "short", "long", "short", "long", "long"]
+        tasks = [asyncio.create_task(wait(name, is_short=name == "short")) for name in names]
+        rounds = []
+        while len(seen) < len(names):
+            await asyncio.sleep(0)
+            before = len(seen)
+            loop.next_round()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            if seen[before:]:
+                rounds.append(seen[before:])
+        assert rounds == [["short", "short"], ["long"], ["short"], ["long"], ["long"]]
+        await asyncio.gather(*tasks)
 
     asyncio.run(scenario())
 

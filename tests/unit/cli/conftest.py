@@ -11,8 +11,8 @@ import pytest
 
 import barnabas
 from barnabas.cli.main import main
-from barnabas.client.config_administration import ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
-from barnabas.client.group_administration import GroupDescription, GroupListing, MemberDescription
+from barnabas.client.admin.configs import ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
+from barnabas.client.admin.groups import GroupDescription, GroupListing, MemberDescription
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
 from barnabas.model import (
     Node,
@@ -91,7 +91,8 @@ class FakeClient:
 class FakeAdmin(FakeClient):
     def brokers(self) -> list[Node]:
         if self.cluster.is_down:
-            raise DisconnectedError(f"no broker at {self.cluster.bootstrap}: connection refused")
+            at = self.cluster.bootstrap
+            raise DisconnectedError(f"no broker at {at}: cannot connect to {at}: Connection refused; is it running?")
         return [Node(0, "localhost", 9092)]
 
     def list_topics(self) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.main import COMMANDS, main
+from barnabas.cli.commands import COMMANDS
+from barnabas.cli.main import main
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from barnabas.cli.main import COMMANDS, command
+from barnabas.cli.commands import COMMANDS, command
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from barnabas.cli.group_lag import PartitionLag, lags, total_lag
-from barnabas.client.group_administration import MemberDescription
+from barnabas.client.admin.groups import MemberDescription
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 READER = MemberDescription("reader-1", "reader", "10.0.0.7", None, ("clicks",), (TopicPartition("clicks", 1),))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from barnabas.cli.offset_reset import parse_partitions, read_offsets
-from barnabas.client.group_administration import MemberDescription
+from barnabas.client.admin.groups import MemberDescription
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

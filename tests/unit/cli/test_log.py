@@ -160,4 +160,4 @@ def test_files_of_another_kind_are_refused(folder, run, tmp_path) -> None:
     assert "holds no segments" in run("log", "dump", tmp_path).err
     missing = run("log", "dump", folder / offset_name(5, LOG_SUFFIX))
     assert (missing.code, missing.err.count("\n")) == (1, 1)
-    assert "No such file" in missing.err
+    assert "no such file" in missing.err

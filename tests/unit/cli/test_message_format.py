@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 
 import pytest
 
@@ -10,7 +11,12 @@ from barnabas.cli.message_format import DEFAULT_FORMAT, compile_format, json_lin
 from barnabas.model import TimestampType
 from barnabas.records import Record
 
-RECORD = Record("clicks", 2, 41, 1700, TimestampType.CREATE_TIME, b"k1", b"v\xff", (("a", b"1"), ("b", None)))
+
+def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes | None]) -> Record:
+    return Record("clicks", 2, 41, 1700, TimestampType.CREATE_TIME, key, value, headers)
+
+
+RECORD = record(b"k1", b"v\xff", ("a", b"1"), ("b", None))
 EMPTY = Record("clicks", 0, 0, -1, TimestampType.LOG_APPEND_TIME, None, None, ())
 
 
@@ -46,9 +52,8 @@ def test_unknown_field_or_escape_is_refused_with_what_there_is(text: str) -> Non
         compile_format(text)
 
 
-def test_json_line_has_kcats_names_and_loses_no_byte() -> None:
-    fields = json.loads(json_line(RECORD))
-    assert fields == {
+def test_json_line_has_kcats_names() -> None:
+    assert json.loads(json_line(record(b"k1", b"v", ("a", b"1"), ("b", None)))) == {
         "topic": "clicks",
         "partition": 2,
         "offset": 41,
@@ -56,14 +61,23 @@ def test_json_line_has_kcats_names_and_loses_no_byte() -> None:
         "ts": 1700,
         "headers": ["a", "1", "b", None],
         "key": "k1",
-        "payload": "v\udcff",
+        "payload": "v",
     }
-    assert fields["payload"].encode("utf-8", "surrogateescape") == RECORD.value
+
+
+@pytest.mark.parametrize("data", [b"v\xff", b"\xed\xa0\x80", bytes(range(256))])
+def test_json_line_has_what_is_not_utf8_as_base64_under_other_names(data: bytes) -> None:
+    line = json_line(record(data, data, ("a", data), ("b", b"1")))
+    fields = json.loads(line.decode("utf-8"))
+    assert not fields.keys() & {"key", "payload"}
+    name, header, *text = fields["headers"]
+    assert (name, text) == ("a", ["b", "1"])
+    encoded = [fields["key_base64"], fields["payload_base64"], header["base64"]]
+    assert [b64decode(each) for each in encoded] == [data] * 3
 
 
 def test_json_line_keeps_null_and_is_one_line_of_readable_text() -> None:
-    record = Record("clicks", 0, 0, -1, TimestampType.LOG_APPEND_TIME, "żółw".encode(), b"two\nlines", ())
-    line = json_line(record)
+    line = json_line(record("żółw".encode(), b"two\nlines"))
     assert line.count(b"\n") == 1
     assert "żółw".encode() in line
     assert json.loads(json_line(EMPTY))["payload"] is None

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.cli.perf_output import ProgressLine, rows_of, show_report
 from barnabas.cli.tables import plain_table
-from barnabas.client import ConsumerConfig, ProducerConfig
+from barnabas.client.config import ConsumerConfig, ProducerConfig
 from barnabas.perf.latencies import NOTHING
 from barnabas.perf.meter import Measured, Sample
 from barnabas.perf.paired_runs import settings_without
@@ -47,7 +47,7 @@ def test_no_broker_is_one_line(cluster, run) -> None:
     cluster.is_down = True
     outcome = run("perf", "latency", "-b", "localhost:1")
     assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.startswith("barnabas: no broker answers at localhost:1; ")
+    assert outcome.err.startswith("barnabas: no broker answers at localhost:1 (connection refused); ")
 
 
 def test_topic_that_is_missing_is_named(cluster, run) -> None:

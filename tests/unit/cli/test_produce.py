@@ -111,4 +111,4 @@ def test_wrong_usage_is_code_2_and_one_line(cluster, run, arguments) -> None:
 
 def test_missing_file_is_named(cluster, run) -> None:
     outcome = run("produce", "clicks", "missing.txt")
-    assert (outcome.code, outcome.err) == (1, "barnabas: missing.txt: No such file or directory\n")
+    assert (outcome.code, outcome.err) == (1, "barnabas: missing.txt: no such file or directory\n")

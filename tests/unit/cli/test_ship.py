@@ -63,5 +63,5 @@ def test_file_that_was_written_over_is_shipped_anew_and_said_so(cluster, ship, t
 def test_missing_file_is_an_error_before_a_topic_is_made(cluster, ship) -> None:
     outcome = ship()
     assert outcome.code == 1
-    assert "app.log: No such file or directory" in outcome.err
+    assert "app.log: no such file or directory" in outcome.err
     assert cluster.topics() == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -44,7 +46,7 @@ def test_topic_that_exists_is_an_error_unless_that_is_allowed(cluster, run) -> N
     cluster.create("clicks")
     refused = run("topic", "create", "clicks")
     assert refused.code == 1
-    assert refused.err.startswith("barnabas: topic 'clicks': topic already exists")
+    assert refused.err == "barnabas: topic 'clicks' already exists; see it with: barnabas topic describe clicks\n"
     assert run("topic", "create", "clicks", "--if-not-exists").code == 0
 
 
@@ -75,7 +77,42 @@ def test_deleted_topic_is_gone(cluster, run) -> None:
     assert cluster.topics() == []
 
 
+@pytest.mark.parametrize("what", ["topic", "group"])
+def test_deletion_without_a_terminal_needs_a_yes(cluster, run, what) -> None:
+    cluster.create("clicks")
+    cluster.committed["clicks"] = {}
+    outcome = run(what, "delete", "clicks")
+    assert outcome.code == 2
+    assert outcome.err.endswith(f"say yes with -y; see: barnabas {what} delete --help\n")
+    assert (cluster.topics(), list(cluster.committed)) == (["clicks"], ["clicks"])
+    assert run(what, "delete", "clicks", "-y").code == 0
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["clicks"]), ("\n", 1, ["clicks"])])
+def test_deletion_at_a_terminal_asks(cluster, run, monkeypatch, answer, code, left) -> None:
+    cluster.create("clicks")
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    outcome = run("topic", "delete", "clicks")
+    assert (outcome.code, cluster.topics()) == (code, left)
+    assert "delete clicks with all records? [y/N]" in outcome.err
+
+
 def test_unknown_topic_names_the_near_one(cluster, run) -> None:
     cluster.create("clicks")
     outcome = run("topic", "describe", "clikcs")
     assert (outcome.code, outcome.err) == (1, "barnabas: no topic 'clikcs'; did you mean 'clicks'?\n")
+
+
+@pytest.mark.parametrize("action", [["describe"], ["delete", "-y"], ["alter", "-p", "3"]])
+def test_unknown_topic_without_a_near_one_says_where_to_look(cluster, run, action) -> None:
+    outcome = run("topic", *action, "nope")
+    assert (outcome.code, outcome.err) == (1, "barnabas: no topic 'nope'; see: barnabas topic list\n")
+
+
+@pytest.mark.parametrize("change", [["-c", "colour=1"], ["--unset", "colour"]])
+def test_unknown_setting_says_where_to_look(cluster, run, change) -> None:
+    cluster.create("clicks")
+    outcome = run("topic", "alter", "clicks", *change)
+    assert outcome.err == "barnabas: no setting 'colour'; see: barnabas config show topic clicks\n"

@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from barnabas.client.broker_administration import describe_cluster, log_dirs
-from barnabas.client.cluster import Cluster
-from barnabas.client.config import AdminConfig
-from barnabas.client.config_administration import (
+from barnabas.client.admin.brokers import describe_cluster, log_dirs
+from barnabas.client.admin.configs import (
     ConfigResource,
     ConfigSource,
     ConfigType,
     alter_config,
     describe_config,
 )
-from barnabas.client.group_administration import describe_group, list_groups
-from barnabas.client.record_deletion import delete_records
+from barnabas.client.admin.groups import describe_group, list_groups
+from barnabas.client.admin.records import delete_records
+from barnabas.client.cluster import Cluster
+from barnabas.client.config import AdminConfig
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription

@@ -147,7 +147,7 @@ def test_one_connection_serves_many_and_each_purpose_has_its_own():
 def test_a_topic_is_created_by_asking_and_waited_for():
     async def test(cluster, brokers):
         cluster.watch_topics(["new"], auto_creates=True)
-        assert len((await cluster.topic("new", timeout_s=5)).partitions) == 2
+        assert len((await cluster.topic("new", timeout_s=60)).partitions) == 2
 
     run(test)
 

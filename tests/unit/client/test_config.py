@@ -61,11 +61,38 @@ def test_idempotence_allows_no_more_than_five_requests_in_flight():
         (ConsumerConfig, {"heartbeat_interval_ms": 45_000}, "less than session_timeout_ms"),
         (ConsumerConfig, {"partition_assignment_strategy": "uniform"}, "range, roundrobin, sticky"),
         (AdminConfig, {"xyzzy": 1}, "known are"),
+        (AdminConfig, {"acks": 1}, "'acks' is a setting of Producer, not of Admin"),
+        (ConsumerConfig, {"linger.ms": 1}, "'linger.ms' is a setting of Producer, not of Consumer"),
+        (ProducerConfig, {"message.max.bytes": 1}, "known are"),
+        (ProducerConfig, {"queue.buffering.max.messages": 1}, "known are"),
+        (ProducerConfig, {"sasl.mechanism": "PLAIN"}, "'sasl.mechanism' is not supported yet"),
+        (ProducerConfig, {"ssl_cafile": "ca.pem"}, "'ssl_cafile' is not supported yet"),
+        (ProducerConfig, {"transactional.id": "t"}, "'transactional.id' is not supported yet"),
+        (ConsumerConfig, {"security.protocol": "SASL_SSL"}, "'SASL_SSL' is not supported yet; it must be plaintext"),
+        (ConsumerConfig, {"group.protocol": "consumer"}, "it must be classic"),
+        (ConsumerConfig, {"client.rack": "a"}, "it must be nothing"),
+        (ProducerConfig, {"value.serializer": "org.apache.kafka.S"}, "value_serializer as a keyword argument"),
     ],
 )
 def test_what_cannot_be_is_an_error_that_says_what_can(cls, settings, message):
     with pytest.raises(ConfigurationError, match=message):
         make_config(cls, None, settings)
+
+
+@pytest.mark.parametrize("cls", [ProducerConfig, ConsumerConfig, AdminConfig])
+def test_settings_of_other_clients_that_change_nothing_are_taken(cls):
+    settings = {
+        "security.protocol": "PLAINTEXT",
+        "isolation.level": "read_committed",
+        "client.dns.lookup": "use_all_dns_ips",
+        "api.version.request": True,
+        "connections.max.idle.ms": 1000,
+        "receive.buffer.bytes": 65536,
+        "group.protocol": "classic",
+        "interceptor.classes": "",
+        "client.rack": None,
+    }
+    assert make_config(cls, settings, {}) == make_config(cls, None, {"security_protocol": "PLAINTEXT"})
 
 
 def test_addresses():

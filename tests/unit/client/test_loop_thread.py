@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import sys
 import threading
 
 import pytest
@@ -69,3 +71,114 @@ def test_a_forked_child_is_told(thread):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not told
     assert thread.call(ident())
+
+
+class Client:
+    """As small as one can be: it has a thread, and what is done at its end."""
+
+    def __init__(self, finish):
+        self.thread = LoopThread("test")
+        self.thread.serves(self, finish)
+
+
+def test_a_client_that_nobody_holds_is_told_to_finish_and_its_thread_ends():
+    finished = []
+
+    async def finish():
+        await asyncio.sleep(0)
+        finished.append(threading.current_thread())
+
+    client = Client(finish)
+    thread = client.thread
+    with pytest.warns(ResourceWarning, match="a Client was dropped without close"):
+        del client
+    assert thread.join(30)
+    assert [each.name for each in finished] == ["test"]
+    with pytest.raises(ClosedError, match="closed"):
+        thread.call(ident())
+
+
+def test_a_client_that_was_closed_goes_without_a_word(recwarn):
+    finished = []
+
+    async def finish():
+        finished.append(1)
+
+    client = Client(finish)
+    client.thread.stop()
+    del client
+    gc.collect()
+    assert not finished
+    assert not recwarn
+
+
+def test_a_client_that_cannot_finish_ends_all_the_same(caplog):
+    async def finish():
+        raise KeyError("broken")
+
+    client = Client(finish)
+    thread = client.thread
+    thread.end_soon()
+    assert thread.join(30)
+    assert "did not end in an orderly way" in caplog.text
+    del client
+
+
+def test_what_interrupts_the_end_is_told_to_who_finishes():
+    begun, cut_short = threading.Event(), threading.Event()
+
+    async def finish():
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cut_short.set()
+
+    client = Client(finish)
+    client.thread.end_soon()
+    assert begun.wait(30)
+    client.thread.interrupt_end()
+    assert client.thread.join(30)
+    assert cut_short.is_set()
+
+
+def test_a_forked_child_drops_its_copy_without_a_word():
+    async def finish():
+        sys.stderr.write("finished")
+
+    client = Client(finish)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert client.thread.inherited
+            client.thread.end_soon()
+            del client
+            gc.collect()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert client.thread.call(ident())
+    client.thread.stop()
+
+
+def test_who_waits_for_a_client_that_another_thread_closes_is_told_so():
+    thread, began, errors = LoopThread("test"), threading.Event(), []
+
+    async def wait():
+        began.set()
+        await asyncio.sleep(3600)
+
+    def call():
+        try:
+            thread.call(wait())
+        except ClosedError as error:
+            errors.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert began.wait(60)
+    thread.stop()
+    caller.join(60)
+    assert len(errors) == 1

@@ -67,3 +67,11 @@ def test_partitions_are_ordered_and_end_at_a_gap():
     assert ClusterView().merged(answer(mixed), all_topics=False).partition_count("a") == 3
     del mixed.partitions[1]
     assert ClusterView().merged(answer(mixed), all_topics=False).partition_count("a") == 1
+
+
+def test_a_topic_without_a_leader_for_a_moment_keeps_its_partitions():
+    view = ClusterView().merged(answer(topic("a", [1, 1])), all_topics=False)
+    leaderless = topic("a", [], ErrorCode.LEADER_NOT_AVAILABLE)
+    assert view.merged(answer(leaderless), all_topics=True).partition_count("a") == 2
+    gone = topic("a", [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert not view.merged(answer(gone), all_topics=False).partition_count("a")

@@ -136,6 +136,6 @@ def test_watch_may_close_the_tree(path):
     tree.create("/a")
     tree.get("/a", lambda _: tree.close())
     tree.set("/a", b"1")
-    tree._store._watch_thread._thread.join(timeout=10)
+    tree._store._watch_thread._thread.join(timeout=60)
     with pytest.raises(ClosedError):
         tree.get("/a")

@@ -53,7 +53,7 @@ def test_brokers_are_seen_while_they_live(tree, new_session):
     changes = queue.SimpleQueue()
     registry.read_brokers(tree, watch=changes.put)
     other.close()
-    assert changes.get(timeout=10) == (EventKind.CHILDREN_CHANGED, "/brokers/ids")
+    assert changes.get(timeout=60) == (EventKind.CHILDREN_CHANGED, "/brokers/ids")
     assert registry.read_brokers(tree) == {1: first}
 
 
@@ -134,7 +134,7 @@ def test_creation_of_a_topic_is_seen_by_a_watch(tree):
     changes = queue.SimpleQueue()
     registry.read_topics(tree, watch=changes.put)
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
-    assert changes.get(timeout=10) == (EventKind.CHILDREN_CHANGED, "/brokers/topics")
+    assert changes.get(timeout=60) == (EventKind.CHILDREN_CHANGED, "/brokers/topics")
 
 
 def test_configuration_is_replaced(tree):

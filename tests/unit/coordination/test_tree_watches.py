@@ -31,7 +31,7 @@ class Recorder:
         self._tree.exists(fence, self.__call__)
         self._tree.delete(fence)
         events = []
-        while (event := self._events.get(timeout=10)) != WatchEvent(DELETED, fence):
+        while (event := self._events.get(timeout=60)) != WatchEvent(DELETED, fence):
             events.append((event.kind, event.path))
         return events
 
@@ -185,7 +185,7 @@ def test_watch_may_read_and_watch_again(tree, recorder):
     tree.get("/a", follow)
     for data in (b"1", b"2", b"3"):
         tree.set("/a", data)
-        assert seen.get(timeout=10) == data
+        assert seen.get(timeout=60) == data
 
 
 def test_watch_that_fails_does_not_silence_the_others(tree, recorder):

@@ -192,3 +192,19 @@ def test_a_request_without_answer_is_not_waited_for():
         assert peer.connection.in_flight == 0
 
     run(test)
+
+
+def test_each_request_that_fails_gets_an_exception_of_its_own():
+    async def test(peer):
+        first, second = heartbeat(), heartbeat()
+        failed = [asyncio.create_task(peer.connection.send(each, timeout_s=10)) for each in (first, second)]
+        await asyncio.sleep(0)
+        peer.stream.close(OSError("reset"))
+        errors = await asyncio.gather(*failed, return_exceptions=True)
+        for _ in range(2):
+            with pytest.raises(DisconnectedError, match="reset") as refused:
+                await peer.connection.send(first)
+            errors.append(refused.value)
+        assert len(set(map(id, errors))) == 4
+
+    run(test)

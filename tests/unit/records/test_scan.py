@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from barnabas.errors import CorruptBatchError
 from barnabas.records import scan_pure
 from barnabas.records.compression import Compression, compress
+from barnabas.records.header import read_header
 from barnabas.records.scan import max_record_count
 
 SMALLEST_RECORD = bytes((12, 0, 0, 0, 1, 1, 0))
@@ -197,57 +196,6 @@ def test_a_scan_of_what_cannot_be_is_refused(scan: ModuleType, named: dict[str, 
         scan.SegmentScan(**{"base_offset": 5, "check_crc": True, **named})
 
 
-CHUNK = b"".join(batch(10 + 2 * i, 2, timestamp_ms=100 * i) for i in range(4))
-
-
-@pytest.mark.parametrize(
-    ("named", "found"),
-    [
-        ({}, 0),
-        ({"offset": 11}, 0),
-        ({"offset": 12}, 100),
-        ({"offset": 3}, 0),
-        ({"offset": 18}, ~400),
-        ({"max_timestamp_at_least": 101}, 200),
-        ({"max_timestamp_at_least": 301}, ~400),
-        ({"offset": 15, "max_timestamp_at_least": 1}, 200),
-        ({"offset": 11, "max_timestamp_at_least": 250}, 300),
-    ],
-)
-def test_the_first_batch_is_found_that_is_late_enough(scan: ModuleType, named: dict[str, int], found: int) -> None:
-    assert scan.find_batch(CHUNK, 0, **named) == found
-    assert scan.find_batch(b"?" * 7 + CHUNK, 7, **named) == (found + 7 if found >= 0 else found - 7)
-
-
-def test_a_search_tells_where_the_next_header_is_that_the_chunk_lacks(scan: ModuleType) -> None:
-    assert scan.find_batch(CHUNK[:360], 0, offset=17) == ~300
-    assert scan.find_batch(CHUNK[:361], 0, offset=99) == ~400
-    assert scan.find_batch(CHUNK, 1_000) == ~1_000
-
-
-@pytest.mark.parametrize(
-    ("limit", "end"), [(400, 400), (399, 300), (300, 300), (99, 0), (0, 0), (-5, 0), (460, 400), (461, ~400)]
-)
-def test_the_last_batch_is_found_that_ends_within_a_limit(scan: ModuleType, limit: int, end: int) -> None:
-    assert scan.last_end_within(CHUNK, 0, limit) == end
-
-
-def test_the_header_alone_tells_where_the_last_batch_ends(scan: ModuleType) -> None:
-    assert scan.last_end_within(CHUNK[:361], 0, 420) == 400
-    assert scan.last_end_within(CHUNK[:360], 0, 420) == ~300
-
-
-@pytest.mark.parametrize("name", ["find_batch", "last_end_within"])
-def test_a_search_refuses_what_is_no_batch(scan: ModuleType, name: str) -> None:
-    damaged = CHUNK[:100] + bytes(100)
-    search: Callable[..., int] = getattr(scan, name)
-    arguments = {"offset": 99} if name == "find_batch" else {"limit": 300}
-    with pytest.raises(CorruptBatchError, match="batch at position 1100: magic 0, should be 2"):
-        search(damaged, 0, **arguments, chunk_position=1_000)
-    with pytest.raises(ValueError, match="start -1 is negative"):
-        search(damaged, -1, **arguments)
-
-
 @pytest.mark.parametrize(
     ("body", "count", "fits"),
     [
@@ -272,6 +220,83 @@ def test_a_search_refuses_what_is_no_batch(scan: ModuleType, name: str) -> None:
 def test_records_are_counted_by_their_lengths(scan: ModuleType, body: bytes, count: int, fits: bool) -> None:
     for buffer in (body, bytearray(body), memoryview(body)):
         assert scan.count_records(buffer, count) is fits
+
+
+LIMITS = {"batch_bytes_max": 100, "bytes_max": 1_000, "offset_max": 1_000, "timestamp_ms_max": 50}
+
+
+def plain(count: int = 1, *, body: bytes | None = None, **named: Any) -> bytearray:
+    """A batch of records without content, as a producer sends it."""
+    body = SMALLEST_RECORD * count if body is None else body
+    made = bytearray(batch(0, count, body_bytes=len(body), **named)[:61] + body)
+    made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
+    return made
+
+
+def test_plain_batches_are_given_their_offsets_and_epoch_in_place(scan: ModuleType) -> None:
+    requests = [plain(), plain(2, timestamp_ms=50), memoryview(plain(3, timestamp_ms=-1))]
+    unstamped = [bytes(each) for each in requests]
+    stamped = scan.stamp_plain_batches(requests, 1, 7, 3, **LIMITS)
+    assert stamped == [(75, 8, 50), (82, 11, -1)]
+    for each, offset, unstamped in zip(
+        requests[1:], (7, 9), (plain(2, timestamp_ms=50), plain(3, timestamp_ms=-1)), strict=False
+    ):
+        assert struct.unpack_from(">qii", each) == (offset, len(each) - 12, 3)
+        assert each[16:] == unstamped[16:]
+    assert requests[0] == plain()
+    assert scan.stamp_plain_batches(requests, 3, 7, 3, **LIMITS) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(plain()[:-1], id="cut"),
+        pytest.param(plain() + b"\0", id="more behind it"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(bytes(plain()), id="not writable"),
+        pytest.param(plain(0), id="no records"),
+        pytest.param(plain(2, body=SMALLEST_RECORD), id="too few records"),
+        pytest.param(plain(1, body=SMALLEST_RECORD * 2), id="too many records"),
+        pytest.param(plain(producer=(0, 0, 0)), id="of a producer with an id"),
+        pytest.param(plain(attributes=0x10), id="of a transaction"),
+        pytest.param(plain(attributes=0x20), id="control"),
+        pytest.param(plain(attributes=0x100), id="unknown attribute"),
+        pytest.param(plain(attributes=5), id="unknown compression"),
+        pytest.param(plain(9, attributes=1, body=b""), id="compressed to less than there can be"),
+        pytest.param(plain(timestamp_ms=51), id="too late"),
+        pytest.param(plain(6), id="too large"),
+    ],
+)
+def test_what_is_not_plain_ends_them_and_is_not_touched(scan: ModuleType, other: bytes | bytearray) -> None:
+    before = bytes(other)
+    assert scan.stamp_plain_batches([plain(), other, plain()], 0, 0, 0, **LIMITS) == [(68, 0, 0)]
+    assert other == before
+
+
+@pytest.mark.parametrize("producer", [(-1, -1, -1), (0, 0, 0), (9, 2, 5)])
+def test_the_header_of_a_usual_batch_is_told(scan: ModuleType, producer: tuple[int, int, int]) -> None:
+    usual = plain(2, producer=producer, timestamp_ms=77)
+    for buffer in (usual, bytes(usual), memoryview(usual)):
+        assert scan.usual_header(buffer, 75) == tuple(read_header(usual))
+    assert scan.usual_header(usual, 74) is None
+
+
+@pytest.mark.parametrize("producer", [(-2, 0, 0), (0, -1, 0), (0, 0, -1)])
+def test_a_producer_without_epoch_or_sequence_is_not_usual(scan: ModuleType, producer: tuple[int, int, int]) -> None:
+    assert scan.usual_header(plain(producer=producer), 100) is None
+
+
+@pytest.mark.parametrize("limit", [{"bytes_max": 203}, {"offset_max": 1}])
+def test_plain_batches_end_where_there_is_no_room(scan: ModuleType, limit: dict[str, int]) -> None:
+    stamped = scan.stamp_plain_batches([plain(), plain(), plain()], 0, 0, 0, **{**LIMITS, **limit})
+    assert [last_offset for _, last_offset, _ in stamped] == [0, 1]
+
+
+def test_the_bytes_of_plain_batches_are_let_go_of(scan: ModuleType) -> None:
+    requests = [plain(), plain(0)]
+    scan.stamp_plain_batches(requests, 0, 0, 0, **LIMITS)
+    for each in requests:
+        each.clear()  # which nobody may do who shares its bytes
 
 
 @pytest.mark.parametrize("compression", Compression)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
-from barnabas.spark.columns import to_record_batches
-from barnabas.spark.day_files import DayFiles
+from barnabas.spark.columns import TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN, split_timestamps, to_record_batches
+from barnabas.spark.day_files import EPOCH, DayFiles, split_by_day
 
 DAY_MS = 86_400_000
 
@@ -23,7 +26,7 @@ def batches(timestamps_ms: list[int]) -> list[pa.RecordBatch]:
     reader = ArrowReader()
     if timestamps_ms:
         reader.read(builder.build(), "t", 3)
-    return list(to_record_batches(reader.finish(), include_headers=True, records_max=4))
+    return list(to_record_batches(reader.finish(), include_headers=True, include_raw_timestamp=True, records_max=4))
 
 
 def create(path: str) -> IO[bytes]:
@@ -55,6 +58,31 @@ def test_times_before_1970_fall_on_the_day_they_are_of(tmp_path: Path) -> None:
         "t-3-1969-12-30-00000.parquet",
         "t-3-1969-12-31-00001.parquet",
     ]
+
+
+def test_times_that_no_column_holds_have_a_file_of_their_own_with_the_number_sent(tmp_path: Path) -> None:
+    now_ms = 1_700_000_000_000
+    tables = write(tmp_path, [now_ms * 1_000_000, now_ms, now_ms * 1000, -(2**60), 2**60])
+    assert list(tables) == ["t-3-2023-11-14-00000.parquet", "t-3-no-day-00001.parquet"]
+    dayless = tables["t-3-no-day-00001.parquet"]
+    assert dayless.column("offset").to_pylist() == [0, 2, 3, 4]
+    assert dayless.column("timestamp").null_count == 4
+    assert dayless.column("raw_timestamp_ms").to_pylist() == [now_ms * 1_000_000, now_ms * 1000, -(2**60), 2**60]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(TIMESTAMP_MS_MIN, TIMESTAMP_MS_MAX), min_size=1))
+def test_every_timestamp_is_in_one_of_two_columns_and_on_its_day(timestamps_ms: list[int]) -> None:
+    column = pa.array(timestamps_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    timestamps, raw = split_timestamps(column)
+    microseconds, raw_ms = timestamps.cast(pa.int64()).to_pylist(), raw.to_pylist()
+    given_back = [time // 1000 if number is None else number for time, number in zip(microseconds, raw_ms, strict=True)]
+    assert given_back == timestamps_ms
+    parts = list(split_by_day(pa.table({"timestamp": timestamps, "row": range(len(timestamps_ms))})))
+    for day, part in parts:
+        for row in part.column("row").to_pylist():
+            time = microseconds[row]
+            assert day == (None if time is None else EPOCH + timedelta(days=time // (DAY_MS * 1000)))
+    assert sorted(row for _, part in parts for row in part.column("row").to_pylist()) == list(range(len(timestamps_ms)))
 
 
 def test_a_task_above_the_limit_writes_more_files_and_loses_nothing(tmp_path: Path) -> None:

@@ -6,10 +6,17 @@ import re
 
 import pytest
 
+from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
-from barnabas.spark.load_plan import TopicNow, check_all_starts_given, check_nothing_missing, plan_topic
+from barnabas.spark.load_plan import (
+    TopicNow,
+    check_all_starts_given,
+    check_nothing_missing,
+    check_table_is_of_topic,
+    plan_topic,
+)
 from barnabas.spark.planning import OffsetRange
 
 
@@ -20,7 +27,32 @@ def topic(first: int = 0, end: int = 10, topic_id: str = "one") -> TopicNow:
 def test_a_first_load_reads_the_whole_log() -> None:
     plan = plan_topic(topic(first=3), None, {})
     assert plan.ranges == (OffsetRange("t", 0, 3, 10), OffsetRange("t", 1, 0, 4))
-    assert plan.missing == ()
+
+
+def test_what_was_deleted_before_the_first_load_is_missing_and_no_error() -> None:
+    plan = plan_topic(topic(first=3), None, {})
+    assert plan.missing == (OffsetRange("t", 0, 0, 3),)
+    check_nothing_missing(plan.lost)
+    later = plan_topic(topic(first=3), LoadedTopic("one", {0: 3, 1: 0}), {})
+    assert later.missing == ()
+    chosen = plan_topic(topic(first=3), None, {TopicPartition("t", 0): 5})
+    assert chosen.missing == ()
+
+
+def test_an_offset_to_start_from_that_the_log_lacks_is_told() -> None:
+    plan = plan_topic(topic(first=3), None, {TopicPartition("t", 0): 1})
+    with pytest.raises(DataLossError, match=re.escape("t-0 [1, 3)")):
+        check_nothing_missing(plan.lost)
+    with pytest.raises(ConfigurationError, match=r"--starting-offsets.*has 11 for t-0"):
+        plan_topic(topic(), None, {TopicPartition("t", 0): 11})
+
+
+def test_a_table_named_after_a_topic_takes_no_other_one() -> None:
+    check_table_is_of_topic("web_clicks", "web.clicks", Ledger())
+    both = Ledger({"web.clicks": LoadedTopic("", {0: 1}), "b": LoadedTopic("", {0: 1})})
+    check_table_is_of_topic("web_clicks", "web.clicks", both)
+    with pytest.raises(ConfigurationError, match=r"'web\.clicks'.*'web-clicks'.*--table"):
+        check_table_is_of_topic("web_clicks", "web.clicks", Ledger({"web-clicks": LoadedTopic("", {0: 1})}))
 
 
 def test_a_first_load_may_start_elsewhere() -> None:
@@ -41,7 +73,7 @@ def test_records_deleted_before_they_were_loaded_are_named() -> None:
     plan = plan_topic(topic(first=8), LoadedTopic("one", {0: 6, 1: 4}), {})
     assert plan.ranges[0] == OffsetRange("t", 0, 8, 10)
     with pytest.raises(DataLossError, match=re.escape("t-0 [6, 8) (2 records)")):
-        check_nothing_missing(plan.missing)
+        check_nothing_missing(plan.lost)
 
 
 def test_a_topic_with_another_id_is_another_topic() -> None:
@@ -73,6 +105,8 @@ def test_the_ledger_keeps_what_other_loads_have_reached() -> None:
 
 
 def test_a_snapshot_says_which_offsets_it_added() -> None:
-    properties = snapshot_properties("id", Ledger(), [OffsetRange("t", 1, 4, 4), OffsetRange("t", 0, 6, 10)], records=4)
+    loaded, missing = [OffsetRange("t", 1, 4, 4), OffsetRange("t", 0, 6, 10)], [OffsetRange("t", 0, 0, 6)]
+    properties = snapshot_properties("id", Ledger(), loaded, 4, missing)
     assert properties["barnabas.ranges"] == '{"t": {"0": [6, 10]}}'
     assert properties["barnabas.records"] == "4"
+    assert properties["barnabas.missing"] == '{"t": {"0": [0, 6]}}'

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from barnabas.model import TopicPartition
 from barnabas.spark import table_load
-from barnabas.spark.errors import HistoryExpiredError
-from barnabas.spark.ledger import Ledger, LoadedTopic
+from barnabas.spark.errors import DataLossError, HistoryExpiredError
+from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
 from barnabas.spark.load_plan import TopicNow
-from barnabas.spark.load_types import LoadSettings
+from barnabas.spark.load_types import LoadSettings, TableLoad
+from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_load import TableLoader
+from barnabas.spark.warehouse import Warehouse
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -22,6 +26,9 @@ class Base:
 
     def __init__(self, ledger: Ledger | None) -> None:
         self._ledger = ledger
+
+    def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
+        return {FIRST: 7}
 
     def ledger(self) -> Ledger:
         if self._ledger is None:
@@ -56,9 +63,39 @@ def test_a_lost_history_is_replaced_by_offsets_of_every_partition(monkeypatch: p
     assert starts_planned(monkeypatch, None, {FIRST: 7, SECOND: 3}) == [7, 3]
     with pytest.raises(HistoryExpiredError, match="t-1"):
         starts_planned(monkeypatch, None, {FIRST: 7})
+    with pytest.raises(HistoryExpiredError, match=r"would load records again .* t-0 from 5 \(it has rows up to 6\)"):
+        starts_planned(monkeypatch, None, {FIRST: 5, SECOND: 3})
     with pytest.raises(HistoryExpiredError, match="expired"):
         starts_planned(monkeypatch, None, {})
 
 
 def test_with_a_history_offsets_may_be_given_for_some_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert starts_planned(monkeypatch, Ledger({"t": LoadedTopic("one", {1: 4})}), {FIRST: 7}) == [7, 4]
+
+
+def test_a_loss_that_is_accepted_stands_in_a_snapshot_even_with_nothing_to_load(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    warehouse = Warehouse.open(tmp_path)
+    loaded = [OffsetRange("t", 0, 0, 5)]
+    ledger = Ledger().advanced({"t": "one"}, loaded)
+    warehouse.begin("t").commit([], snapshot_properties("first", ledger, loaded, 5), None)
+    monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
+    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 9}, {0: 9})])
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+
+    def run(*, fail_on_data_loss: bool) -> TableLoad:
+        settings = LoadSettings("nowhere:1", "raw", None, {}, fail_on_data_loss, None, 100, {})
+        return TableLoader(session, warehouse, "t", settings, lambda _progress: None).run(["t"])
+
+    gap = OffsetRange("t", 0, 5, 9)
+    with pytest.raises(DataLossError, match="--no-fail-on-data-loss"):
+        run(fail_on_data_loss=True)
+    accepted = run(fail_on_data_loss=False)
+    assert (accepted.records, accepted.missing) == (0, (gap,))
+    snapshot = warehouse.table("t").current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.snapshot_id == accepted.snapshot_id
+    assert snapshot.summary["barnabas.missing"] == '{"t": {"0": [5, 9]}}'
+    assert run(fail_on_data_loss=True).missing == ()

@@ -41,13 +41,14 @@ def log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("log")
 def test_a_task_writes_its_range_and_counts(tmp_path: Path) -> None:
-    done = write_range(RANGE, READING, Writing(f"file://{tmp_path}", {}, {"a": "long"}), attempt_id=5)
+    done = write_range(RANGE, READING, Writing(f"file://{tmp_path}", {}, {"a": "long"}, {"a": "value_a"}), attempt_id=5)
     assert isinstance(done, Written)
     assert (done.records, done.kept_values, len(done.files)) == (4, 2, 1)
     path = done.files[0].path.removeprefix("file://")
     assert Path(path).name == "t-2-0-5-1970-01-01-00000.parquet"
-    assert pq.read_table(path).select(["a", "value"]).to_pydict() == {
-        "a": [1, 2, None, None],
+    assert pq.read_table(path).select(["value_a", "value_form", "value"]).to_pydict() == {
+        "value_a": [1, 2, None, None],
+        "value_form": ["columns", "value", "value", "tombstone"],
         "value": [None, b'{"a": 2, "b": 3}', b"?", None],
     }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import date
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from barnabas.errors import ConfigurationError
 from barnabas.model import Header
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
@@ -17,30 +21,32 @@ from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, Wareho
 from barnabas.spark.json_fields import ColumnType
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
-from barnabas.spark.table_schema import KAFKA_COLUMNS, kafka_arrow_columns
-from barnabas.spark.warehouse import TableBase, Warehouse, parse_table_name, table_name_of_topic
+from barnabas.spark.table_schema import KAFKA_COLUMNS, column_names, kafka_arrow_columns, sql_key
+from barnabas.spark.warehouse import TableBase, Warehouse, parse_table_name, table_name_of_topic, tables_of_topics
 
 DAY_MS = 86_400_000
 ID_HEADER: list[Header] = [("id", b"1")]
 
 
-def add_records(base: TableBase, load_id: str, first: int, count: int) -> int:
-    """Write `count` records a day apart and commit them as a load would."""
+def add_records(
+    base: TableBase, load_id: str, first: int, count: int, timestamps_ms: Sequence[int] | None = None
+) -> int:
+    """Write `count` records a day apart (or with the timestamps given) and commit them as a load would."""
     folder = base.location().local_folder
     assert folder is not None
     (folder / "data" / load_id).mkdir(parents=True)
     builder = BatchBuilder()
     for number in range(count):
-        builder.append(number * DAY_MS, b"key", b"value", ID_HEADER)
+        builder.append(timestamps_ms[number] if timestamps_ms else number * DAY_MS, b"key", b"value", ID_HEADER)
     files = DayFiles(f"{folder}/data/{load_id}/t-0", lambda path: create_file({}, path))
     reader = ArrowReader()
     reader.read(builder.build(), "t", 0)
-    for batch in to_record_batches(reader.finish(), include_headers=True):
+    for batch in to_record_batches(reader.finish(), include_headers=True, include_raw_timestamp=True):
         files.add(pa.RecordBatch.from_arrays(kafka_arrow_columns(batch), names=list(KAFKA_COLUMNS)))
     loaded = [OffsetRange("t", 0, first, first + count)]
     ledger = base.ledger().advanced({"t": "topic-id"}, loaded)
     properties = snapshot_properties(load_id, ledger, loaded, count)
-    return base.commit([file.path for file in files.finish()], properties, {}, "raw")
+    return base.commit([file.path for file in files.finish()], properties, None)
 
 
 @pytest.fixture
@@ -107,14 +113,45 @@ def test_a_snapshot_of_somebody_else_leaves_the_ledger_to_those_before(warehouse
     assert ledger.topics["t"].next_offsets == {0: 3}
 
 
-def test_an_expired_history_is_an_error_and_not_a_fresh_start(warehouse: Warehouse) -> None:
-    add_records(warehouse.begin("t"), "one", 0, 3)
+def expire_all_but_the_current(warehouse: Warehouse) -> None:
+    """Do what the table's owner does every night."""
     table = warehouse.table("t")
-    loaded = table.current_snapshot()
-    assert loaded is not None
-    table.delete("timestamp >= '1970-01-03T00:00:00+00:00'")
-    table.maintenance.expire_snapshots().by_id(loaded.snapshot_id).commit()
-    with pytest.raises(HistoryExpiredError, match="starting_offsets"):
+    current = table.current_snapshot()
+    for snapshot in table.snapshots():
+        if snapshot != current:
+            table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+
+
+def test_compaction_and_expiry_by_others_leave_the_ledger(warehouse: Warehouse) -> None:
+    add_records(warehouse.begin("t"), "one", 0, 3)
+    warehouse.table("t").delete("timestamp >= '1970-01-03T00:00:00+00:00'")
+    expire_all_but_the_current(warehouse)
+    assert warehouse.begin("t").ledger().topics["t"].next_offsets == {0: 3}
+    add_records(warehouse.begin("t"), "two", 3, 2)
+    expire_all_but_the_current(warehouse)
+    assert warehouse.begin("t").ledger().topics["t"].next_offsets == {0: 5}
+
+
+def test_an_expired_history_is_an_error_that_says_where_the_rows_go_on(warehouse: Warehouse) -> None:
+    add_records(warehouse.begin("t"), "one", 0, 3)
+    warehouse.table("t").delete("timestamp < '1970-01-02T00:00:00+00:00'")
+    expire_all_but_the_current(warehouse)
+    with warehouse.table("t").transaction() as transaction:
+        transaction.remove_properties("barnabas.ledger")
+    with pytest.raises(HistoryExpiredError, match=r'go on at {"t": {"0": 3}}.*--starting-offsets'):
+        warehouse.begin("t").ledger()
+    assert warehouse.begin("t").next_offsets_of_rows() == {("t", 0): 3}
+
+
+def test_a_ledger_that_is_ahead_of_a_table_rolled_back_is_not_believed(warehouse: Warehouse) -> None:
+    add_records(warehouse.begin("t"), "one", 0, 3)
+    warehouse.table("t").delete("timestamp < '1970-01-02T00:00:00+00:00'")
+    before = warehouse.table("t").current_snapshot()
+    assert before is not None
+    add_records(warehouse.begin("t"), "two", 3, 2)
+    warehouse.table("t").manage_snapshots().rollback_to_snapshot(before.snapshot_id).commit()
+    expire_all_but_the_current(warehouse)
+    with pytest.raises(HistoryExpiredError, match=r'{"t": {"0": 3}}'):
         warehouse.begin("t").ledger()
 
 
@@ -133,20 +170,63 @@ def test_loads_are_known_by_their_snapshot_or_by_their_files(warehouse: Warehous
 def test_a_commit_without_files_still_moves_the_offsets(warehouse: Warehouse) -> None:
     base = warehouse.begin("t")
     loaded = [OffsetRange("t", 0, 0, 9)]
-    base.commit([], snapshot_properties("one", Ledger().advanced({}, loaded), loaded, 0), {}, "raw")
+    base.commit([], snapshot_properties("one", Ledger().advanced({}, loaded), loaded, 0), None)
     ledger = warehouse.begin("t").ledger()
     assert ledger.topics["t"].next_offsets == {0: 9}
 
 
-def test_columns_of_json_fields_that_clash_have_a_prefix(warehouse: Warehouse) -> None:
-    base = warehouse.begin("t")
+def commit_fields(warehouse: Warehouse, *names: str) -> dict[str, str]:
+    """Make a table with string columns for JSON fields, and return them as the next load finds them."""
     loaded = [OffsetRange("t", 0, 0, 1)]
-    fields: dict[str, ColumnType] = {"origin": "string", "timestamp": "long", "event_day": "string"}
-    base.commit([], snapshot_properties("one", Ledger().advanced({}, loaded), loaded, 0), fields, "json")
+    fields: dict[str, ColumnType] = dict.fromkeys(names, "string")
+    ledger = Ledger().advanced({}, loaded)
+    warehouse.begin("t").commit([], snapshot_properties("one", ledger, loaded, 0), fields)
     base = warehouse.begin("t")
-    assert base.fields == fields
-    assert base.format == "json"
-    assert "value_timestamp" in warehouse.table("t").schema().column_names
+    assert (base.fields, base.format) == (fields, "json")
+    return base.column_names
+
+
+def test_columns_of_json_fields_that_clash_have_a_prefix(warehouse: Warehouse) -> None:
+    columns = commit_fields(warehouse, "origin", "timestamp", "event_day")
+    assert columns == {"origin": "origin", "timestamp": "value_timestamp", "event_day": "value_event_day"}
+    assert [name for name in warehouse.table("t").schema().column_names if name in columns.values()] == [
+        "origin",
+        "value_timestamp",
+        "value_event_day",
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["userId", "userid", "USERID"],
+        ["timestamp", "value_timestamp", "Value_Timestamp", "value_timestamp_2"],
+        ["headers.key", "headers", "a.b", "a_b", "value_a_b", "", "`", "a b", "\n"],
+        ["value", "key", "Offset", "value_form", "raw_timestamp_ms"],
+    ],
+)
+def test_no_two_columns_have_names_that_sql_cannot_tell_apart(warehouse: Warehouse, names: list[str]) -> None:
+    columns = commit_fields(warehouse, *names)
+    assert list(columns) == names
+    everything = [field.name.lower() for field in warehouse.table("t").schema().fields]
+    assert len(set(everything)) == len(everything) == 9 + len(names)
+    assert not any("." in name for name in everything)
+
+
+@given(st.lists(st.text(max_size=3) | st.sampled_from(["s", "\u017f", "value_s", "key", "VALUE_KEY"]), unique=True))
+def test_names_of_columns_are_never_the_same_for_sql(names: list[str]) -> None:
+    columns = column_names(names)
+    assert columns.keys() == set(names)
+    keys = [sql_key(column) for column in columns.values()]
+    assert len({*keys, *KAFKA_COLUMNS}) == len(keys) + len(KAFKA_COLUMNS)
+    assert all(keys)
+
+
+def test_a_table_of_an_earlier_version_knows_its_fields_by_their_columns(warehouse: Warehouse) -> None:
+    commit_fields(warehouse, "timestamp")
+    with warehouse.table("t").transaction() as transaction:
+        transaction.remove_properties("barnabas.fields")
+    assert warehouse.begin("t").column_names == {"timestamp": "value_timestamp"}
 
 
 def test_a_table_that_is_not_for_topics_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -165,8 +245,40 @@ def test_a_warehouse_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         Warehouse.open()
 
 
+def test_timestamps_of_any_size_are_committed_and_can_be_read(warehouse: Warehouse) -> None:
+    """A producer that counts microseconds or nanoseconds is a nuisance, and no reason to stop."""
+    now_ms = 1_700_000_000_000
+    sent = [now_ms, now_ms * 1000, now_ms * 1_000_000, -(2**60), 2**60, -1, -62_104_060_800_000, 253_370_764_799_999]
+    add_records(warehouse.begin("t"), "one", 0, len(sent), sent)
+    rows = {row["offset"]: row for row in warehouse.table("t").scan().to_arrow().to_pylist()}
+    read = [rows[offset] for offset in range(len(sent))]
+    assert [row["raw_timestamp_ms"] for row in read] == [None, *sent[1:5], None, None, None]
+    assert [row["timestamp"] for row in read[1:5]] == [None] * 4
+    assert read[0]["timestamp"] == datetime.fromtimestamp(now_ms // 1000, UTC)
+    days = [row["partition"]["event_day"] for row in warehouse.table("t").inspect.partitions().to_pylist()]
+    assert len(days) == 5
+    assert None in days
+
+
+def test_a_table_of_an_earlier_version_gets_the_column_that_it_lacks(warehouse: Warehouse) -> None:
+    add_records(warehouse.begin("t"), "one", 0, 1)
+    with warehouse.table("t").update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("raw_timestamp_ms")
+    add_records(warehouse.begin("t"), "two", 1, 1, [2**60])
+    assert sorted(map(str, warehouse.table("t").scan().to_arrow()["raw_timestamp_ms"].to_pylist())) == [
+        str(2**60),
+        "None",
+    ]
+
+
 def test_names_of_tables() -> None:
     assert parse_table_name("a.b") == ("a", "b")
     assert table_name_of_topic("access.log") == "access_log"
     with pytest.raises(WarehouseError, match="is no table"):
         parse_table_name("a.b.c")
+
+
+@pytest.mark.parametrize("other", ["web-clicks", "Web_Clicks"])
+def test_two_topics_with_the_same_table_are_refused_with_both_names(other: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"'web\.clicks' and '{other}'.*--table"):
+        tables_of_topics(["web.clicks", "views", other])

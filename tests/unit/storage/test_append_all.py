@@ -19,6 +19,7 @@ from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import read_header
 from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import Chunk, DataFile
+from tests.searches import examples
 
 PARTITION = TopicPartition("clicks", 0)
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
@@ -251,7 +252,7 @@ REQUESTS = st.lists(
 
 
 @given(st.lists(REQUESTS, max_size=4), st.sampled_from([300, 700, 100_000]))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_together_is_the_same_as_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, make_batch: MakeBatch, groups: list[list[Any]], segment_bytes: int
 ) -> None:

@@ -36,13 +36,13 @@ def test_bytes_are_those_of_the_leader(open_log: OpenLog, make_batch: MakeBatch)
     info = append_as_follower(log, sent, 4)
     assert (info.base_offset, info.last_offset) == (0, 4)
     assert content(log) == sent
-    assert log.leader_epochs.entries == [EpochStart(4, 0)]
+    assert log.leader_epochs.entries == (EpochStart(4, 0),)
 
 
 def test_epochs_are_learned_and_written_down_before_the_batches(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     append_as_follower(log, placed(make_batch(3), 0, 1) + placed(make_batch(1), 3, 4) + placed(make_batch(1), 4, 6), 7)
-    assert log.leader_epochs.entries == [EpochStart(1, 0), EpochStart(4, 3), EpochStart(6, 4)]
+    assert log.leader_epochs.entries == (EpochStart(1, 0), EpochStart(4, 3), EpochStart(6, 4))
     log.abandon()
     assert open_log().leader_epochs.entries == log.leader_epochs.entries
 

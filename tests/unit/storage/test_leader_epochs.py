@@ -7,7 +7,7 @@ import pytest
 from barnabas.storage.checkpoints import EpochStart, decode_leader_epochs, encode_leader_epochs
 from barnabas.storage.leader_epochs import LeaderEpochs
 
-ENTRIES = [EpochStart(1, 10), EpochStart(3, 20), EpochStart(4, 50)]
+ENTRIES = (EpochStart(1, 10), EpochStart(3, 20), EpochStart(4, 50))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_epoch_without_records_gives_way() -> None:
     assert epochs.assign(6, 50)
     assert not epochs.assign(6, 60)
     assert not epochs.assign(2, 60)
-    assert epochs.entries == [*ENTRIES[:2], EpochStart(6, 50)]
+    assert epochs.entries == (*ENTRIES[:2], EpochStart(6, 50))
 
 
 def test_truncation_forgets_epochs() -> None:
@@ -46,4 +46,4 @@ def test_truncation_forgets_epochs() -> None:
 
 def test_checkpoint_round_trip() -> None:
     assert decode_leader_epochs(encode_leader_epochs(ENTRIES)) == ENTRIES
-    assert decode_leader_epochs(encode_leader_epochs([])) == []
+    assert decode_leader_epochs(encode_leader_epochs([])) == ()

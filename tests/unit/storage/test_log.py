@@ -445,7 +445,7 @@ def test_epochs_are_remembered_over_a_restart(open_log: OpenLog, make_batch: Mak
         log.append(make_batch(), epoch)
     log.close()
     log = open_log(clean=True)
-    assert log.leader_epochs.entries == [EpochStart(0, 0), EpochStart(2, 2), EpochStart(5, 4)]
+    assert log.leader_epochs.entries == (EpochStart(0, 0), EpochStart(2, 2), EpochStart(5, 4))
     assert log.leader_epochs.end_offset_for(2, log.log_end_offset) == EpochStart(2, 4)
     assert log.leader_epochs.end_offset_for(5, log.log_end_offset) == EpochStart(5, 5)
 

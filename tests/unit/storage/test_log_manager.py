@@ -19,6 +19,7 @@ from barnabas.errors import CorruptBatchError, DataFolderError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 from barnabas.storage import FileSystem, Log, LogConfig, LogManager, OsFileSystem, recovery
+from barnabas.storage.filesystem import DataFile
 
 CLICKS = TopicPartition("clicks", 0)
 OTHER = TopicPartition("page-views.v2", 11)
@@ -30,7 +31,8 @@ def open_manager(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., L
     managers: list[LogManager] = []
 
     def open_it(**options: object) -> LogManager:
-        manager = LogManager(tmp_path / "data", LogConfig(), clock, OsFileSystem(), **options)
+        disk = options.pop("disk", None) or OsFileSystem()
+        manager = LogManager(tmp_path / "data", LogConfig(), clock, disk, **options)
         managers.append(manager)
         return manager
 
@@ -255,6 +257,80 @@ def test_path_that_cannot_be_removed_keeps_no_other_from_it_and_is_tried_again(
     manager.purge_deleted()
     assert not list(tmp_path.glob("*-delete"))
     manager.close()
+
+
+class CountingFileSystem(OsFileSystem):
+    """Notes which files are opened, and which folders listed."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.listed: list[str] = []
+
+    def open(self, path: Path | str, *, create: bool = False, writable: bool = True) -> DataFile:
+        self.opened.append("/".join(Path(path).parts[-2:]))
+        return super().open(path, create=create, writable=writable)
+
+    def list_folder(self, path: Path | str) -> list[str]:
+        self.listed.append(Path(path).name)
+        return super().list_folder(path)
+
+
+def test_start_opens_each_file_once_and_only_those_that_it_needs(
+    open_manager: OpenManager, make_batch: MakeBatch
+) -> None:
+    """With thousands of logs and nothing in the page cache, the number of files decides how long a start takes."""
+    manager = open_manager()
+    for partition in (CLICKS, OTHER):
+        manager.create(partition, topic_id=uuid.UUID(int=1)).append(make_batch(1), 0)
+    manager.close()
+    disk = CountingFileSystem()
+    open_manager(disk=disk)
+    for partition in (CLICKS, OTHER):
+        wanted = ["00000000000000000000.log", "00000000000000000001.snapshot", "leader-epoch-checkpoint"]
+        opened = sorted(name for name in disk.opened if name.startswith(f"{partition}/"))
+        assert opened == [f"{partition}/{name}" for name in [*wanted, "partition.metadata"]]
+        assert disk.listed.count(str(partition)) == 1
+
+
+class MeetingFileSystem(OsFileSystem):
+    """Lists a log's folder only when somebody else wants to list another one."""
+
+    def __init__(self) -> None:
+        self.meeting = threading.Barrier(2, timeout=10)
+
+    def list_folder(self, path: Path | str) -> list[str]:
+        if Path(path).name in {str(CLICKS), str(OTHER)}:
+            self.meeting.wait()
+        return super().list_folder(path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_start_waits_for_the_disk_for_several_logs_at_once(open_manager: OpenManager, clean: bool) -> None:
+    manager = open_manager()
+    manager.create(OTHER)
+    manager.create(CLICKS)
+    if clean:
+        manager.close()
+    else:
+        manager._abandon()
+    manager = open_manager(disk=MeetingFileSystem())
+    assert manager.was_clean is clean
+    assert list(manager.all()) == sorted([CLICKS, OTHER], key=str)
+    assert not any(log.is_offline for log in manager.all().values())
+
+
+def test_logs_share_what_is_the_same_for_all_of_a_topic(open_manager: OpenManager, make_batch: MakeBatch) -> None:
+    partitions = [TopicPartition("clicks", number) for number in range(2)]
+    manager = open_manager()
+    for partition in partitions:
+        manager.create(partition, topic_id=uuid.UUID(int=1)).append(make_batch(1), 0)
+    manager.close()
+    manager = open_manager()
+    first, second = manager.all().values()
+    assert [first.partition, second.partition] == partitions
+    assert first.partition.topic is second.partition.topic
+    assert first.leader_epochs.entries is second.leader_epochs.entries
+    assert manager.topic_ids[first.partition] is manager.topic_ids[second.partition]
 
 
 class StubbornFileSystem(OsFileSystem):

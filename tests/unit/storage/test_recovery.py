@@ -188,7 +188,7 @@ def test_epochs_that_are_not_in_the_checkpoint_yet_are_learned(
     else:
         checkpoint.write_bytes(stored)
     log = open_log()
-    assert log.leader_epochs.entries == [EpochStart(0, 0), EpochStart(3, 4), EpochStart(7, 8)]
+    assert log.leader_epochs.entries == (EpochStart(0, 0), EpochStart(3, 4), EpochStart(7, 8))
     assert len(read_all(log)) == 10
     log.flush()
     log.abandon()
@@ -217,7 +217,7 @@ def test_epoch_that_one_batch_has_by_damage_is_not_learned(
     path.write_bytes(content)
     log = open_log()
     assert log.log_end_offset == 4
-    assert log.leader_epochs.entries == [EpochStart(0, 0)]
+    assert log.leader_epochs.entries == (EpochStart(0, 0),)
     assert path.with_name(path.name + ".damaged").exists()
 
 

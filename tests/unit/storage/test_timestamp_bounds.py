@@ -8,7 +8,7 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TimestampType
 from barnabas.records import BatchBuilder
 from barnabas.records.header import BatchHeader, read_header
-from barnabas.storage.config import LogConfig
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.timestamp_bounds import check_timestamps
 
 NOW_MS = 1_000_000

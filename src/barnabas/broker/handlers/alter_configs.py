@@ -5,11 +5,12 @@ What is not named goes back to its default. The broker without a name stands for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
-from barnabas.broker.config_resources import target_of
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.settings.resources import target_of
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError
 from barnabas.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -18,27 +19,28 @@ from barnabas.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(AlterConfigsRequest)
-async def alter_configs(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+async def alter_configs(
+    topics: Topics, settings: DynamicSettings, turns: Turns, request: AlterConfigsRequest, context: Context
+) -> AlterConfigsResponse:
     """Replace the settings of each resource, or check that they could be replaced."""
     responses = []
     for resource in request.resources:
-        error = await _alter(broker, resource, request.validate_only)
-        await broker.turns.pause()
+        error = await _alter(topics, settings, resource, request.validate_only)
+        await turns.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return AlterConfigsResponse(responses=responses)
 
 
-async def _alter(broker: Broker, resource: AlterConfigsResource, validate_only: bool) -> BarnabasError | None:
+async def _alter(
+    topics: Topics, settings: DynamicSettings, resource: AlterConfigsResource, validate_only: bool
+) -> BarnabasError | None:
     """Return why the settings cannot be replaced, or None when they are."""
     try:
-        target = target_of(broker, resource.resource_type, resource.resource_name)
-        settings = {config.name: config.value for config in resource.configs if config.value is not None}
-        await target.change(lambda _: settings, validate_only=validate_only)
+        target = target_of(topics, settings, resource.resource_type, resource.resource_name)
+        wanted = {config.name: config.value for config in resource.configs if config.value is not None}
+        await target.change(lambda _: wanted, validate_only=validate_only)
     except BarnabasError as error:
         return error
     return None

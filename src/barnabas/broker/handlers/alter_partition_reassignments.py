@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.identity import Identity
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -15,13 +15,10 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(AlterPartitionReassignmentsRequest)
 def alter_partition_reassignments(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context
+    topics: Topics, identity: Identity, request: AlterPartitionReassignmentsRequest, context: Context
 ) -> AlterPartitionReassignmentsResponse:
     """Tell for each partition whether it is where it is wanted."""
     return AlterPartitionReassignmentsResponse(
@@ -30,17 +27,19 @@ def alter_partition_reassignments(
         error_message=None,
         responses=[
             ReassignableTopicResponse(
-                name=topic.name, partitions=[_answer(broker, topic.name, each) for each in topic.partitions]
+                name=topic.name, partitions=[_answer(topics, identity, topic.name, each) for each in topic.partitions]
             )
             for topic in request.topics
         ],
     )
 
 
-def _answer(broker: Broker, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
+def _answer(
+    topics: Topics, identity: Identity, topic: str, wanted: ReassignablePartition
+) -> ReassignablePartitionResponse:
     error: KafkaError | None = None
     try:
-        _check(broker, topic, wanted)
+        _check(topics, identity, topic, wanted)
     except KafkaError as caught:
         error = caught
     return ReassignablePartitionResponse(
@@ -48,11 +47,11 @@ def _answer(broker: Broker, topic: str, wanted: ReassignablePartition) -> Reassi
     )
 
 
-def _check(broker: Broker, topic: str, wanted: ReassignablePartition) -> None:
-    where = broker.topics.partition(topic, wanted.partition_index).topic_partition
+def _check(topics: Topics, identity: Identity, topic: str, wanted: ReassignablePartition) -> None:
+    where = topics.partition(topic, wanted.partition_index).topic_partition
     if wanted.replicas is None:
         message = f"{where} is not on its way to another broker"
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, message)
-    if wanted.replicas != [broker.node_id]:
-        message = f"the only broker is {broker.node_id}; every partition must be assigned to it alone"
+    if wanted.replicas != [identity.node_id]:
+        message = f"the only broker is {identity.node_id}; every partition must be assigned to it alone"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.identity import Identity
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -15,20 +17,17 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(CreatePartitionsRequest)
 async def create_partitions(
-    broker: Broker, request: CreatePartitionsRequest, context: Context
+    topics: Topics, identity: Identity, turns: Turns, request: CreatePartitionsRequest, context: Context
 ) -> CreatePartitionsResponse:
     """Add partitions to each topic, or check that they could be added."""
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
-        error = await _grow(broker, topic, times[topic.name] > 1, request.validate_only)
-        await broker.turns.pause()
+        error = await _grow(topics, identity, topic, times[topic.name] > 1, request.validate_only)
+        await turns.pause()
         results.append(
             CreatePartitionsTopicResult(
                 name=topic.name,
@@ -40,27 +39,27 @@ async def create_partitions(
 
 
 async def _grow(
-    broker: Broker, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
+    topics: Topics, identity: Identity, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
 ) -> BarnabasError | None:
     """Return why the topic cannot grow, or None when it has."""
     try:
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
-        _check(broker, wanted)
+        _check(topics, identity, wanted)
         if not validate_only:
-            await broker.topics.grow(wanted.name, wanted.count)
+            await topics.grow(wanted.name, wanted.count)
     except BarnabasError as error:
         return error
     return None
 
 
-def _check(broker: Broker, wanted: CreatePartitionsTopic) -> None:
-    added = broker.topics.check_growth(wanted.name, wanted.count)
+def _check(topics: Topics, identity: Identity, wanted: CreatePartitionsTopic) -> None:
+    added = topics.check_growth(wanted.name, wanted.count)
     if wanted.assignments is None:
         return
     if len(wanted.assignments) != added:
         message = f"{added} partitions are added, and {len(wanted.assignments)} assignments given"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    if any(assignment.broker_ids != [broker.node_id] for assignment in wanted.assignments):
-        message = f"the only broker is {broker.node_id}; every partition must be assigned to it alone"
+    if any(assignment.broker_ids != [identity.node_id] for assignment in wanted.assignments):
+        message = f"the only broker is {identity.node_id}; every partition must be assigned to it alone"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -6,10 +6,9 @@ after a crash. The disk space comes back segment by segment, a while later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET, TopicPartition
 from barnabas.protocol.messages.delete_records import (
@@ -21,35 +20,32 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(DeleteRecordsRequest)
-async def delete_records(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+async def delete_records(topics: Topics, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     """Move the start of each log, and store where they begin."""
-    topics = [
+    deleted = [
         DeleteRecordsTopicResult(
-            name=topic.name, partitions=[await _delete(broker, topic.name, wanted) for wanted in topic.partitions]
+            name=topic.name, partitions=[await _delete(topics, topic.name, wanted) for wanted in topic.partitions]
         )
         for topic in request.topics
     ]
     try:
-        await broker.topics.store_log_starts()
+        await topics.store_log_starts()
     except BarnabasError as error:
-        _refuse([result for topic in topics for result in topic.partitions], error_code(error))
-    for topic in topics:
-        offline = [result for result in topic.partitions if _is_offline(broker, topic.name, result.partition_index)]
+        _refuse([result for topic in deleted for result in topic.partitions], error_code(error))
+    for topic in deleted:
+        offline = [result for result in topic.partitions if _is_offline(topics, topic.name, result.partition_index)]
         _refuse(offline, ErrorCode.KAFKA_STORAGE_ERROR)
-    return DeleteRecordsResponse(topics=topics)
+    return DeleteRecordsResponse(topics=deleted)
 
 
-async def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+async def _delete(topics: Topics, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=NO_OFFSET, error_code=ErrorCode.NONE
     )
     try:
-        partition = broker.topics.partition(topic, wanted.partition_index)
+        partition = topics.partition(topic, wanted.partition_index)
         offset = partition.log.high_watermark if wanted.offset == UP_TO_HIGH_WATERMARK else wanted.offset
         result.low_watermark = await partition.delete_records_before(offset)
     except BarnabasError as error:
@@ -57,10 +53,10 @@ async def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) ->
     return result
 
 
-def _is_offline(broker: Broker, topic: str, number: int) -> bool:
+def _is_offline(topics: Topics, topic: str, number: int) -> bool:
     """Whether the disk refused to make durable what was deleted."""
     where = TopicPartition(topic, number)
-    return broker.topics.has_partition(where) and broker.topics.partition(*where).log.is_offline
+    return topics.has_partition(where) and topics.partition(*where).log.is_offline
 
 
 def _refuse(results: list[DeleteRecordsPartitionResult], code: ErrorCode) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -15,27 +15,26 @@ from barnabas.protocol.messages.delete_topics import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(DeleteTopicsRequest)
-async def delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+async def delete_topics(
+    topics: Topics, turns: Turns, request: DeleteTopicsRequest, context: Context
+) -> DeleteTopicsResponse:
     """Remove each topic; its files go a while later."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     responses = []
     for each in wanted:
-        responses.append(await _delete(broker, each))
-        await broker.turns.pause()
+        responses.append(await _delete(topics, each))
+        await turns.pause()
     return DeleteTopicsResponse(responses=responses)
 
 
-async def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(topics: Topics, wanted: DeleteTopicState) -> DeletableTopicResult:
     name, topic_id = wanted.name, wanted.topic_id
     try:
         if name is not None and topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
-        topic = broker.topics.get(name) if name is not None else broker.topics.by_id(topic_id)
+        topic = topics.get(name) if name is not None else topics.by_id(topic_id)
         if topic is None:
             by_name = name is not None
             raise KafkaError(
@@ -43,7 +42,7 @@ async def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicRes
                 f"there is no topic {name!r}" if by_name else "there is no topic with this id",
             )
         name, topic_id = topic.name, topic.id
-        await broker.topics.delete(topic.name)
+        await topics.delete(topic.name)
     except BarnabasError as error:
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error_code(error), error_message=error_message(error)

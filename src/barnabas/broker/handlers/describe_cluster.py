@@ -1,13 +1,13 @@
 """DescribeCluster, versions 0 to 2.
 
-No broker is ever fenced. Who asks which operations are authorised is told all of them: there is no authorisation yet.
+No broker is ever fenced. Clients that ask which operations they may use are told all of them: there is no authorisation
+yet.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
+from barnabas.broker.identity import Identity
 from barnabas.broker.operations import ON_CLUSTER
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
@@ -18,12 +18,9 @@ from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(DescribeClusterRequest, ends_with_client=True)
-def describe_cluster(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+def describe_cluster(identity: Identity, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     """Tell which brokers there are."""
     if request.endpoint_type != BROKER_ENDPOINTS:
         is_known = request.endpoint_type == CONTROLLER_ENDPOINTS
@@ -34,12 +31,12 @@ def describe_cluster(broker: Broker, request: DescribeClusterRequest, context: C
             cluster_id="",
             brokers=[],
         )
-    host, port = broker.address_for(context.peer)
+    host, port = identity.address_for(context.peer)
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+        cluster_id=identity.cluster_id,
+        controller_id=identity.node_id,
+        brokers=[DescribeClusterBroker(broker_id=identity.node_id, host=host, port=port)],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ON_CLUSTER

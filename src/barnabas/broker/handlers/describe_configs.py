@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, Steps, serves
-from barnabas.broker.config_resources import ConfigSource, DescribedSetting, describe
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.settings.resources import ConfigSource, DescribedSetting, describe
+from barnabas.broker.topics import Topics
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -17,13 +17,10 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(DescribeConfigsRequest, ends_with_client=True)
 def describe_configs(
-    broker: Broker, request: DescribeConfigsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, request: DescribeConfigsRequest, context: Context
 ) -> Steps[DescribeConfigsResponse]:
     """Describe each resource, once."""
     results: dict[tuple[int, str], DescribeConfigsResult] = {}
@@ -32,18 +29,22 @@ def describe_configs(
         if where not in results:
             if results:
                 yield  # each takes a while
-            results[where] = _describe(broker, request, resource, context)
+            results[where] = _describe(topics, settings, request, resource, context)
     return DescribeConfigsResponse(results=list(results.values()))
 
 
 def _describe(
-    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource, context: Context
+    topics: Topics,
+    settings: DynamicSettings,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsResource,
+    context: Context,
 ) -> DescribeConfigsResult:
     wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
     error: KafkaError | None = None
-    settings: list[DescribedSetting] = []
+    described: list[DescribedSetting] = []
     try:
-        settings = describe(broker, resource.resource_type, resource.resource_name)
+        described = describe(topics, settings, resource.resource_type, resource.resource_name)
     except KafkaError as caught:
         error = caught
     return DescribeConfigsResult(
@@ -52,7 +53,7 @@ def _describe(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[
-            _setting(setting, request, context) for setting in settings if wanted is None or setting.name in wanted
+            _setting(setting, request, context) for setting in described if wanted is None or setting.name in wanted
         ],
     )
 

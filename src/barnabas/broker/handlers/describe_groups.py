@@ -1,15 +1,16 @@
 """DescribeGroups, versions 0 to 6.
 
 A group that is not known is "Dead", and from version 6 on GROUP_ID_NOT_FOUND; one with nothing but offsets is "Empty".
-Who asks which operations are authorised is told all of them: there is no authorisation yet.
+Clients that ask which operations they may use are told all of them: there is no authorisation yet.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.operations import ON_GROUPS
+from barnabas.broker.turns import Turns
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.describe_groups import (
@@ -20,32 +21,31 @@ from barnabas.protocol.messages.describe_groups import (
 )
 from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
 @serves(DescribeGroupsRequest, ends_with_client=True)
-async def describe_groups(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
+async def describe_groups(
+    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DescribeGroupsRequest, context: Context
+) -> DescribeGroupsResponse:
     """Describe each group asked for."""
     try:
-        with_offsets = set(await broker.offsets.group_ids())
+        with_offsets = set(await offsets.group_ids())
     except CoordinationError:
         unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return DescribeGroupsResponse(groups=[_without_members(name, "", unavailable) for name in request.groups])
-    groups = []
+    described = []
     for name in dict.fromkeys(request.groups):
-        groups.append(_describe(broker, name, name in with_offsets, context.version))
-        await broker.turns.pause()
+        described.append(_describe(groups, name, name in with_offsets, context.version))
+        await turns.pause()
     if request.include_authorized_operations:
-        for each in groups:
+        for each in described:
             each.authorized_operations = ON_GROUPS if each.error_code == ErrorCode.NONE else OPERATIONS_UNKNOWN
-    return DescribeGroupsResponse(groups=groups)
+    return DescribeGroupsResponse(groups=described)
 
 
-def _describe(broker: Broker, name: str, has_offsets: bool, version: int) -> DescribedGroup:
-    group = broker.groups.describe(name)
+def _describe(groups: GroupShell, name: str, has_offsets: bool, version: int) -> DescribedGroup:
+    group = groups.describe(name)
     if group is None and has_offsets:
         return _without_members(name, GroupState.EMPTY.value, ErrorCode.NONE)
     if group is None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -18,28 +20,27 @@ from barnabas.protocol.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
     from barnabas.broker.topics import Topic
 
 
 @serves(DescribeLogDirsRequest, ends_with_client=True)
 def describe_log_dirs(
-    broker: Broker, request: DescribeLogDirsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, request: DescribeLogDirsRequest, context: Context
 ) -> Steps[DescribeLogDirsResponse]:
     """Describe the logs of the partitions asked for, or of all."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
-    topics = []
-    for number, topic in enumerate(list(broker.topics.all())):
+    described = []
+    for number, topic in enumerate(list(topics.all())):
         if is_pause_due(number):
             yield
         if wanted is None or topic.name in wanted:
-            topics.append((yield from _describe(topic, None if wanted is None else wanted[topic.name])))
-    folder = Path(broker.config.data).absolute()
+            described.append((yield from _describe(topic, None if wanted is None else wanted[topic.name])))
+    folder = Path(settings.config.data).absolute()
     volume = shutil.disk_usage(folder)
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=str(folder),
-        topics=topics,
+        topics=described,
         total_bytes=volume.total,
         usable_bytes=volume.free,
     )

@@ -5,10 +5,9 @@ Their last timestamp is when the broker took their last batch. There are no tran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -18,27 +17,24 @@ from barnabas.protocol.messages.describe_producers import (
     TopicResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 NO_COORDINATOR_EPOCH = -1
 
 
 @serves(DescribeProducersRequest)
 def describe_producers(
-    broker: Broker, request: DescribeProducersRequest, context: Context
+    topics: Topics, request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse:
     """Tell the producers of each partition."""
-    topics = []
+    described = []
     for topic in request.topics:
-        partitions = [_describe(broker, topic.name, number) for number in topic.partition_indexes]
-        topics.append(TopicResponse(name=topic.name, partitions=partitions))
-    return DescribeProducersResponse(topics=topics)
+        partitions = [_describe(topics, topic.name, number) for number in topic.partition_indexes]
+        described.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=described)
 
 
-def _describe(broker: Broker, topic: str, number: int) -> PartitionResponse:
+def _describe(topics: Topics, topic: str, number: int) -> PartitionResponse:
     try:
-        producers = broker.topics.partition(topic, number).log.producers
+        producers = topics.partition(topic, number).log.producers
     except BarnabasError as error:
         return PartitionResponse(
             partition_index=number,

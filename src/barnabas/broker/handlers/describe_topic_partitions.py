@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.identity import Identity
 from barnabas.broker.operations import ON_TOPICS
-from barnabas.broker.topic_config import check_topic_name
+from barnabas.broker.topic_names import check_topic_name
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -21,7 +23,6 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
     from barnabas.broker.partition import Partition
 
 PARTITIONS_MAX = 2000
@@ -30,11 +31,11 @@ PARTITIONS_MAX = 2000
 
 @serves(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+    topics: Topics, identity: Identity, request: DescribeTopicPartitionsRequest, context: Context
 ) -> DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
     asked_for = {topic.name for topic in request.topics}
-    names = sorted(asked_for or {topic.name for topic in broker.topics.all()})
+    names = sorted(asked_for or {topic.name for topic in topics.all()})
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in names])
@@ -48,36 +49,38 @@ def describe_topic_partitions(
                 topics=described, next_cursor=Cursor(topic_name=name, partition_index=0)
             )
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        topic = _describe(broker, name, first, left)
+        topic = _describe(topics, identity, name, first, left)
         described.append(topic)
         left -= len(topic.partitions)
         following = first + len(topic.partitions)
-        if _has_partition(broker, name, following):
+        if _has_partition(topics, name, following):
             return DescribeTopicPartitionsResponse(
                 topics=described, next_cursor=Cursor(topic_name=name, partition_index=following)
             )
     return DescribeTopicPartitionsResponse(topics=described)
 
 
-def _describe(broker: Broker, name: str, first: int, count: int) -> DescribeTopicPartitionsResponseTopic:
-    topic = broker.topics.get(name)
+def _describe(
+    topics: Topics, identity: Identity, name: str, first: int, count: int
+) -> DescribeTopicPartitionsResponseTopic:
+    topic = topics.get(name)
     if topic is None:
         return _failed(name, _why_unknown(name))
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=name,
         topic_id=topic.id,
-        partitions=[_partition(broker, each) for each in topic.partitions[first : first + count]],
+        partitions=[_partition(identity, each) for each in topic.partitions[first : first + count]],
         topic_authorized_operations=ON_TOPICS,
     )
 
 
-def _partition(broker: Broker, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
-    replicas = [broker.node_id]
+def _partition(identity: Identity, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    replicas = [identity.node_id]
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE,
         partition_index=partition.topic_partition.partition,
-        leader_id=broker.node_id,
+        leader_id=identity.node_id,
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=replicas,
@@ -86,8 +89,8 @@ def _partition(broker: Broker, partition: Partition) -> DescribeTopicPartitionsR
     )
 
 
-def _has_partition(broker: Broker, name: str, number: int) -> bool:
-    topic = broker.topics.get(name)
+def _has_partition(topics: Topics, name: str, number: int) -> bool:
+    topic = topics.get(name)
     return topic is not None and number < len(topic.partitions)
 
 

@@ -4,9 +4,9 @@ Whole batches are returned, from the one that holds the offset asked for, as fil
 with sendfile. The first batch is returned even if it is larger than the limits; after that nothing exceeds
 `max_bytes`. If there is less than `min_bytes`, the answer waits until there is, at most `max_wait_ms`.
 
-Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id is not believed
-(CVE-2018-1288): every reader gets what is below the high watermark, and what replicas tell of themselves (versions
-17 and 18) is not looked at. Without transactions the last stable offset
+Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id of a request is ignored
+(CVE-2018-1288): every reader gets what is below the high watermark, and what replicas say about themselves (versions
+17 and 18) is ignored. Without transactions the last stable offset
 is the high watermark, and no transaction was ever aborted.
 """
 
@@ -17,6 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Context, Steps, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
+from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, IsolationLevel
 from barnabas.protocol.messages.fetch import (
@@ -31,32 +36,37 @@ from barnabas.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from barnabas.broker.broker import Broker
     from barnabas.broker.fetch_sessions import FetchKey, FetchPlan
     from barnabas.broker.partition import Partition
 
 
 PARTITIONS_PER_PAUSE = 256
-"""So many partitions are watched between two pauses of a long poll."""
+"""How many partitions a long poll begins to watch between two pauses."""
 
 
 @serves(FetchRequest, ends_with_client=True)
 def fetch(
-    broker: Broker, request: FetchRequest, context: Context
+    topics: Topics,
+    fetch_sessions: FetchSessions,
+    settings: DynamicSettings,
+    turns: Turns,
+    clock: Clock,
+    request: FetchRequest,
+    context: Context,
 ) -> Steps[FetchResponse | Coroutine[Any, Any, FetchResponse]]:
-    """Read, at once if there is enough or something to tell, else later."""
+    """Read at once; if there is too little and no error to report, wait and read again."""
     try:
-        plan = yield from broker.fetch_sessions.plan(request, broker.clock.monotonic())
+        plan = yield from fetch_sessions.plan(request, clock.monotonic())
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    read = _Read(broker, request, plan)
+    read = _Read(topics, settings, request, plan)
     yield from read.all()
     if read.is_enough or request.max_wait_ms <= 0:
         return (yield from plan.respond(read.data))
-    return _read_later(broker, request, plan, read)
+    return _read_later(turns, request, plan, read)
 
 
-async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, read: _Read) -> FetchResponse:
+async def _read_later(turns: Turns, request: FetchRequest, plan: FetchPlan, read: _Read) -> FetchResponse:
     """Wait until enough is appended, or the time is up, and read again."""
     enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     missing = request.min_bytes - read.size
@@ -72,19 +82,19 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
         nonlocal is_due
         if not is_due:
             is_due = True
-            broker.turns.wake(enough)
+            turns.wake(enough)
 
     timer = asyncio.get_running_loop().call_later(request.max_wait_ms / 1000, finish)
     try:
         for number, partition in enumerate(read.partitions, start=1):
             partition.watch(on_readable)
             if not number % PARTITIONS_PER_PAUSE:
-                await broker.turns.pause()
+                await turns.pause()
         if read.is_outdated:
-            # Between the read and this, other requests had their turn: nobody told what they appended.
+            # Other requests had their turn since the read, before this one watched: it was not told what they appended.
             missing = request.min_bytes
-            again = _Read(broker, request, plan)
-            await broker.turns.finish(again.all())
+            again = read.anew()
+            await turns.finish(again.all())
             if again.is_enough:
                 finish()
             else:
@@ -93,26 +103,27 @@ async def _read_later(broker: Broker, request: FetchRequest, plan: FetchPlan, re
         for number, partition in enumerate(read.partitions, start=1):
             partition.unwatch(on_readable)
             if not number % PARTITIONS_PER_PAUSE:
-                await broker.turns.pause()
+                await turns.pause()
     except BaseException:
         for partition in read.partitions:
             partition.unwatch(on_readable)
         raise
     finally:
         timer.cancel()
-    last = _Read(broker, request, plan)
-    await broker.turns.finish(last.all())
-    return await broker.turns.finish(plan.respond(last.data))
+    last = read.anew()
+    await turns.finish(last.all())
+    return await turns.finish(plan.respond(last.data))
 
 
 class _Read:
     """One pass over the partitions of a request; `data` is what it brought."""
 
-    def __init__(self, broker: Broker, request: FetchRequest, plan: FetchPlan) -> None:
-        self._broker = broker
+    def __init__(self, topics: Topics, settings: DynamicSettings, request: FetchRequest, plan: FetchPlan) -> None:
+        self._topics = topics
+        self._settings = settings
         self._request = request
-        self._wanted = plan.wanted
-        self._bytes_left = max(0, min(request.max_bytes, broker.config.fetch_max_bytes))
+        self._plan = plan
+        self._bytes_left = max(0, min(request.max_bytes, settings.config.fetch_max_bytes))
         committed_only = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._aborted: list[AbortedTransaction] | None = [] if committed_only else None
         self._must_answer = False
@@ -121,9 +132,13 @@ class _Read:
         self._high_watermarks: list[int] = []
         self.data: list[tuple[FetchKey, PartitionData]] = []
 
+    def anew(self) -> _Read:
+        """Return another pass over the same partitions."""
+        return _Read(self._topics, self._settings, self._request, self._plan)
+
     def all(self) -> Steps[None]:
         """Read each partition."""
-        for number, (where, wanted) in enumerate(self._wanted):
+        for number, (where, wanted) in enumerate(self._plan.wanted):
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
             self.data.append((where, self._read(where, wanted)))
@@ -141,7 +156,7 @@ class _Read:
 
     def _read(self, where: FetchKey, wanted: FetchPartition) -> PartitionData:
         try:
-            partition = self._broker.topics.partition(self._topic_name(where), where.partition)
+            partition = self._topics.partition(self._topic_name(where), where.partition)
             partition.check_epoch(wanted.current_leader_epoch)
             return self._read_partition(partition, wanted)
         except BarnabasError as error:
@@ -151,7 +166,7 @@ class _Read:
             )
 
     def _topic_name(self, where: FetchKey) -> str:
-        return self._broker.topics.name_of(where.topic_id) if where.is_by_id else where.topic
+        return self._topics.name_of(where.topic_id) if where.is_by_id else where.topic
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:
         log = partition.log

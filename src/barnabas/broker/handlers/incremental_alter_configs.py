@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
-from barnabas.broker.config_resources import Target, target_of
 from barnabas.broker.handlers.alter_configs import altered
-from barnabas.broker.setting_values import ConfigType
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.settings.resources import Target, target_of
+from barnabas.broker.settings.rules import ConfigType
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.incremental_alter_configs import (
     APPEND,
@@ -25,29 +27,26 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementallyAlterableConfig,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
-    broker: Broker, request: IncrementalAlterConfigsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, turns: Turns, request: IncrementalAlterConfigsRequest, context: Context
 ) -> IncrementalAlterConfigsResponse:
     """Change the settings of each resource, or check that they could be changed."""
     responses = []
     for resource in request.resources:
-        error = await _alter(broker, resource, request.validate_only)
-        await broker.turns.pause()
+        error = await _alter(topics, settings, resource, request.validate_only)
+        await turns.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(
-    broker: Broker, resource: IncrementalAlterConfigsResource, validate_only: bool
+    topics: Topics, settings: DynamicSettings, resource: IncrementalAlterConfigsResource, validate_only: bool
 ) -> BarnabasError | None:
     """Return why the settings cannot be changed, or None when they are."""
     try:
-        target = target_of(broker, resource.resource_type, resource.resource_name)
+        target = target_of(topics, settings, resource.resource_type, resource.resource_name)
         names = [config.name for config in resource.configs]
         if len(names) != len(set(names)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting stands in the request twice")

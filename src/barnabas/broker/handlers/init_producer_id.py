@@ -7,24 +7,22 @@ as final (see FindCoordinator).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
+from barnabas.broker.producer_ids import ProducerIds
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(InitProducerIdRequest)
-async def init_producer_id(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+async def init_producer_id(
+    producer_ids: ProducerIds, request: InitProducerIdRequest, context: Context
+) -> InitProducerIdResponse:
     """Hand out the next producer id."""
     if request.transactional_id is not None:
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=refused, producer_epoch=-1)
     try:
-        producer_id = await broker.producer_ids.next()
+        producer_id = await producer_ids.next()
     except CoordinationError:
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
     return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
+from barnabas.broker.group_shell import GroupShell
 from barnabas.groups.requests import JoinRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
     from barnabas.groups.results import JoinResult
 
 FIRST_VERSION_WITH_REQUIRED_MEMBER_ID = 4
@@ -26,8 +26,14 @@ GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
 """The metadata of a member, and the assignment of all, is data that is not looked into."""
 
 
-@serves(JoinGroupRequest, ends_with_client=True, entries_max=PROTOCOLS_MAX, bytes_max=GROUP_DATA_BYTES_MAX)
-async def join_group(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+@serves(
+    JoinGroupRequest,
+    ends_with_client=True,
+    comes_in_crowds=True,
+    entries_max=PROTOCOLS_MAX,
+    bytes_max=GROUP_DATA_BYTES_MAX,
+)
+async def join_group(groups: GroupShell, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     """Join a group, and wait until its next generation is complete."""
     join = JoinRequest(
         session_timeout_ms=request.session_timeout_ms,
@@ -41,7 +47,7 @@ async def join_group(broker: Broker, request: JoinGroupRequest, context: Context
         require_member_id=context.version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
         supports_skip_assignment=context.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
     )
-    return _response(await broker.groups.join(request.group_id, join), context.version)
+    return _response(await groups.join(request.group_id, join), context.version)
 
 
 def _response(result: JoinResult, version: int) -> JoinGroupResponse:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
+from barnabas.broker.group_shell import GroupShell
 from barnabas.groups.requests import LeavingMember
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
 
 FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
@@ -19,14 +15,14 @@ MEMBERS_MAX = 2_000
 
 
 @serves(LeaveGroupRequest, entries_max=MEMBERS_MAX)
-def leave_group(broker: Broker, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+def leave_group(groups: GroupShell, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
     """Take members out of their group."""
     if context.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
-        result = broker.groups.leave(request.group_id, [LeavingMember(request.member_id)])
+        result = groups.leave(request.group_id, [LeavingMember(request.member_id)])
         error = result.members[0].error if result.members and not result.error else result.error
         return LeaveGroupResponse(error_code=error)
     leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
-    result = broker.groups.leave(request.group_id, leaving)
+    result = groups.leave(request.group_id, leaving)
     return LeaveGroupResponse(
         error_code=result.error,
         members=[

@@ -5,10 +5,10 @@ Client metrics (version 0) and loggers have none here; groups are listed that ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
-from barnabas.broker.config_resources import ResourceType, names_of
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.settings.resources import ResourceType, names_of
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.list_config_resources import (
     CLIENT_METRICS,
@@ -17,15 +17,12 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 FIRST_VERSION_WITH_TYPES = 1
 
 
 @serves(ListConfigResourcesRequest)
 def list_config_resources(
-    broker: Broker, request: ListConfigResourcesRequest, context: Context
+    topics: Topics, settings: DynamicSettings, request: ListConfigResourcesRequest, context: Context
 ) -> ListConfigResourcesResponse:
     """List the resources of each type asked for, or of all."""
     wanted = request.resource_types or [*ResourceType]
@@ -38,6 +35,6 @@ def list_config_resources(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in dict.fromkeys(wanted)
-            for name in names_of(broker, ResourceType(kind))
+            for name in names_of(topics, settings, ResourceType(kind))
         ],
     )

@@ -5,43 +5,43 @@ All of them are of the type "classic": the next-generation protocol (KIP-848) an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.turns import Turns
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
 
 CLASSIC = "classic"
 
 
 @serves(ListGroupsRequest, ends_with_client=True)
-async def list_groups(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+async def list_groups(
+    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: ListGroupsRequest, context: Context
+) -> ListGroupsResponse:
     """List all groups, or those in the states and of the types asked for."""
     wanted = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     if types and CLASSIC not in types:
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=[])
     try:
-        with_offsets = await broker.offsets.group_ids()
+        with_offsets = await offsets.group_ids()
     except CoordinationError:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
-    names = sorted({*broker.groups.group_ids(), *with_offsets})
-    groups = []
+    names = sorted({*groups.group_ids(), *with_offsets})
+    listed = []
     for name in names:
-        groups.append(_listed(broker, name))
-        await broker.turns.pause()
+        listed.append(_listed(groups, name))
+        await turns.pause()
     return ListGroupsResponse(
         error_code=ErrorCode.NONE,
-        groups=[group for group in groups if not wanted or group.group_state.lower() in wanted],
+        groups=[group for group in listed if not wanted or group.group_state.lower() in wanted],
     )
 
 
-def _listed(broker: Broker, name: str) -> ListedGroup:
-    group = broker.groups.describe(name)
+def _listed(groups: GroupShell, name: str) -> ListedGroup:
+    group = groups.describe(name)
     if group is None:
         return ListedGroup(group_id=name, protocol_type="", group_state=GroupState.EMPTY.value, group_type=CLASSIC)
     protocol_type, state = group.protocol_type, group.state.value

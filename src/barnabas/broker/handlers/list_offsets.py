@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.protocol.messages.list_offsets import (
@@ -30,7 +32,6 @@ from barnabas.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
     from barnabas.broker.partition import Partition
 
 FIRST_VERSION_WITH = {
@@ -45,27 +46,29 @@ FIRST_VERSION_WITH = {
 
 
 @serves(ListOffsetsRequest, ends_with_client=True)
-async def list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+async def list_offsets(
+    topics: Topics, turns: Turns, request: ListOffsetsRequest, context: Context
+) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-    topics = []
+    results = []
     for topic in request.topics:
         found = []
         for wanted in topic.partitions:
             is_repeated = times[topic.name, wanted.partition_index] > 1
-            found.append(await _look_up(broker, topic.name, wanted, context.version, is_repeated=is_repeated))
-            await broker.turns.pause()
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
-    return ListOffsetsResponse(topics=topics)
+            found.append(await _look_up(topics, topic.name, wanted, context.version, is_repeated=is_repeated))
+            await turns.pause()
+        results.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
+    return ListOffsetsResponse(topics=results)
 
 
 async def _look_up(
-    broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int, *, is_repeated: bool
+    topics: Topics, topic: str, wanted: ListOffsetsPartition, version: int, *, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     try:
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
-        partition = broker.topics.partition(topic, wanted.partition_index)
+        partition = topics.partition(topic, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
         found = await _offset_for(partition, wanted.timestamp, version)
     except BarnabasError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.list_partition_reassignments import (
@@ -11,13 +9,10 @@ from barnabas.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(ListPartitionReassignmentsRequest)
 def list_partition_reassignments(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: Context
+    request: ListPartitionReassignmentsRequest, context: Context
 ) -> ListPartitionReassignmentsResponse:
     """List nothing."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])

@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13: the broker, the topics, their partitions; unknown topics are made if that is on.
 
 A topic that is made here is complete when the answer leaves, so clients need not come back for its leader.
-Who asks which operations are authorised is told all of them: there is no authorisation yet.
+Clients that ask which operations they may use are told all of them: there is no authorisation yet.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.identity import Identity
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.metadata import (
     OPERATIONS_UNKNOWN,
@@ -26,7 +30,6 @@ from barnabas.protocol.types import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from barnabas.broker.broker import Broker
     from barnabas.broker.topics import Topic
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
@@ -35,16 +38,21 @@ FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
 
 @serves(MetadataRequest, ends_with_client=True)
 def metadata(
-    broker: Broker, request: MetadataRequest, context: Context
+    topics: Topics,
+    settings: DynamicSettings,
+    identity: Identity,
+    turns: Turns,
+    request: MetadataRequest,
+    context: Context,
 ) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
     """Describe the topics asked for, or all of them."""
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     wanted = [] if wants_all else (yield from _each_once(request.topics or []))
-    if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-        missing = yield from _missing(broker, wanted)
+    if request.allow_auto_topic_creation and settings.config.auto_create_topics_enable:
+        missing = yield from _missing(topics, wanted)
         if missing:
-            return _create_and_describe(broker, missing, wanted, request, context)
-    return (yield from _describe(broker, wanted if not wants_all else None, {}, request, context))
+            return _create_and_describe(topics, settings, identity, turns, missing, wanted, request, context)
+    return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, context))
 
 
 def _each_once(topics: list[MetadataRequestTopic]) -> Steps[list[MetadataRequestTopic]]:
@@ -57,18 +65,21 @@ def _each_once(topics: list[MetadataRequestTopic]) -> Steps[list[MetadataRequest
     return list(found.values())
 
 
-def _missing(broker: Broker, topics: list[MetadataRequestTopic]) -> Steps[list[str]]:
+def _missing(topics: Topics, wanted: list[MetadataRequestTopic]) -> Steps[list[str]]:
     missing = []
-    for number, each in enumerate(topics):
+    for number, each in enumerate(wanted):
         if is_pause_due(number):
             yield
-        if not _is_by_id(each) and each.name is not None and broker.topics.get(each.name) is None:
+        if not _is_by_id(each) and each.name is not None and topics.get(each.name) is None:
             missing.append(each.name)
     return missing
 
 
 async def _create_and_describe(
-    broker: Broker,
+    topics: Topics,
+    settings: DynamicSettings,
+    identity: Identity,
+    turns: Turns,
     missing: list[str],
     wanted: list[MetadataRequestTopic],
     request: MetadataRequest,
@@ -77,40 +88,41 @@ async def _create_and_describe(
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await broker.topics.create(name, broker.config.num_partitions, {})
+            await topics.create(name, settings.config.num_partitions, {})
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
-        await broker.turns.pause()
-    return await broker.turns.finish(_describe(broker, wanted, errors, request, context))
+        await turns.pause()
+    return await turns.finish(_describe(topics, identity, wanted, errors, request, context))
 
 
 def _describe(
-    broker: Broker,
+    topics: Topics,
+    identity: Identity,
     wanted: list[MetadataRequestTopic] | None,
     errors: dict[str, ErrorCode],
     request: MetadataRequest,
     context: Context,
 ) -> Steps[MetadataResponse]:
-    topics = []
-    everything: Sequence[Topic | MetadataRequestTopic] = list(broker.topics.all()) if wanted is None else wanted
+    described_topics = []
+    everything: Sequence[Topic | MetadataRequestTopic] = list(topics.all()) if wanted is None else wanted
     for number, each in enumerate(everything):
         if is_pause_due(number):
             yield
         if isinstance(each, MetadataRequestTopic):
-            described = yield from _wanted_topic(broker, each, errors, context)
+            described = yield from _wanted_topic(topics, identity, each, errors, context)
         else:
-            described = yield from _topic(broker, each)
+            described = yield from _topic(identity, each)
         if request.include_topic_authorized_operations:
             is_there = described.error_code == ErrorCode.NONE
             described.topic_authorized_operations = ON_TOPICS if is_there else OPERATIONS_UNKNOWN
-        topics.append(described)
-    host, port = broker.address_for(context.peer)
+        described_topics.append(described)
+    host, port = identity.address_for(context.peer)
     response = MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        topics=topics,
+        brokers=[MetadataResponseBroker(node_id=identity.node_id, host=host, port=port)],
+        cluster_id=identity.cluster_id,
+        controller_id=identity.node_id,
+        topics=described_topics,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ON_CLUSTER
@@ -118,17 +130,17 @@ def _describe(
 
 
 def _wanted_topic(
-    broker: Broker, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
+    topics: Topics, identity: Identity, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
 ) -> Steps[MetadataResponseTopic]:
     name = wanted.name or ""
     if _is_by_id(wanted):
-        topic = broker.topics.by_id(wanted.topic_id)
+        topic = topics.by_id(wanted.topic_id)
         code = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        topic = broker.topics.get(name)
+        topic = topics.get(name)
         code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic is not None:
-        return (yield from _topic(broker, topic))
+        return (yield from _topic(identity, topic))
     unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id, partitions=[])
     if _is_by_id(wanted) and context.version >= FIRST_VERSION_WITHOUT_UNKNOWN_NAMES:
         unknown.name = None
@@ -140,8 +152,8 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
     return wanted.name is None or wanted.topic_id != ZERO_UUID
 
 
-def _topic(broker: Broker, topic: Topic) -> Steps[MetadataResponseTopic]:
-    replicas = [broker.node_id]
+def _topic(identity: Identity, topic: Topic) -> Steps[MetadataResponseTopic]:
+    replicas = [identity.node_id]
     partitions = []
     for number, partition in enumerate(topic.partitions):
         if is_pause_due(number):
@@ -150,7 +162,7 @@ def _topic(broker: Broker, topic: Topic) -> Steps[MetadataResponseTopic]:
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition.topic_partition.partition,
-                leader_id=broker.node_id,
+                leader_id=identity.node_id,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=replicas,
                 isr_nodes=replicas,

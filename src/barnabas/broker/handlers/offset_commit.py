@@ -6,9 +6,12 @@ answer leaves when the offsets are stored. Offsets are kept by the topic's name,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
@@ -19,48 +22,55 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 @serves(OffsetCommitRequest)
-async def offset_commit(broker: Broker, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+async def offset_commit(
+    topics: Topics,
+    groups: GroupShell,
+    offsets: OffsetStore,
+    settings: DynamicSettings,
+    turns: Turns,
+    request: OffsetCommitRequest,
+    context: Context,
+) -> OffsetCommitResponse:
     """Store the offsets that may be stored and tell about the others."""
-    refused = broker.groups.check_commit(
+    refused = groups.check_commit(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
     )
     errors: dict[TopicPartition, ErrorCode] = {}
-    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    committed: dict[TopicPartition, OffsetAndMetadata] = {}
     for topic in request.topics:
         if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            found = broker.topics.by_id(topic.topic_id)
+            found = topics.by_id(topic.topic_id)
             topic.name = found.name if found else ""
         for each in topic.partitions:
             where = TopicPartition(topic.name, each.partition_index)
-            errors[where] = refused or _check(broker, where, each)
+            errors[where] = refused or _check(topics, settings, where, each)
             if not errors[where]:
-                offsets[where] = OffsetAndMetadata(
+                committed[where] = OffsetAndMetadata(
                     each.committed_offset, each.committed_metadata or "", each.committed_leader_epoch
                 )
-            await broker.turns.pause()
-    if offsets:
+            await turns.pause()
+    if committed:
         try:
-            gone = await broker.offsets.commit(request.group_id, offsets)
+            gone = await offsets.commit(request.group_id, committed)
             errors.update(dict.fromkeys(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         except CoordinationError:
-            errors.update(dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return await broker.turns.finish(_response(request, errors))
+            errors.update(dict.fromkeys(committed, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return await turns.finish(_response(request, errors))
 
 
-def _check(broker: Broker, where: TopicPartition, wanted: OffsetCommitRequestPartition) -> ErrorCode:
+def _check(
+    topics: Topics, settings: DynamicSettings, where: TopicPartition, wanted: OffsetCommitRequestPartition
+) -> ErrorCode:
     metadata = wanted.committed_metadata or ""
-    if len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
+    if len(metadata.encode()) > settings.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if not where.topic:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    if not broker.topics.has_partition(where):
+    if not topics.has_partition(where):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 

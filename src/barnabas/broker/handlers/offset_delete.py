@@ -7,9 +7,10 @@ cannot be understood.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.topics import Topics
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.model import TopicPartition
@@ -20,40 +21,38 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
-
 ENTRIES_MAX = 20_000
 """What is checked and what is deleted must be of one moment, so there is no pause in between."""
 
 
 @serves(OffsetDeleteRequest, entries_max=ENTRIES_MAX)
-async def offset_delete(broker: Broker, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
+async def offset_delete(
+    topics: Topics, groups: GroupShell, offsets: OffsetStore, request: OffsetDeleteRequest, context: Context
+) -> OffsetDeleteResponse:
     """Forget the offsets that may be forgotten and tell about the others."""
-    group = broker.groups.describe(request.group_id)
-    if group is None and request.group_id not in await broker.offsets.group_ids():
+    group = groups.describe(request.group_id)
+    if group is None and request.group_id not in await offsets.group_ids():
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
     if group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
-    read = subscribed_topics(broker.groups.subscriptions(request.group_id))
+    read = subscribed_topics(groups.subscriptions(request.group_id))
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         for each in topic.partitions:
             where = TopicPartition(topic.name, each.partition_index)
-            errors[where] = _check(broker, where, is_read=read is None or topic.name in read)
+            errors[where] = _check(topics, where, is_read=read is None or topic.name in read)
     deleted = [where for where, error in errors.items() if not error]
     try:
-        await broker.offsets.delete(request.group_id, deleted)
+        await offsets.delete(request.group_id, deleted)
     except CoordinationError:
         return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, topics=[])
     return _response(request, errors)
 
 
-def _check(broker: Broker, where: TopicPartition, *, is_read: bool) -> ErrorCode:
+def _check(topics: Topics, where: TopicPartition, *, is_read: bool) -> ErrorCode:
     if is_read:
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    return ErrorCode.NONE if broker.topics.has_partition(where) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if topics.has_partition(where) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _response(request: OffsetDeleteRequest, errors: dict[TopicPartition, ErrorCode]) -> OffsetDeleteResponse:

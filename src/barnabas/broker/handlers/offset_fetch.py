@@ -8,9 +8,12 @@ epoch (version 9) belong to the next-generation protocol and are ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_fetch import (
@@ -23,9 +26,6 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
 
 FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -41,52 +41,58 @@ PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResp
 
 
 @serves(OffsetFetchRequest, ends_with_client=True)
-async def offset_fetch(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
+async def offset_fetch(
+    topics: Topics, offsets: OffsetStore, turns: Turns, request: OffsetFetchRequest, context: Context
+) -> OffsetFetchResponse:
     """Look up the committed offsets."""
     if context.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = None if request.topics is None else {t.name: t.partition_indexes for t in request.topics}
-        error, committed = await _committed(broker, request.group_id)
-        topics = await broker.turns.finish(_topics(OffsetFetchResponsePartition, committed, wanted, error))
+        error, committed = await _committed(offsets, request.group_id)
+        found_topics = await turns.finish(_topics(OffsetFetchResponsePartition, committed, wanted, error))
         return OffsetFetchResponse(
             error_code=error,
-            topics=[OffsetFetchResponseTopic(name=name, partitions=found) for name, found in topics],
+            topics=[OffsetFetchResponseTopic(name=name, partitions=found) for name, found in found_topics],
         )
-    look_up = _by_id if context.version >= FIRST_VERSION_WITH_TOPIC_IDS else _by_name
     groups = {}
     for group in request.groups:
         if group.group_id not in groups:  # one that is named again and again is answered once
-            groups[group.group_id] = await look_up(broker, group)
+            if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+                groups[group.group_id] = await _by_id(topics, offsets, turns, group)
+            else:
+                groups[group.group_id] = await _by_name(offsets, turns, group)
     return OffsetFetchResponse(groups=list(groups.values()))
 
 
-async def _committed(broker: Broker, group_id: str) -> tuple[ErrorCode, Committed]:
+async def _committed(offsets: OffsetStore, group_id: str) -> tuple[ErrorCode, Committed]:
     try:
-        return ErrorCode.NONE, await broker.offsets.committed(group_id)
+        return ErrorCode.NONE, await offsets.committed(group_id)
     except CoordinationError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
 
 
-async def _by_name(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _by_name(offsets: OffsetStore, turns: Turns, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     wanted = None if group.topics is None else {t.name: t.partition_indexes for t in group.topics}
-    return await _group_of_several(broker, group.group_id, wanted)
+    return await _group_of_several(offsets, turns, group.group_id, wanted)
 
 
-async def _by_id(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _by_id(
+    topics: Topics, offsets: OffsetStore, turns: Turns, group: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
     """Look up by the names that the topics have now, and answer with the ids that were asked for."""
-    names = {each.topic_id: topic.name for each in group.topics or [] if (topic := broker.topics.by_id(each.topic_id))}
+    names = {each.topic_id: topic.name for each in group.topics or [] if (topic := topics.by_id(each.topic_id))}
     wanted = None
     if group.topics is not None:
         wanted = {names[t.topic_id]: t.partition_indexes for t in group.topics if t.topic_id in names}
-    answer = await _group_of_several(broker, group.group_id, wanted)
+    answer = await _group_of_several(offsets, turns, group.group_id, wanted)
     ids = {name: topic_id for topic_id, name in names.items()}
     if group.topics is None:
-        ids = {each.name: topic.id for each in answer.topics if (topic := broker.topics.get(each.name))}
+        ids = {each.name: topic.id for each in answer.topics if (topic := topics.get(each.name))}
     answer.topics = [each for each in answer.topics if each.name in ids]
     for each in answer.topics:
         each.topic_id = ids[each.name]
     for topic_id, partitions in {t.topic_id: t.partition_indexes for t in group.topics or []}.items():
         if topic_id not in names:
-            answer.topics.append(await broker.turns.finish(_unknown(topic_id, partitions)))
+            answer.topics.append(await turns.finish(_unknown(topic_id, partitions)))
     return answer
 
 
@@ -99,9 +105,11 @@ def _unknown(topic_id: bytes, partitions: list[int]) -> Steps[OffsetFetchRespons
     return OffsetFetchResponseTopics(topic_id=topic_id, partitions=found)
 
 
-async def _group_of_several(broker: Broker, group_id: str, wanted: Wanted | None) -> OffsetFetchResponseGroup:
-    error, committed = await _committed(broker, group_id)
-    topics = await broker.turns.finish(_topics(OffsetFetchResponsePartitions, committed, wanted, error))
+async def _group_of_several(
+    offsets: OffsetStore, turns: Turns, group_id: str, wanted: Wanted | None
+) -> OffsetFetchResponseGroup:
+    error, committed = await _committed(offsets, group_id)
+    topics = await turns.finish(_topics(OffsetFetchResponsePartitions, committed, wanted, error))
     return OffsetFetchResponseGroup(
         group_id=group_id,
         error_code=error,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     LeaderEpochEndOffset,
@@ -15,31 +14,28 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(OffsetForLeaderEpochRequest, ends_with_client=True)
 def offset_for_leader_epoch(
-    broker: Broker, request: OffsetForLeaderEpochRequest, context: Context
+    topics: Topics, request: OffsetForLeaderEpochRequest, context: Context
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Look up one epoch for each partition."""
-    topics = []
+    results = []
     for topic in request.topics:
         partitions = []
         for number, each in enumerate(topic.partitions):
             if is_pause_due(number):
                 yield
-            partitions.append(_look_up(broker, topic.topic, each))
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
-        if is_pause_due(len(topics)):
+            partitions.append(_look_up(topics, topic.topic, each))
+        results.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        if is_pause_due(len(results)):
             yield
-    return OffsetForLeaderEpochResponse(topics=topics)
+    return OffsetForLeaderEpochResponse(topics=results)
 
 
-def _look_up(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
+def _look_up(topics: Topics, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
     try:
-        partition = broker.topics.partition(topic, wanted.partition)
+        partition = topics.partition(topic, wanted.partition)
         partition.check_epoch(wanted.current_leader_epoch)
         epoch, end_offset = partition.log.leader_epochs.end_offset_for(
             wanted.leader_epoch, partition.log.log_end_offset

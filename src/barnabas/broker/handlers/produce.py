@@ -38,8 +38,8 @@ from barnabas.protocol.repeats import answer_packer
 from barnabas.storage.append import AppendInfo
 
 if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
     from barnabas.broker.partition import Partition
+    from barnabas.broker.topics import Topics
     from barnabas.records.header import Buffer
     from barnabas.storage.append_group import Outcome
 
@@ -61,7 +61,7 @@ Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | byt
 
 
 @serves_runs(ProduceRequest)
-def produce(broker: Broker, requests: Iterable[Received], context: Context) -> Sequence[Response]:
+def produce(topics: Topics, requests: Iterable[Received], context: Context) -> Sequence[Response]:
     """Append each partition's batches, of all requests that ask for the same acknowledgement as the first one.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
@@ -73,7 +73,7 @@ def produce(broker: Broker, requests: Iterable[Received], context: Context) -> S
         if len(run) == ANSWERED_TOGETHER_MAX and received[0].acks != Acks.NONE:
             break
         run.append(received)
-    appends = _append_all(broker, run, context)
+    appends = _append_all(topics, run, context)
     if any(append.is_waiting for append in appends.by_place.values()):
         responses = asyncio.get_running_loop().create_task(_respond_later(run, appends))
         return [_one_of(responses, number) for number in range(len(run))]
@@ -86,7 +86,7 @@ class _Append:
     __slots__ = ("_refusal", "_waiting", "outcomes", "pack", "partition", "records")
 
     def __init__(
-        self, broker: Broker, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None
+        self, topics: Topics, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None
     ) -> None:
         self.records: list[Buffer] = []
         self.partition: Partition | None = None
@@ -99,8 +99,8 @@ class _Append:
         if refusal:
             return
         try:
-            name = topic if isinstance(topic, str) else broker.topics.name_of(topic)
-            partition = broker.topics.partition(name, number)
+            name = topic if isinstance(topic, str) else topics.name_of(topic)
+            partition = topics.partition(name, number)
             if acks == Acks.ALL:
                 partition.check_replicas()
             self.partition = partition
@@ -113,9 +113,9 @@ class _Append:
         return self._waiting is not None
 
     @property
-    def can_pack(self) -> bool:
-        """Whether `pack` may make the answer, now that the outcome is there: a flush policy may be in force since."""
-        return self.pack is not None and self.partition is not None and self.partition.acknowledges_at_once
+    def usable_pack(self) -> PackAnswer | None:
+        """`pack`, if it may make answers now that the outcomes are there: a flush policy may be in force since."""
+        return self.pack if self.partition is not None and self.partition.acknowledges_at_once else None
 
     def carry_out(self) -> None:
         if self.partition is None:
@@ -141,10 +141,10 @@ Place = tuple[str | bytes, int, bool]
 class _Appends:
     """All that a run of requests brings."""
 
-    __slots__ = ("_broker", "_context", "by_id", "by_place", "by_request")
+    __slots__ = ("_context", "_topics", "by_id", "by_place", "by_request")
 
-    def __init__(self, broker: Broker, context: Context) -> None:
-        self._broker = broker
+    def __init__(self, topics: Topics, context: Context) -> None:
+        self._topics = topics
         self._context = context
         self.by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
         self.by_place: dict[Place, _Append] = {}
@@ -171,12 +171,12 @@ class _Appends:
         if (append := self.by_place.get(place)) is None:
             refusal = _refusal(request, self._context)
             topic, number, _ = place
-            append = self.by_place[place] = _Append(self._broker, topic, number, request.acks, refusal)
+            append = self.by_place[place] = _Append(self._topics, topic, number, request.acks, refusal)
         return append
 
 
-def _append_all(broker: Broker, run: Sequence[Received], context: Context) -> _Appends:
-    appends = _Appends(broker, context)
+def _append_all(topics: Topics, run: Sequence[Received], context: Context) -> _Appends:
+    appends = _Appends(topics, context)
     by_request = appends.by_request
     for received in run:
         append = by_request.get(id(received[0]))
@@ -238,14 +238,15 @@ def _respond_to_all(run: Sequence[Received], appends: _Appends) -> Sequence[Resp
         _check_all_appended(appends)
         return [None] * len(run)
     responses: list[Response] = []
-    by_request = appends.by_request
+    packed = {
+        number: (pack, append.outcomes) for number, append in appends.by_request.items() if (pack := append.usable_pack)
+    }
     for request, _, correlation_id in run:
-        append = by_request.get(id(request))
-        if append is not None and append.can_pack and isinstance(info := append.outcomes[0], AppendInfo):
-            assert append.pack
-            append.outcomes.popleft()
-            numbers = info.base_offset, info.log_append_time_ms, info.log_start_offset
-            responses.append(append.pack(correlation_id, *numbers))
+        found = packed.get(id(request))
+        if found is not None and isinstance(info := found[1][0], AppendInfo):
+            pack, outcomes = found
+            outcomes.popleft()
+            responses.append(pack(correlation_id, info.base_offset, info.log_append_time_ms, info.log_start_offset))
         else:
             responses.append(_respond(request, appends))
     return responses

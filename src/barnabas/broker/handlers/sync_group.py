@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
+from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.handlers.join_group import GROUP_DATA_BYTES_MAX
 from barnabas.groups.requests import SyncRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
 
-
-@serves(SyncGroupRequest, ends_with_client=True, bytes_max=GROUP_DATA_BYTES_MAX)
-async def sync_group(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+@serves(SyncGroupRequest, ends_with_client=True, comes_in_crowds=True, bytes_max=GROUP_DATA_BYTES_MAX)
+async def sync_group(groups: GroupShell, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     """Wait for this member's assignment."""
     sync = SyncRequest(
         member_id=request.member_id,
@@ -24,7 +20,7 @@ async def sync_group(broker: Broker, request: SyncGroupRequest, context: Context
         protocol_name=request.protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    result = await broker.groups.sync(request.group_id, sync)
+    result = await groups.sync(request.group_id, sync)
     return SyncGroupResponse(
         error_code=result.error,
         protocol_type=result.protocol_type,

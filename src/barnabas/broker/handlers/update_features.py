@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.api import Context, serves
 from barnabas.broker.features import FEATURES
 from barnabas.errors import ErrorCode
@@ -14,12 +12,9 @@ from barnabas.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.broker import Broker
-
 
 @serves(UpdateFeaturesRequest)
-def update_features(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+def update_features(request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
     """Refuse the whole request where a feature would change, as Kafka's controllers do."""
     for wanted in request.feature_updates:
         if problem := _problem(wanted):

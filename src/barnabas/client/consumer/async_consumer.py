@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import re
+import warnings
+import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from barnabas.client.config import ConsumerConfig, make_config
-from barnabas.client.consumer.application import ApplicationSide, Committable
-from barnabas.client.consumer.consumer import COLUMNS_MAX
-from barnabas.client.consumer.engine import ConsumerEngine
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.arguments import consumer_config
+from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.consumer import COLUMNS_MAX, DROPPED
+from barnabas.client.consumer.core import Committable, ConsumerCore
+from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
-from barnabas.client.consumer.shells import Listener, LoopShell
+from barnabas.client.consumer.shells import Listener, LoopGuard, LoopShell, listeners_of
+from barnabas.client.consumer.steps import Steps
+from barnabas.client.dialing import dial_with
+from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
     import pandas
     import polars  # type: ignore[import-not-found, unused-ignore]
     import pyarrow
+
+T = TypeVar("T")
 
 
 class AsyncConsumer:
@@ -40,33 +51,37 @@ class AsyncConsumer:
 
     def __init__(
         self,
-        bootstrap: str | Iterable[str] | Mapping[str, Any] | None = None,
+        bootstrap: Bootstrap = None,
         *,
         group: str | None = None,
-        **settings: Any,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> None:
-        if group is not None:
-            settings["group"] = group
-        self._config = make_config(ConsumerConfig, bootstrap, settings)
-        self._shell = LoopShell()
-        self._application = ApplicationSide(self._config, self._shell, SYSTEM_CLOCK)
-
-    @property
-    def _engine(self) -> ConsumerEngine:
-        return self._application.engine
+        config = consumer_config(bootstrap, group, settings)
+        deserializers = Deserializers(key_deserializer, value_deserializer)
+        guard = LoopGuard()
+        self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers)
+        self._shell = LoopShell(self._core.state, guard)
+        cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
+        self._background = Background(self._core.state, cluster, guard.bell)
+        self._runs = False
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that waits, does it as well."""
-        if not self._shell.runs:
-            self._application.check_usable()
-            self._shell.runs = True
-            await self._application.start()
+        if not self._runs:
+            self._core.state.check_usable()
+            self._runs = True
+            guard, loop = self._shell.guard, asyncio.get_running_loop()
+            # No task of the loop refers to this object: who drops it ends it.
+            weakref.finalize(self, _on_dropped, self._core, guard, self._background, loop).atexit = False
+            await self._background.start()
         return self
 
-    async def _started(self) -> ApplicationSide:
-        if not self._shell.runs:
+    async def _run(self, call: Steps[T]) -> T:
+        if not self._runs:
             await self.start()
-        return self._application
+        return await self._shell.run(call)
 
     # --- what to read -----------------------------------------------------------------------------------
 
@@ -83,19 +98,21 @@ class AsyncConsumer:
 
         The listeners may be functions or coroutine functions, which are awaited.
         """
-        self._application.subscribe(topics, pattern, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        listeners = listeners_of(on_assign, on_revoke, on_lost)
+        self._core.subscribe(topics, pattern, listeners)
+        self._shell.listeners = listeners
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions; see `Consumer.assign`."""
-        self._application.assign(partitions)
+        self._core.assign(partitions)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that this consumer reads now."""
-        return self._application.assignment()
+        return self._core.assignment()
 
     async def unsubscribe(self) -> None:
         """Read nothing any more; leave the group, if in one."""
-        await (await self._started()).unsubscribe()
+        await self._run(self._core.unsubscribe(nested=self._shell.inside_listener))
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -104,11 +121,17 @@ class AsyncConsumer:
 
         Asking for more says that the records before have been dealt with. Errors are those of `Consumer.poll`.
         """
-        return await (await self._started()).reading.take_list(max_records, timeout_s)
+        self._core.check_readable()
+        await self._shell.give_way()
+        nested = self._shell.inside_listener
+        return await self._run(self._core.poll(max_records, timeout_s, nested=nested))
 
     async def poll_arrow(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; see `Consumer.poll_arrow`."""
-        return await (await self._started()).reading.take_columns(max_records, timeout_s)
+        self._core.check_readable()
+        await self._shell.give_way()
+        nested = self._shell.inside_listener
+        return await self._run(self._core.poll_columns(max_records, timeout_s, nested=nested))
 
     async def poll_polars(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
         """Return what `poll_arrow` would as a data frame of polars."""
@@ -126,18 +149,20 @@ class AsyncConsumer:
             try:
                 records = await self.poll(max_records, timeout_s=float("inf"))
             except ClosedError:
-                if self._application.closed:
+                if self._core.closed:
                     return
                 raise
             yield records
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        application = await self._started()
+        core, shell = self._core, self._shell
+        core.check_readable()
         while True:
+            await shell.give_way()
             try:
-                records = await application.reading.next_slice(application.cursor)
+                records = await self._run(core.next_slice(core.cursor, nested=shell.inside_listener))
             except ClosedError:
-                if application.closed:
+                if core.closed:
                     return
                 raise
             for record in records:
@@ -147,27 +172,27 @@ class AsyncConsumer:
 
     async def position(self, tp: tuple[str, int], timeout_s: float | None = None) -> int:
         """Return the offset of the next record of a partition, looking it up if need be."""
-        return await (await self._started()).position(tp, timeout_s)
+        return await self._run(self._core.position(tp, timeout_s))
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
         """Go on reading a partition at `offset`: rewind, or skip ahead."""
-        self._application.seek(tp, offset)
+        self._core.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
         """Go to the first offset of partitions, of all assigned ones if none is named."""
-        self._application.seek_by_policy(tps, "earliest")
+        self._core.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
         """Go past the last offset of partitions, of all assigned ones if none is named."""
-        self._application.seek_by_policy(tps, "latest")
+        self._core.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
         """Hand out no records of these partitions until `resume`; they stay assigned."""
-        self._application.set_paused(tps, True)
+        self._core.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
         """Hand out records of these partitions again."""
-        self._application.set_paused(tps, False)
+        self._core.set_paused(tps, False)
 
     # --- offsets ----------------------------------------------------------------------------------------
 
@@ -175,25 +200,39 @@ class AsyncConsumer:
         self, offsets: Mapping[TopicPartition, Committable] | None = None, *, timeout_s: float | None = None
     ) -> None:
         """Commit offsets for the group, or everything that was handed out; see `Consumer.commit`."""
-        await (await self._started()).commit(offsets, timeout_s)
+        await self._run(self._core.commit(offsets, timeout_s))
 
     async def committed(self, tp: tuple[str, int], timeout_s: float | None = None) -> OffsetAndMetadata | None:
         """Return what the group has committed for a partition, or None."""
-        return await (await self._started()).committed(tp, timeout_s)
+        return await self._run(self._core.committed(tp, timeout_s))
 
     async def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return await (await self._started()).beginning_offsets(tps)
+        return await self._run(self._core.beginning_offsets(tps))
 
     async def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        return await (await self._started()).end_offsets(tps)
+        return await self._run(self._core.end_offsets(tps))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return for each partition the first offset with a timestamp of at least the one given, or None."""
-        return await (await self._started()).offsets_for_times(timestamps_ms)
+        return await self._run(self._core.offsets_for_times(timestamps_ms))
+
+    # --- looking around ---------------------------------------------------------------------------------
+
+    async def topics(self) -> set[str]:
+        """Return the names of all topics but the internal ones."""
+        return await self._run(self._core.topics())
+
+    async def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Return the numbers of a topic's partitions, or None if there is no such topic; creates none."""
+        return await self._run(self._core.partitions_for_topic(topic))
+
+    def metrics(self) -> dict[str, Any]:
+        """Return figures of this consumer, as they are now, by name; see `Consumer.metrics`."""
+        return self._core.metrics()
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -202,7 +241,20 @@ class AsyncConsumer:
 
         Ends the iterations of other tasks.
         """
-        await self._application.close(all_done=True)
+        await self._close(all_done=True)
+
+    async def _close(self, *, all_done: bool) -> None:
+        if self._core.state.stopped is not None:
+            return
+        try:
+            if self._runs:
+                await self._shell.run(self._core.close(all_done=all_done))
+            else:
+                self._core.stop(all_done=all_done)
+        finally:
+            # Also if this was cancelled: heartbeats that go on would keep the partitions from others.
+            await self._background.close()
+            await self._shell.stop()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -211,7 +263,33 @@ class AsyncConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an exception the record in hand was not dealt with: the group shall see it again.
-        await self._application.close(all_done=error is None)
+        await self._close(all_done=error is None)
 
     def __repr__(self) -> str:
-        return f"<AsyncConsumer{self._application}>"
+        return f"<AsyncConsumer{self._core}>"
+
+
+_closing: set[asyncio.Task[None]] = set()
+"""Of consumers that were dropped: an event loop holds its tasks but weakly."""
+
+
+def _on_dropped(core: ConsumerCore, guard: LoopGuard, background: Background, loop: asyncio.AbstractEventLoop) -> None:
+    """Nobody has the consumer any more: leave its group, if the event loop still runs."""
+    if core.state.stopped is not None:
+        return
+
+    def begin() -> None:
+        task = loop.create_task(_end(core, guard, background))
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(begin)
+    warnings.warn(DROPPED.format(f"<AsyncConsumer{core}>"), ResourceWarning, stacklevel=2)
+
+
+async def _end(core: ConsumerCore, guard: LoopGuard, background: Background) -> None:
+    try:
+        await LoopShell(core.state, guard).run(core.close(all_done=False))
+    finally:
+        await background.close()

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from barnabas.client.config import ConsumerConfig, make_config
-from barnabas.client.consumer.application import ApplicationSide, Committable
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.arguments import consumer_config
+from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.engine import ConsumerEngine
+from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
-from barnabas.client.consumer.shells import BlockingShell, Listener, run_to_its_end
-from barnabas.client.loop_thread import at_exit
+from barnabas.client.consumer.shells import BlockingShell, Listener, ThreadGuard, listeners_of
+from barnabas.client.dialing import dial_with
+from barnabas.client.loop_thread import LoopThread, at_exit
+from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.client.streams import MessageStream
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
 COLUMNS_MAX = 100_000
 """Records that one poll for columns returns at most, if not told otherwise."""
 
+DROPPED = "{} was dropped without close(); it leaves its group now. Use it in a with statement, or close it"
+
 
 class Consumer:
     """Reads records of topics, alone or as a member of a group.
@@ -36,6 +47,10 @@ class Consumer:
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param group: the group's name; its members share the partitions and the committed offsets. None: the
         consumer reads alone, all partitions of what it subscribes to, and commits nothing.
+    :param key_deserializer: makes of the bytes of a key what `Record.key` shall be, for example `bytes.decode`. It
+        is not called for keys that are None, nor for columns (`poll_arrow` and the like).
+    :param value_deserializer: the same for values, for example `json.loads`. An error in either is raised as
+        DeserializationError, with the position before that record.
     :param settings: see `barnabas.client.config.ConsumerConfig`; keyword arguments win over the dict.
     :raises ConfigurationError: a setting that does not exist or cannot be.
 
@@ -49,31 +64,27 @@ class Consumer:
 
     def __init__(
         self,
-        bootstrap: str | Iterable[str] | Mapping[str, Any] | None = None,
+        bootstrap: Bootstrap = None,
         *,
         group: str | None = None,
-        **settings: Any,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> None:
-        if group is not None:
-            settings["group"] = group
-        config = make_config(ConsumerConfig, bootstrap, settings)
-        self._clock = SYSTEM_CLOCK
-        self._shell = BlockingShell("barnabas-consumer", self._after_fork)
-        self._application = ApplicationSide(config, self._shell, self._clock)
-        self._slices = Slices(self._application, self._application.cursor)
-        run_to_its_end(self._shell.run(self._application.start()))
+        config = consumer_config(bootstrap, group, settings)
+        deserializers = Deserializers(key_deserializer, value_deserializer)
+        thread = LoopThread("barnabas-consumer")
+        guard = ThreadGuard(thread)
+        self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers)
+        thread.after_fork = partial(_after_fork, self._core, guard)
+        cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
+        background = Background(self._core.state, cluster, guard.bell)
+        self._shell = BlockingShell(self._core.state, guard)
+        self._close = partial(_close, self._core, guard, background, thread)
+        # Neither the thread nor anything that it runs refers to this object: who drops it ends it.
+        weakref.finalize(self, _on_dropped, self._core, self._close).atexit = False
+        thread.call(background.start())
         at_exit(self)
-
-    def _after_fork(self, error: ClosedError) -> None:
-        self._application.stop_with(error)
-
-    @property
-    def _engine(self) -> ConsumerEngine:
-        return self._application.engine
-
-    @property
-    def _waiting(self) -> int:
-        return self._application.reading.waiting
 
     # --- what to read -----------------------------------------------------------------------------------
 
@@ -96,22 +107,24 @@ class Consumer:
             polls.
         :raises ConfigurationError: neither topics nor pattern, or partitions were assigned by hand.
         """
-        self._application.subscribe(topics, pattern, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        listeners = listeners_of(on_assign, on_revoke, on_lost)
+        self._core.subscribe(topics, pattern, listeners)
+        self._shell.listeners = listeners
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions, whatever a group may say.
 
         :raises ConfigurationError: topics were subscribed to.
         """
-        self._application.assign(partitions)
+        self._core.assign(partitions)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that this consumer reads now."""
-        return self._application.assignment()
+        return self._core.assignment()
 
     def unsubscribe(self) -> None:
         """Read nothing any more; leave the group, if in one."""
-        run_to_its_end(self._application.unsubscribe())
+        self._shell.run(self._core.unsubscribe(nested=self._shell.inside_listener))
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream]]:
         """Subscribe to topics and return as many streams of each as `counts` says (paper, section 3).
@@ -120,9 +133,8 @@ class Consumer:
         among the streams of their topic. `close()` ends them.
         """
         streams: dict[str, list[MessageStream]] = {}
-        for topic, number, cursor in self._application.divide(counts):
-            slices = Slices(self._application, cursor)
-            streams.setdefault(topic, []).append(MessageStream(topic, number, slices))
+        for topic, number, cursor in self._core.divide(counts):
+            streams.setdefault(topic, []).append(MessageStream(topic, number, StreamStretches(self, cursor)))
         self.subscribe(counts)
         return streams
 
@@ -137,8 +149,9 @@ class Consumer:
         :raises CorruptBatchError: a damaged batch; the position stays before it.
         :raises DisconnectedError: no broker could be reached for `default_api_timeout_ms`.
         """
-        self._application.check_undivided()
-        return run_to_its_end(self._application.reading.take_list(max_records, timeout_s))
+        self._core.check_readable()
+        nested = self._shell.inside_listener
+        return self._shell.run(self._core.poll(max_records, timeout_s, nested=nested))
 
     def poll_arrow(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; else like `poll`.
@@ -148,8 +161,9 @@ class Consumer:
 
         :raises ConfigurationError: pyarrow is not installed.
         """
-        self._application.check_undivided()
-        return run_to_its_end(self._application.reading.take_columns(max_records, timeout_s))
+        self._core.check_readable()
+        nested = self._shell.inside_listener
+        return self._shell.run(self._core.poll_columns(max_records, timeout_s, nested=nested))
 
     def poll_polars(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
         """Return what `poll_arrow` would as a data frame of polars.
@@ -168,10 +182,12 @@ class Consumer:
         return to_pandas(self.poll_arrow(max_records, timeout_s))
 
     def __iter__(self) -> Iterator[Record]:
-        self._application.check_undivided()
-        return self._slices.records
+        self._core.check_readable()
+        return chain.from_iterable(Stretches(self, self._core.cursor))
 
     def __next__(self) -> Record:
+        for record in self._core.cursor.iterator:
+            return record
         return next(iter(self))
 
     # --- positions --------------------------------------------------------------------------------------
@@ -182,30 +198,30 @@ class Consumer:
         :raises ConfigurationError: the partition is not assigned to this consumer.
         :raises TimedOutError: it could not be found out in time.
         """
-        return run_to_its_end(self._application.position(tp, timeout_s))
+        return self._shell.run(self._core.position(tp, timeout_s))
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
         """Go on reading a partition at `offset`: rewind, or skip ahead.
 
         :raises ConfigurationError: the partition is not assigned to this consumer, or the offset is negative.
         """
-        self._application.seek(tp, offset)
+        self._core.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
         """Go to the first offset of partitions, of all assigned ones if none is named."""
-        self._application.seek_by_policy(tps, "earliest")
+        self._core.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
         """Go past the last offset of partitions, of all assigned ones if none is named."""
-        self._application.seek_by_policy(tps, "latest")
+        self._core.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
         """Hand out no records of these partitions until `resume`; they stay assigned."""
-        self._application.set_paused(tps, True)
+        self._core.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
         """Hand out records of these partitions again."""
-        self._application.set_paused(tps, False)
+        self._core.set_paused(tps, False)
 
     # --- offsets ----------------------------------------------------------------------------------------
 
@@ -221,25 +237,45 @@ class Consumer:
             or are being shared anew (REBALANCE_IN_PROGRESS: poll, then commit for what is left).
         :raises FencedError: another consumer has joined with the same `group_instance_id`.
         """
-        run_to_its_end(self._application.commit(offsets, timeout_s))
+        self._shell.run(self._core.commit(offsets, timeout_s))
 
     def committed(self, tp: tuple[str, int], timeout_s: float | None = None) -> OffsetAndMetadata | None:
         """Return what the group has committed for a partition, or None."""
-        return run_to_its_end(self._application.committed(tp, timeout_s))
+        return self._shell.run(self._core.committed(tp, timeout_s))
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return run_to_its_end(self._application.beginning_offsets(tps))
+        return self._shell.run(self._core.beginning_offsets(tps))
 
     def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        return run_to_its_end(self._application.end_offsets(tps))
+        return self._shell.run(self._core.end_offsets(tps))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return for each partition the first offset with a timestamp of at least the one given, or None."""
-        return run_to_its_end(self._application.offsets_for_times(timestamps_ms))
+        return self._shell.run(self._core.offsets_for_times(timestamps_ms))
+
+    # --- looking around ---------------------------------------------------------------------------------
+
+    def topics(self) -> set[str]:
+        """Return the names of all topics but the internal ones."""
+        return self._shell.run(self._core.topics())
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Return the numbers of a topic's partitions, or None if there is no such topic; creates none."""
+        return self._shell.run(self._core.partitions_for_topic(topic))
+
+    def metrics(self) -> dict[str, Any]:
+        """Return figures of this consumer, as they are now, by name.
+
+        `records_total`, `bytes_total`, `fetches_total` of all its life; `records_per_s`, `bytes_per_s`,
+        `fetch_latency_avg_ms`, `fetch_latency_max_ms` of the last 30 seconds, the wait for new records at the broker
+        included; `buffered_bytes` that wait to be handed out; `assigned_partitions`; `lag` by partition, the records
+        that its end is ahead as far as the last fetch has said, and `lag_max`.
+        """
+        return self._core.metrics()
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -248,11 +284,11 @@ class Consumer:
 
         Ends running iterations and streams of other threads. May be called again.
         """
-        run_to_its_end(self._application.close(all_done=True))
+        self._close(all_done=True)
 
     def close_at_exit(self) -> None:
         """Leave the group when the program ends; records in hand were not dealt with for sure."""
-        run_to_its_end(self._application.close(all_done=False))
+        self._close(all_done=False)
 
     def __enter__(self) -> Self:
         return self
@@ -261,29 +297,70 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an exception the record in hand was not dealt with: the group shall see it again.
-        run_to_its_end(self._application.close(all_done=error is None))
+        self._close(all_done=error is None)
 
     def __repr__(self) -> str:
-        return f"<Consumer{self._application}>"
+        return f"<Consumer{self._core}>"
 
 
-class Slices(Iterator[Iterator[Record]]):
+def _close(core: ConsumerCore, guard: ThreadGuard, background: Background, thread: LoopThread, all_done: bool) -> None:
+    """End a consumer: by its owner, or for want of one."""
+    if core.state.stopped is not None:
+        return
+    try:
+        BlockingShell(core.state, guard).run(core.close(all_done=all_done))
+    finally:
+        # Also if this was interrupted: heartbeats that go on would keep the partitions from others.
+        thread.call(background.close())
+        thread.stop()
+
+
+def _after_fork(core: ConsumerCore, guard: ThreadGuard, error: ClosedError) -> None:
+    guard.after_fork()
+    core.state.stop_with(error)
+
+
+def _on_dropped(core: ConsumerCore, close: Callable[..., None]) -> None:
+    """Nobody has the consumer any more: end it, without holding up the thread that happened to let go of it."""
+    if core.state.stopped is not None:
+        return
+    # No daemon: at the end of the program the group must be left before other threads end.
+    threading.Thread(target=close, kwargs={"all_done": False}, name="barnabas-consumer-dropped").start()
+    warnings.warn(DROPPED.format(f"<Consumer{core}>"), ResourceWarning, stacklevel=2)
+
+
+class Stretches(Iterator[Iterator[Record]]):
     """Iterators over stretches of records, one after the other, until the consumer is closed.
 
-    `records` chains them, so that no Python code runs between the records of a stretch. An error ends a chain for
-    good; then there is a new one, with which the iteration goes on where it was.
+    Chained (`itertools.chain`) they run without any Python code between the records of a stretch.
     """
 
-    def __init__(self, application: ApplicationSide, cursor: Cursor) -> None:
-        self._application = application
+    def __init__(self, consumer: Consumer, cursor: Cursor) -> None:
+        self._consumer = consumer
         self._cursor = cursor
+
+    def __next__(self) -> Iterator[Record]:
+        core, shell = self._consumer._core, self._consumer._shell
+        try:
+            return shell.run(core.next_slice(self._cursor, nested=shell.inside_listener))
+        except ClosedError:
+            if core.closed:
+                raise StopIteration from None
+            raise
+
+
+class StreamStretches(Stretches):
+    """The stretches of a message stream. An error ends `records` for good; then there is another one, which goes on."""
+
+    def __init__(self, consumer: Consumer, cursor: Cursor) -> None:
+        super().__init__(consumer, cursor)
         self.records: Iterator[Record] = chain.from_iterable(self)
 
     def __next__(self) -> Iterator[Record]:
         try:
-            return run_to_its_end(self._application.reading.next_slice(self._cursor))
-        except BaseException as error:
-            if isinstance(error, ClosedError) and self._application.closed:
-                raise StopIteration from None
+            return super().__next__()
+        except StopIteration:
+            raise
+        except BaseException:
             self.records = chain.from_iterable(self)
             raise

@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
-from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
-from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, Fetcher
-from barnabas.client.consumer.shells import Guard
+from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch
+from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -34,33 +33,28 @@ SESSION_LOST = frozenset(
 class FetchLanes:
     """All fetches of a consumer.
 
-    :param guard: guards the fetcher; notified when an answer has come.
     :param spawn: runs a coroutine in the background.
-    :param on_answer: called after each answer, under the guard: partitions may have lost their positions.
-    :param report: tells the application of an error that will not pass.
     :param on_fault: is told of an error that nobody foresaw.
+    :param answered: called after each answer, under the guard: partitions may have lost their positions.
     """
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        state: ConsumerState,
         cluster: Cluster,
-        guard: Guard,
-        fetcher: Fetcher,
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        on_answer: Callable[[], object],
-        report: Callable[[BarnabasError], object],
         on_fault: Callable[[BaseException], object],
+        answered: Callable[[], object],
     ) -> None:
+        self.state = state
+        self.guard = state.guard
+        self.fetcher = state.fetcher
         self.cluster = cluster
-        self.guard = guard
-        self.fetcher = fetcher
         self.spawn = spawn
-        self.on_answer = on_answer
-        self.report = report
         self.on_fault = on_fault
-        self.timeout_s = (config.request_timeout_ms + config.fetch_max_wait_ms) / 1000
+        self.answered = answered
+        self.timeout_s = (state.config.request_timeout_ms + state.config.fetch_max_wait_ms) / 1000
         self.closed = False
         self._lanes: dict[int, list[_Lane]] = {}
 
@@ -159,16 +153,18 @@ class _Lane:
         try:
             version = _version(channel)
             request = self._session.narrow(fetch.request) if version >= SESSIONS_SINCE else fetch.request
-            answered = partial(self._answered, fetch)
+            answered = partial(self._answered, fetch, self._lanes.state.now_s())
             channel.submit(request, answered, version=version, timeout_s=self._lanes.timeout_s)
         except BarnabasError as error:
             self._failed(fetch, error)
         else:
             channel.flush()
 
-    def _answered(self, fetch: Fetch, response: FetchResponse, error: BarnabasError | None) -> None:
+    def _answered(self, fetch: Fetch, sent_s: float, response: FetchResponse, error: BarnabasError | None) -> None:
         try:
             if error is None:
+                state = self._lanes.state
+                state.meter.fetch_latency_ms.add((state.now_s() - sent_s) * 1_000)
                 self._take(fetch, response)
             else:
                 self._failed(fetch, error)
@@ -184,9 +180,9 @@ class _Lane:
                 # Others may wait for the room that is free now, or lead what was asked for here.
                 others = bool(lanes.fetcher.put_off) or self._view is not lanes.cluster.view
                 next_fetch = None if stale or others else self._plan()
-                lanes.on_answer()
+                lanes.answered()
                 # Before the fetch leaves: while it does, the application's thread may run.
-                lanes.guard.notify_all()
+                lanes.guard.tell_application()
         except KafkaError as error:
             self._failed(fetch, error)
             return
@@ -206,13 +202,13 @@ class _Lane:
         self._session.begin_anew()
         with lanes.guard:
             lanes.fetcher.on_failure(fetch)
-            lanes.on_answer()
+            lanes.answered()
         if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._session_was_lost:
             self._session_was_lost = True
             self.advance()
             return
         if not error.retriable:
-            lanes.report(error)
+            lanes.state.report(error)
         self._wait_after_trouble()
 
     def _wait_after_trouble(self) -> None:

@@ -266,6 +266,7 @@ class Fetcher:
     def _on_partition(self, state: PartitionState, offset: int, part: PartitionData) -> bool:
         code = ErrorCode.of(part.error_code)
         if code is ErrorCode.NONE:
+            state.high_watermark = part.high_watermark
             return self._keep(state, offset, part.records)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(state, offset)

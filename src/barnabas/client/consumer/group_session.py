@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
 
 from barnabas.client.cluster import STALE_COORDINATOR, Cluster
-from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.membership import LEAVE_GROUP_VERSION_MAX, Joined, Membership
+from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import BarnabasError, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
@@ -25,35 +24,13 @@ LEAVE_TIMEOUT_S = 3.0
 
 
 class GroupSession:
-    """One consumer's dealings with its coordinator.
+    """One consumer's dealings with its coordinator."""
 
-    :param topics: returns the topics that are subscribed to.
-    :param owned: returns the partitions that this member has.
-    :param alive: returns whether the application has polled recently enough.
-    :param report: takes an error that the application must be told.
-    :param changed: called when the membership's state has changed.
-    """
-
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        cluster: Cluster,
-        membership: Membership,
-        *,
-        topics: Callable[[], Collection[str]],
-        owned: Callable[[], Collection[TopicPartition]],
-        alive: Callable[[], bool],
-        report: Callable[[BarnabasError], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self._config = config
+    def __init__(self, state: ConsumerState, cluster: Cluster, membership: Membership) -> None:
+        self._state = state
+        self._config = state.config
         self._cluster = cluster
         self._membership = membership
-        self._topics = topics
-        self._owned = owned
-        self._alive = alive
-        self._report = report
-        self._changed = changed
 
     async def join(self) -> list[TopicPartition] | None:
         """Join the group's next generation and return the partitions that fall to this member.
@@ -77,7 +54,7 @@ class GroupSession:
                     await asyncio.sleep(self._cluster.backoff.delay_s(tries))
                     tries += 1
                 else:
-                    if partitions is not None or (self._membership.lost and self._owned()):
+                    if partitions is not None or (self._membership.lost and self._state.owned()):
                         return partitions
         finally:
             self._membership.on_join_failed()
@@ -85,7 +62,7 @@ class GroupSession:
     async def _join_once(self) -> list[TopicPartition] | None:
         membership = self._membership
         timeout_s = self._config.max_poll_interval_ms / 1000 + JOIN_GRACE_S
-        request: object = membership.join_request(self._topics(), self._owned())
+        request: object = membership.join_request(self._state.subscription.topics, self._state.owned())
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
         joined = membership.on_join(response)
         if joined is Joined.AGAIN:
@@ -113,7 +90,7 @@ class GroupSession:
             await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
             if not self._membership.is_member:
                 continue
-            if self._alive():
+            if self._state.alive():
                 await self._heartbeat()
             else:
                 log.warning(
@@ -122,7 +99,7 @@ class GroupSession:
                     self._config.max_poll_interval_ms,
                 )
                 await self.leave("poll was not called in time")
-            self._changed()
+            self._state.changed()
 
     async def _heartbeat(self) -> None:
         membership = self._membership
@@ -140,7 +117,7 @@ class GroupSession:
             if not error.retriable:
                 membership.on_left(str(error))
                 if membership.fenced is None:
-                    self._report(error)
+                    self._state.report(error)
 
     async def leave(self, reason: str) -> None:
         """Leave the group, so that the others need not wait for the session to end. Failure does no harm."""

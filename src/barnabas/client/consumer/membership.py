@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping, Sequence
 
-from barnabas.errors import ErrorCode, FencedError, KafkaError
+from barnabas.errors import ErrorCode, Failure, FencedError, KafkaError
 from barnabas.groups.assignors import ASSIGNORS, NO_GENERATION, NOTHING, Claim
 from barnabas.groups.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
@@ -71,7 +71,7 @@ class Membership:
         self.is_leader = False
         self.lost = False
         """The group went on without this member: the partitions that it still has are others' already."""
-        self.fenced: FencedError | None = None
+        self.fenced: Failure | None = None
         """Another consumer has this one's instance id. That is the end: joining again would fence the other."""
         self.reason = "first join"
         self.is_cooperative = all(ASSIGNORS[strategy].is_cooperative for strategy in strategies)
@@ -201,12 +201,13 @@ class Membership:
         self._rejoin(code.name)
 
     def _fence(self) -> FencedError:
-        self.fenced = FencedError(
+        error = FencedError(
             f"group {self.group!r}: another consumer has joined as group_instance_id={self.instance_id!r}; "
             "give each its own, and close this one"
         )
-        self.on_left(str(self.fenced))
-        return self.fenced
+        self.fenced = Failure.of(error)
+        self.on_left(str(error))
+        return error
 
     def rejoin(self, reason: str) -> None:
         """Join again with the next poll, or when the join that is under way has ended."""

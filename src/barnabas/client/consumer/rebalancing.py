@@ -1,26 +1,24 @@
-"""Giving partitions up and taking new ones, when the application polls: then its listeners may run.
+"""Giving partitions up and taking new ones, when the application polls: then its listeners may run. No I/O.
 
 An eager member commits, tells the application, gives all partitions up, joins, takes what falls to it, and tells
 the application. A cooperative one (KIP-429) commits, joins, and reads on meanwhile; then it gives up what it shall
 not have any longer, takes what is new, and, if it has given up something, joins again, so that another member can
 take that. Who has been left behind by its group has lost its partitions: others read them already.
 
-The join itself runs on the event loop and goes on there when a poll's time is over before the other members have
-come.
+Each such change is a procedure: a generator that yields what it waits for, which is a listener (`Tell`) or the
+background (`Work`). Any poll takes it further as soon as that is done, whoever began it: a poll whose time is over
+leaves it where it is. There is one at a time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 
-from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.engine import ConsumerEngine
 from barnabas.client.consumer.membership import Membership
-from barnabas.client.consumer.shells import Listener, Outcome, Partitions, Shell
-from barnabas.client.metadata import ClusterView
-from barnabas.client.streams import StreamPlan
-from barnabas.errors import BarnabasError
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steps import FOREVER_S, Change, Join, Leave, Steps, Tell, Wait, Work
+from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -28,221 +26,244 @@ log = logging.getLogger(__name__)
 COMMIT_ON_THE_WAY_OUT_S = 5.0
 """How long a rebalance, a close or the end of the program waits for the last auto-commit."""
 
-JOIN_LOOK_S = 1.0
-"""How often a wait for the other members looks whether there is a reason to end it."""
+Procedure = Generator[Work | Tell, None, None]
 
 
 class Rebalancing:
     """Keeps a consumer's assignment up to date. Safe to use from the threads of several streams.
 
-    :param cursors: the readers; they stop handing out what is given up.
-    :param commits: whether to commit what the application has dealt with before giving partitions up.
-    :param check: called now and then while waiting for the group; raises what ends the wait.
+    Invariant: nobody hands out records while the application is being told, or its last commit is under way: they
+    would be read, and not committed, by who must give them up. While a join is under way, what is left is read on.
     """
 
-    def __init__(
-        self,
-        engine: ConsumerEngine,
-        shell: Shell,
-        cursors: Sequence[Cursor],
-        *,
-        view: Callable[[], ClusterView],
-        commits: bool,
-        check: Callable[[], None],
-    ) -> None:
-        self.on_assign: Listener | None = None
-        self.on_revoke: Listener | None = None
-        self.on_lost: Listener | None = None
-        self.streams: StreamPlan | None = None
-        self._engine = engine
-        self._shell = shell
-        self._guard = shell.guard
-        self._cursors = cursors
-        self._view = view
-        self._commits = commits
-        self._check = check
-        self._join: Outcome | None = None
+    def __init__(self, state: ConsumerState) -> None:
+        self.listening: frozenset[Change] = frozenset()
+        """Of what the application wants to be told."""
+        self._state = state
+        self._guard = state.guard
+        self._procedure: Procedure | None = None
+        self._awaited: Work | Tell | None = None
 
     @property
     def due(self) -> bool:
         """Whether the next poll has something to do here."""
-        if not self._engine.subscription.by_topics:
+        if not self._state.subscription.by_topics:
             return False
-        membership = self._engine.membership
-        if membership is None:
-            return self._engine.view_changed
-        join = self._join
-        return membership.rejoin_needed if join is None else join.done()
+        if self._awaited is not None:
+            return self._awaited.done or not isinstance(self._awaited, Join)
+        membership = self._state.membership
+        return self._state.view_changed if membership is None else membership.rejoin_needed
 
-    async def look_after(self, deadline_s: float) -> None:
-        """Join the group (again) if need be, or take over new partitions; by who polls."""
-        if not self._engine.subscription.by_topics:
-            return
-        membership = self._engine.membership
-        if membership is None:
-            if self._engine.view_changed:
-                await self._take_all()
-        elif membership.rejoin_needed or self._join is not None:
-            await self._shell.alone(self._rebalance(deadline_s))
+    # --- going on ---------------------------------------------------------------------------------------
 
-    async def _take_all(self) -> None:
+    def look_after(self, deadline_s: float, *, nested: bool) -> Steps[bool]:
+        """Join the group (again) if need be, or take over new partitions.
+
+        :param nested: whether this is called by a listener, for which everything here waits.
+        :return: whether records may be handed out now; False at the deadline.
+        """
+        while self._state.subscription.by_topics:
+            news = self._guard.news
+            with self._guard:
+                self._state.check_usable()  # whoever was closed meanwhile must not join again
+                tell = self._advance(self._begin)
+                if tell is None and (self._awaited is None or nested or self._reads_on()):
+                    break
+                if tell is None:
+                    self._state.check_usable()
+                    self._state.raise_what_must_be_told()
+                    if self._state.now_s() >= deadline_s:
+                        return False
+            yield self._state.wait(deadline_s, news) if tell is None else tell
+        return True
+
+    def _reads_on(self) -> bool:
+        return isinstance(self._awaited, Join) and bool(self._state.subscription.partitions)
+
+    def _begin(self) -> Procedure | None:
+        membership = self._state.membership
+        if membership is None:
+            return self._take_all() if self._state.view_changed else None
+        return self._rebalance(membership) if membership.rejoin_needed else None
+
+    def _advance(self, begin: Callable[[], Procedure | None]) -> Tell | None:
+        """Under the guard: go as far as it goes without waiting; returns what the application must be told now."""
+        while self._awaited is None or self._awaited.done:
+            if self._procedure is None:
+                self._procedure = begin()
+                if self._procedure is None:
+                    return None
+            try:
+                self._awaited = next(self._procedure)
+            except StopIteration:
+                self._procedure = self._awaited = None
+            except BaseException:
+                self._procedure = self._awaited = None
+                raise
+            else:
+                if isinstance(self._awaited, Tell):
+                    return self._awaited
+        return None
+
+    # --- taking -----------------------------------------------------------------------------------------
+
+    def _take_all(self) -> Procedure:
         """Without a group, all partitions of the topics are this consumer's."""
-        with self._guard:
-            self._engine.view_changed = False
-            subscription = self._engine.subscription
-            before = set(subscription.partitions)
-            subscription.replace(self._view().partitions_of(sorted(subscription.topics)))
-            self.drop_what_is_gone()
-            self._deal(list(subscription.partitions))
-            new = [tp for tp in subscription.partitions if tp not in before]
-        if new and self.on_assign is not None:
-            await self._shell.tell(self.on_assign, new)
-        self._shell.soon(self._engine.kick)
+        state = self._state
+        state.view_changed = False
+        before = set(state.subscription.partitions)
+        partitions = state.view.partitions_of(sorted(state.subscription.topics))
+        state.replace_partitions(partitions)
+        self._guard.tell_background()
+        new = [tp for tp in partitions if tp not in before]
+        if new:
+            yield from self._tell("assigned", new)
 
-    async def _rebalance(self, deadline_s: float) -> None:
-        membership = self._engine.membership
-        assert membership is not None
-        while self._join is not None or membership.rejoin_needed:
-            if self._join is None:
-                await self._prepare(membership)
-                self._join = self._shell.start(self._engine.join())
-                self._join.add_done_callback(self._wake)
-            if not await self._wait_for(self._join, deadline_s):
-                return
-            join, self._join = self._join, None
-            partitions = join.result()
-            if partitions is not None:  # else they are lost, which the next round sees to
-                await self._take(membership, partitions)
+    def _rebalance(self, membership: Membership) -> Procedure:
+        yield from self._prepare(membership)
+        join = Join()
+        self._state.order(join)
+        try:
+            yield join
+        finally:
+            if not join.done:
+                self._state.abandon(join)
+        if join.error is not None:
+            raise join.error
+        if join.partitions is not None:  # else they are lost, which the next round sees to
+            yield from self._take(membership, join.partitions)
 
-    async def _prepare(self, membership: Membership) -> None:
+    def _prepare(self, membership: Membership) -> Procedure:
         """Give up what a member must not have while it joins.
 
         :raises FencedError: it must not join at all.
         """
+        subscription = self._state.subscription
         if membership.lost:
-            await self._lose(membership)
+            yield from self._lose(membership)
         elif membership.is_cooperative:
-            await self._commit_done()
-            with self._guard:
-                subscription = self._engine.subscription
-                unwanted = [tp for tp in subscription.partitions if tp.topic not in subscription.topics]
-            await self._give_up(unwanted)
+            yield from self._commit_done()
+            yield from self._give_up([tp for tp in subscription.partitions if tp.topic not in subscription.topics])
         else:
-            await self._give_up_all()
+            yield from self._give_up_all()
         if membership.fenced is not None:
-            raise membership.fenced
+            raise membership.fenced.error()
 
-    async def _take(self, membership: Membership, partitions: Partitions) -> None:
+    def _take(self, membership: Membership, partitions: list[TopicPartition]) -> Procedure:
         """Take over what the leader has assigned, and give up what it has not."""
-        with self._guard:
-            before = set(self._engine.subscription.partitions)
+        before = set(self._state.subscription.partitions)
         revoked = before.difference(partitions)
         if revoked:
             # Others get them when this member joins again.
             membership.rejoin("partitions were given up that others shall have")
-            await self._commit_done()
+            yield from self._commit_done()
         try:
-            await self._give_up(revoked)
+            yield from self._give_up(revoked)
         finally:
-            with self._guard:
-                self._engine.subscription.replace(partitions)
-                self._deal(partitions)
-                self.drop_what_is_gone()
+            self._state.replace_partitions(partitions)
         log.info("group %s: assigned %s", membership.group, ", ".join(map(str, partitions)) or "no partitions")
-        self._shell.soon(self._engine.kick)
+        self._guard.tell_background()
         new = [tp for tp in partitions if tp not in before]
-        if self.on_assign is not None and (new or not membership.is_cooperative):
-            await self._shell.tell(self.on_assign, new)
+        if new or not membership.is_cooperative:
+            yield from self._tell("assigned", new)
 
-    async def _wait_for(self, join: Outcome, deadline_s: float) -> bool:
-        """Wait for the other members, or not, if there is something to read meanwhile; returns False at the end."""
-        while True:
-            remaining_s = 0.0 if self._engine.subscription.partitions else deadline_s - self._engine.now_s()
-            await self._shell.wait_for(join, max(min(remaining_s, JOIN_LOOK_S), 0.0))
-            if join.done() and not join.cancelled():
-                return True
-            self._check()
-            if remaining_s <= 0:
-                return False
+    # --- giving up --------------------------------------------------------------------------------------
 
-    def _wake(self, _join: object) -> None:
-        with self._guard:
-            self._guard.notify_all()
-
-    def _deal(self, partitions: Partitions) -> None:
-        if self.streams is not None:
-            self.streams.deal(partitions)
-
-    async def _give_up_all(self) -> None:
+    def _give_up_all(self) -> Procedure:
         """Commit what is dealt with and tell the application, before others take over."""
-        with self._guard:
-            given_up = list(self._engine.subscription.partitions)
+        given_up = list(self._state.subscription.partitions)
         if given_up:
-            await self._commit_done()
-            await self._give_up(given_up)
+            yield from self._commit_done()
+            yield from self._give_up(given_up)
 
-    async def _lose(self, membership: Membership) -> None:
+    def _lose(self, membership: Membership) -> Procedure:
         """Tell the application that others read its partitions already; what it has read of them is not committed."""
-        with self._guard:
-            lost = list(self._engine.subscription.partitions)
+        lost = list(self._state.subscription.partitions)
         if lost:
             log.warning("group %s: lost %s: %s", membership.group, ", ".join(map(str, lost)), membership.reason)
-        await self._give_up(lost, self.on_revoke if self.on_lost is None else self.on_lost)
+        yield from self._give_up(lost, "lost" if "lost" in self.listening else "revoked")
         membership.on_given_up()
 
-    async def _give_up(self, partitions: Iterable[TopicPartition], tell: Listener | None = None) -> None:
+    def _give_up(self, partitions: Iterable[TopicPartition], change: Change = "revoked") -> Procedure:
         """Tell the application, and then hand out nothing of these partitions any more."""
         given_up = sorted(partitions)
-        if not given_up:
+        if given_up:
+            yield from self._tell(change, given_up)
+            self._state.replace_partitions([tp for tp in self._state.subscription.partitions if tp not in given_up])
+
+    def _tell(self, change: Change, partitions: list[TopicPartition]) -> Procedure:
+        if change in self.listening:
+            tell = Tell(change, partitions)
+            yield tell
+            if tell.error is not None:
+                raise tell.error
+
+    def _commit_done(self) -> Procedure:
+        commit = self._state.commit_of_done(COMMIT_ON_THE_WAY_OUT_S) if self._state.config.enable_auto_commit else None
+        if commit is None:
             return
-        listener = tell or self.on_revoke
-        if listener is not None:
-            await self._shell.tell(listener, given_up)
-        with self._guard:
-            subscription = self._engine.subscription
-            subscription.replace([tp for tp in subscription.partitions if tp not in given_up])
-            self._deal(list(subscription.partitions))
-            self.drop_what_is_gone()
+        self._state.order(commit)
+        yield commit
+        if isinstance(commit.error, BarnabasError):
+            log.warning("auto-commit: %s", commit.error)
+        elif commit.error is not None:
+            raise commit.error
 
-    async def _commit_done(self) -> None:
-        membership = self._engine.membership
-        assert membership is not None
-        lost = membership.lost and self._engine.subscription.by_topics
-        if not self._commits or lost:
+    # --- leaving ----------------------------------------------------------------------------------------
+
+    def leave(self, reason: str, *, nested: bool) -> Steps[None]:
+        """Give up what topics were subscribed to, and the membership; the application is told.
+
+        :raises ConfigurationError: a listener has asked for it, while everything waits for the listener.
+        """
+        membership = self._state.membership
+        if membership is None or not self._state.subscription.by_topics:
             return
-        try:
-            await self._shell.run(self._engine.commit_done(COMMIT_ON_THE_WAY_OUT_S))
-        except BarnabasError as error:
-            log.warning("auto-commit: %s", error)
+        if nested:
+            raise ConfigurationError("a listener must not unsubscribe: unsubscribe after the poll that has called it")
+        procedures = iter([self._leave(membership, reason)])
+        while True:
+            news = self._guard.news
+            with self._guard:
+                self._state.check_usable()
+                if isinstance(self._awaited, Join):
+                    self.abandon()
+                tell = self._advance(lambda: next(procedures, None))
+                if self._procedure is None:
+                    return
+            yield Wait(FOREVER_S, news) if tell is None else tell
 
-    def drop_what_is_gone(self) -> None:
-        """Under the guard: hand out nothing of partitions that are not this consumer's any more."""
-        subscription = self._engine.subscription
-        self._engine.fetcher.drop_stale()
-        for cursor in self._cursors:
-            cursor.drop(lambda state: not subscription.owns(state))
-
-    async def leave(self, reason: str) -> None:
-        """Give up what topics were subscribed to, and the membership; listeners are told."""
-        membership = self._engine.membership
-        if membership is not None and self._engine.subscription.by_topics:
-            await self._shell.alone(self._leave(membership, reason))
-
-    async def _leave(self, membership: Membership, reason: str) -> None:
+    def _leave(self, membership: Membership, reason: str) -> Procedure:
         if membership.lost:
-            await self._lose(membership)
-        await self._give_up_all()
-        self._abandon_join()
-        await self._shell.run(self._engine.leave(reason))
+            yield from self._lose(membership)
+        yield from self._give_up_all()
+        leave = Leave(reason)
+        self._state.order(leave)
+        yield leave
 
-    async def finish(self, reason: str) -> None:
+    def finish(self, reason: str) -> Steps[None]:
         """Commit and leave because the consumer is closed; listeners are not told."""
-        self._abandon_join()
-        if self._engine.membership is not None:
-            await self._commit_done()
-            await self._shell.run(self._engine.leave(reason))
+        membership = self._state.membership
+        if membership is None:
+            return
+        lost = membership.lost and self._state.subscription.by_topics
+        if self._state.config.enable_auto_commit and not lost:
+            with self._guard:
+                commit = self._state.commit_of_done(COMMIT_ON_THE_WAY_OUT_S)
+                if commit is not None:
+                    self._state.order(commit)
+            if commit is not None:
+                try:
+                    yield from self._state.until_done(commit)
+                except BarnabasError as error:
+                    log.warning("auto-commit: %s", error)
+        leave = Leave(reason)
+        with self._guard:
+            self._state.order(leave)
+        yield from self._state.until_done(leave)
 
-    def _abandon_join(self) -> None:
-        if self._join is not None:
-            self._join.cancel()
-            self._join = None
+    def abandon(self) -> None:
+        """Under the guard: break off what is under way."""
+        procedure, self._procedure, self._awaited = self._procedure, None, None
+        if procedure is not None:
+            procedure.close()

@@ -1,20 +1,20 @@
-"""How the application waits, and how it has things done: by blocking its thread, or by awaiting on its event loop.
+"""How applications wait: by blocking a thread, or by awaiting on their event loop.
 
-What a consumer does for its application is written once, as coroutines that await nothing but a `Shell`. Under a
-`BlockingShell` every wait blocks the thread that calls, so such a coroutine never suspends, and `run_to_its_end`
-is all that it takes to call it. Under a `LoopShell` it awaits as any other does.
+A shell takes a call of the core from step to step (see `steps`): it waits, and it calls the application's listeners.
+Each has a guard of its kind, through which the core's two sides, calls and background, wake one another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steps import FOREVER_S, Bell, Change, Steps, Tell, Wait
 from barnabas.client.loop_thread import LoopThread
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
@@ -22,120 +22,100 @@ from barnabas.model import TopicPartition
 
 T = TypeVar("T")
 
-Partitions = list[TopicPartition]
-Listener = Callable[[Partitions], object]
+Listener = Callable[[list[TopicPartition]], object]
+Listeners = Mapping[Change, Listener]
 
 TURN_S = 0.002
 """How long an asynchronous consumer may hand out what is at hand before others on its loop have their turn."""
 
 
-class Guard(Protocol):
-    """Guards the core where threads share it, and wakes who waits for something new. `with guard: ...`"""
-
-    def __enter__(self) -> object: ...
-    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> bool | None: ...
-    def notify_all(self) -> None: ...
-
-
-class Outcome(Protocol):
-    """What a coroutine that was started will return: a future, of either kind."""
-
-    def done(self) -> bool: ...
-    def cancelled(self) -> bool: ...
-    def cancel(self) -> bool: ...
-    def result(self) -> Any: ...
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
+def listeners_of(
+    on_assign: Listener | None, on_revoke: Listener | None, on_lost: Listener | None
+) -> dict[Change, Listener]:
+    """Return those that there are."""
+    given: dict[Change, Listener | None] = {"assigned": on_assign, "revoked": on_revoke, "lost": on_lost}
+    return {change: listener for change, listener in given.items() if listener is not None}
 
 
-class Shell(Protocol):
-    """Between the application and the event loop that does the work."""
+class ThreadGuard(threading.Condition):
+    """Between the application's threads and the background thread.
 
-    @property
-    def guard(self) -> Guard: ...
+    :ivar bell: the background's, on its own thread.
+    """
 
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the event loop and return its result."""
-        ...
+    def __init__(self, thread: LoopThread) -> None:
+        super().__init__()
+        self.news = 0
+        self.bell = Bell()
+        self._thread = thread
 
-    async def alone(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run what must not be broken off, nor done twice at a time; a coroutine within it may be run so too."""
-        ...
+    def after_fork(self) -> None:
+        """Make a new lock in a forked child: one of the parent's threads, which are not here, may have held it."""
+        super().__init__()
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-        """Run a coroutine on the event loop without waiting for it."""
-        ...
+    def tell_application(self) -> None:
+        self.news += 1
+        self.notify_all()
 
-    def soon(self, function: Callable[[], object]) -> None:
-        """Call a function on the event loop soon; ignored when that has ended."""
-        ...
+    def tell_background(self) -> None:
+        self._thread.soon(self.bell.ring)
 
-    async def wait_for_news(self, timeout_s: float | None) -> None:
-        """Wait until the guard is notified, or the time is over. The guard is held before and after."""
-        ...
-
-    async def wait_for(self, outcome: Outcome, timeout_s: float) -> None:
-        """Wait until `outcome` is there, or the time is over."""
-        ...
-
-    async def tell(self, listener: Listener, partitions: Partitions) -> None:
-        """Call a listener of the application."""
-        ...
-
-    async def give_way(self) -> None:
-        """Let others on the event loop have their turn, if the application shares one with them."""
-        ...
-
-    async def stop(self) -> None:
-        """End what was started."""
-        ...
+    def wait_for_news(self, wait: Wait) -> None:
+        """Block until there is news or the time is over."""
+        with self:
+            if self.news == wait.news:
+                self.wait(None if wait.until_s == FOREVER_S else max(wait.until_s - SYSTEM_CLOCK.monotonic(), 0.0))
 
 
 class BlockingShell:
-    """For applications that block: a background thread runs the event loop.
+    """Takes calls to their end on the thread that calls."""
 
-    :param after_fork: called in a forked child, with the error that each call should raise there.
-    """
+    def __init__(self, state: ConsumerState, guard: ThreadGuard) -> None:
+        self.listeners: Listeners = {}
+        self._state = state
+        self._guard = guard
+        self._telling = threading.local()
 
-    def __init__(self, name: str, after_fork: Callable[[ClosedError], None]) -> None:
-        self.guard = threading.Condition()
-        self._lock = threading.RLock()
-        self._thread = LoopThread(name)
-        self._thread.after_fork = after_fork
+    @property
+    def inside_listener(self) -> bool:
+        """Whether the caller is a listener."""
+        return getattr(self._telling, "now", False)
 
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._thread.call(coroutine)
+    def run(self, steps: Steps[T]) -> T:
+        """Return the result of a call."""
+        try:
+            while True:
+                step = next(steps)
+                if isinstance(step, Wait):
+                    self._guard.wait_for_news(step)
+                else:
+                    self._tell(step)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            steps.close()  # else a call that was interrupted counts as waiting as long as its traceback is kept
 
-    async def alone(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        with self._lock:
-            await coroutine
-
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-        return self._thread.start(coroutine)
-
-    def soon(self, function: Callable[[], object]) -> None:
-        self._thread.soon(function)
-
-    async def wait_for_news(self, timeout_s: float | None) -> None:
-        self.guard.wait(timeout_s)
-
-    async def wait_for(self, outcome: Outcome, timeout_s: float) -> None:
-        assert isinstance(outcome, concurrent.futures.Future)
-        concurrent.futures.wait([outcome], timeout_s)
-
-    async def tell(self, listener: Listener, partitions: Partitions) -> None:
-        listener(partitions)
-
-    async def give_way(self) -> None:
-        """Threads have their turn by themselves."""
-
-    async def stop(self) -> None:
-        self._thread.stop()
+    def _tell(self, tell: Tell) -> None:
+        error: BaseException | None = None
+        self._telling.now = True
+        try:
+            if tell.change in self.listeners:
+                self.listeners[tell.change](tell.partitions)
+        except BaseException as raised:  # noqa: BLE001 - the core raises it, where the listener's caller stands
+            error = raised
+        finally:
+            self._telling.now = False
+            self._state.told(tell, error)
 
 
 class LoopGuard:
     """Guards nothing, for all that share it run on one event loop and suspend nowhere in between; but wakes."""
 
     def __init__(self) -> None:
+        self.news = 0
+        self.bell = Bell()
+        self._rings = False
         self._waiting: set[asyncio.Future[None]] = set()
 
     def __enter__(self) -> None:
@@ -146,17 +126,34 @@ class LoopGuard:
     ) -> None:
         return None
 
-    def notify_all(self) -> None:
-        """Wake all that wait."""
+    def tell_application(self) -> None:
+        self.news += 1
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             _wake(future)
 
-    async def wait(self, timeout_s: float | None) -> None:
-        """Wait to be woken, or until the time is over."""
+    def tell_background(self) -> None:
+        if self._rings:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self._ring)
+            self._rings = True
+        except RuntimeError:  # before the event loop runs
+            self.bell.ring()
+
+    def _ring(self) -> None:
+        self._rings = False
+        self.bell.ring()
+
+    async def wait_for_news(self, wait: Wait) -> None:
+        """Wait until there is news or the time is over."""
+        if self.news != wait.news:
+            return
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        timer = None if timeout_s is None else loop.call_later(timeout_s, _wake, future)
+        timer = None
+        if wait.until_s != FOREVER_S:
+            timer = loop.call_later(max(wait.until_s - SYSTEM_CLOCK.monotonic(), 0.0), _wake, future)
         self._waiting.add(future)
         try:
             await future
@@ -172,93 +169,71 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class LoopShell:
-    """For applications on an event loop, which runs the consumer's own tasks as well. No thread."""
+    """Takes calls to their end in the task that calls."""
 
-    def __init__(self) -> None:
-        self.guard = LoopGuard()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._lock = asyncio.Lock()
-        self._holder: asyncio.Task[Any] | None = None
+    def __init__(self, state: ConsumerState, guard: LoopGuard) -> None:
+        self.listeners: Listeners = {}
+        self.guard = guard
+        self._state = state
+        self._telling: set[asyncio.Task[None]] = set()
         self._turn_s = 0.0
-        self.runs = False
-        """Whether the consumer's tasks have been started; before there is nothing to be done on the loop."""
 
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return await coroutine
+    @property
+    def inside_listener(self) -> bool:
+        """Whether the caller is a listener."""
+        return asyncio.current_task() in self._telling
 
-    async def alone(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        if asyncio.current_task() is self._holder:
-            await coroutine
-            return
-        # A task of its own: an application that gives up waiting must not leave the assignment half changed.
-        task = self._spawn(self._hold(coroutine))
+    async def run(self, steps: Steps[T]) -> T:
+        """Return the result of a call."""
         try:
-            await asyncio.shield(task)
+            while True:
+                step = next(steps)
+                if isinstance(step, Wait):
+                    await self.guard.wait_for_news(step)
+                    self._turn_s = SYSTEM_CLOCK.monotonic()
+                else:
+                    await self._tell(step)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            steps.close()  # a call that was cancelled does not wait any more
+
+    async def _tell(self, tell: Tell) -> None:
+        listener = self.listeners.get(tell.change)
+        if listener is None:
+            self._state.told(tell)
+            return
+        # In a task of its own: an application that gives up waiting must not leave the assignment half changed.
+        task = asyncio.create_task(self._call(listener, tell))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        await asyncio.shield(task)
+
+    async def _call(self, listener: Listener, tell: Tell) -> None:
+        error: BaseException | None = None
+        try:
+            outcome = listener(tell.partitions)
+            if inspect.isawaitable(outcome):
+                await outcome
         except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if task.cancelled() and caller is not None and not caller.cancelling():
-                raise ClosedError("this consumer was closed") from None
+            error = ClosedError("this consumer was closed")
             raise
-
-    async def _hold(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        async with self._lock:
-            self._holder = asyncio.current_task()
-            try:
-                await coroutine
-            finally:
-                self._holder = None
-
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-        return self._spawn(coroutine)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def soon(self, function: Callable[[], object]) -> None:
-        if self.runs:
-            function()
-
-    async def wait_for_news(self, timeout_s: float | None) -> None:
-        await self.guard.wait(timeout_s)
-        self._turn_s = SYSTEM_CLOCK.monotonic()
-
-    async def wait_for(self, outcome: Outcome, timeout_s: float) -> None:
-        assert isinstance(outcome, asyncio.Task)
-        await asyncio.wait([outcome], timeout=timeout_s)
-
-    async def tell(self, listener: Listener, partitions: Partitions) -> None:
-        outcome = listener(partitions)
-        if inspect.isawaitable(outcome):
-            await outcome
+        except Exception as raised:  # noqa: BLE001 - the core raises it, where the listener's caller stands
+            error = raised
+        finally:
+            self._state.told(tell, error)
 
     async def give_way(self) -> None:
+        """Let others on the event loop have their turn, if they have not had one for long."""
         # Not the loop's own time: uvloop's stands still until its next turn.
         if SYSTEM_CLOCK.monotonic() - self._turn_s >= TURN_S:
             await asyncio.sleep(0)
             self._turn_s = SYSTEM_CLOCK.monotonic()
 
     async def stop(self) -> None:
-        self.runs = False
-        others = self._tasks - {asyncio.current_task()}
+        """Cancel listeners that are still at it."""
+        others = self._telling - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-
-
-def run_to_its_end(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that waits through a `BlockingShell` only, and so never suspends.
-
-    >>> async def double(number):
-    ...     return 2 * number
-    >>> run_to_its_end(double(21))
-    42
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise AssertionError(f"{coroutine!r} awaits something on a thread without an event loop")

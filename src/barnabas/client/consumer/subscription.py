@@ -27,8 +27,10 @@ class PartitionState:
     __slots__ = (
         "buffered_bytes",
         "committed",
+        "committed_version",
         "done",
         "fetch_offset",
+        "high_watermark",
         "paused",
         "position",
         "reset",
@@ -43,13 +45,17 @@ class PartitionState:
         self.position: int | None = None
         self.done: int | None = None
         self.committed: int | None = None
-        """What auto-commit committed last."""
+        """What was committed last."""
+        self.committed_version = -1
+        """`version` when the application committed what it had in hand; -1: it did not."""
         self.reset: str | None = None
         """`earliest` or `latest`: go there, whatever was committed. `none`: only a seek can help."""
         self.paused = False
         self.version = 0
         """Counts seeks; what was fetched before one is not handed out after it."""
         self.buffered_bytes = 0
+        self.high_watermark: int | None = None
+        """The end of the partition, as the last answer said."""
 
     def move_to(self, offset: int) -> None:
         """Go on at `offset`, which the application chose or was found for it."""
@@ -89,6 +95,8 @@ class Subscription:
         :raises ConfigurationError: partitions were assigned by hand, or nothing or both are given.
         """
         names = frozenset(topics)
+        if pattern is not None and not isinstance(pattern, str | re.Pattern):
+            raise TypeError(f"pattern must be a regular expression, not {pattern!r}")
         if self.manual:
             raise ConfigurationError("partitions were assigned by hand; call unsubscribe() before subscribe()")
         if bool(names) == (pattern is not None):
@@ -133,6 +141,11 @@ class Subscription:
         self.pattern = None
         self.manual = False
         self.partitions = {}
+
+    def check_something_to_read(self) -> None:
+        """:raises ConfigurationError: nothing was asked for, so that waiting for records would never end."""
+        if not self.by_topics and not self.manual:
+            raise ConfigurationError("nothing to read: call subscribe('a-topic') or assign([('a-topic', 0)]) before")
 
     def state(self, tp: TopicPartition) -> PartitionState:
         """Return the state of an assigned partition.

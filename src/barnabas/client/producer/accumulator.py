@@ -4,13 +4,12 @@ The user's threads append at the tail; the sender's thread takes batches from th
 does, so it is kept short, and the sender is woken only when it would otherwise sleep past a batch.
 
 Two ways lead to the open batch of a partition. Under the lock: `append` and its kin, which open and close batches.
-And past the lock: the compiled `Appender.send` adds the usual record to the encoder that `lanes` names for its
-topic. That is safe because an encoder takes a record and is closed under the interpreter lock, and because memory
+And past the lock: the compiled `Appender.send` adds the usual record to the encoder that `open_encoders` names for
+its topic. That is safe because an encoder takes a record and is closed under the interpreter lock, and because memory
 is accounted for when a batch is opened, for as much as the encoder's limit lets it grow.
 
 Invariants: only the last batch of a queue may be open; a batch that was taken is closed; `used_bytes` is the sum of
-the sizes of all batches that are not done, where an open batch counts with its limit; it exceeds the bound by no
-more than nothing.
+the sizes of all batches that are not done, where an open batch counts with its limit, and never exceeds the bound.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.meter import Meter
 from barnabas.client.producer.partitioner import next_sticky
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, BufferFullError, ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, BufferFullError, ErrorCode, Failure, KafkaError
 from barnabas.model import Headers
-from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, BinaryBuffers, Compression, Lanes
+from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, BinaryBuffers, Compression, OpenEncoders
 from barnabas.records.codec_pure.encoding import NO_ROOM
 from barnabas.records.codec_pure.limits import RECORD_OVERHEAD_MAX
 
@@ -45,7 +45,7 @@ class PartitionQueue:
         self.next_order = 0
 
 
-class TopicQueues(Lanes):
+class TopicQueues(OpenEncoders):
     """The queues of a topic, by partition number, and the partition that records without a key go to now."""
 
     def __init__(self, topic: str) -> None:
@@ -77,8 +77,9 @@ class TopicQueues(Lanes):
 class Accumulator:
     """Holds the records of a producer between `send` and the sender. Thread-safe.
 
-    :param lanes: where `Appender.send` looks for the open batch of a topic; None keeps every record on the way
+    :param open_encoders: where `Appender.send` looks for the open batch of a topic; None keeps every record on the way
         under the lock.
+    :param may_block: whether the calling thread may wait for space: not the one that makes space.
     :param wake: wakes the sender; called with the lock held, from the user's threads.
     :param random: returns a number in [0, 1).
     """
@@ -95,7 +96,8 @@ class Accumulator:
         clock: Clock,
         wake: Callable[[], None],
         random: Callable[[], float],
-        lanes: dict[str, Lanes] | None = None,
+        open_encoders: dict[str, OpenEncoders] | None = None,
+        may_block: Callable[[], bool] = lambda: True,
     ) -> None:
         self._batch_size = batch_size
         self._buffer_memory = buffer_memory
@@ -106,7 +108,10 @@ class Accumulator:
         self._clock = clock
         self._wake = wake
         self._random = random
-        self._lanes = lanes
+        self._open_encoders: dict[str, OpenEncoders] = {} if open_encoders is None else open_encoders
+        self._may_block = may_block
+        self._takes_past_lock = open_encoders is not None
+        self.meter = Meter(clock)
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._unfinished: dict[ProducerBatch, None] = {}
@@ -116,11 +121,10 @@ class Accumulator:
         """When the sender will look again by itself; the sender sets it."""
         self.eager = False
         """Whether a batch may leave as soon as it is opened; the sender sets it."""
-        self.refusal: BarnabasError | None = None
+        self._refusal: Failure | None = None
         """Why nothing can be appended any more: closed, forked, fenced."""
-        self._orphaned: BarnabasError | None = None
-        self.may_block: Callable[[], bool] = lambda: True
-        """Whether the calling thread may wait for space: not the one that makes space."""
+        self._is_orphan = False
+        """Whether this is the copy of a forked child, where nothing is ever delivered."""
 
     # --- topics -----------------------------------------------------------------------------------------
 
@@ -139,8 +143,8 @@ class Accumulator:
             if topic.sticky not in topic.available and topic.available:
                 topic.stick_to(next_sticky(topic.available, topic.sticky, self._random))
             self._topics[name] = topic
-            if self._lanes is not None and self.refusal is None:
-                self._lanes[name] = topic
+            if self._takes_past_lock and self._refusal is None:
+                self._open_encoders[name] = topic
             return topic
 
     # --- the user's threads -----------------------------------------------------------------------------
@@ -248,8 +252,7 @@ class Accumulator:
 
     def _batch_for(self, topic: TopicQueues, partition: int | None, size: int) -> ProducerBatch:
         """Return the open batch of a partition, under the lock; a new one has room for `size` bytes of records."""
-        if self.refusal is not None:
-            raise self.refusal
+        self.check_open()
         while True:
             queue = topic.queues[topic.sticky if partition is None else partition]
             if queue.batches and not queue.batches[-1].closed:
@@ -319,8 +322,8 @@ class Accumulator:
     def _wait_for_space(self, size: int) -> None:
         """Wait, with the lock held, until `size` bytes are free."""
         deadline_s = self._clock.monotonic() + self._max_block_s
-        while self.refusal is None and self.used_bytes + size > self._buffer_memory:
-            remaining_s = deadline_s - self._clock.monotonic() if self.may_block() else 0.0
+        while self._refusal is None and self.used_bytes + size > self._buffer_memory:
+            remaining_s = deadline_s - self._clock.monotonic() if self._may_block() else 0.0
             for batch in self._unfinished:
                 self._close(batch)
             if self.used_bytes + size <= self._buffer_memory:
@@ -332,8 +335,7 @@ class Accumulator:
                     f"{self._buffer_memory} bytes wait for the broker; is it slow or down? "
                     "(buffer_memory and max_block_ms set the bounds)"
                 )
-        if self.refusal is not None:
-            raise self.refusal
+        self.check_open()
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Wait until `batch` is done, which it will be soon, because it stops lingering. Returns whether it is."""
@@ -345,13 +347,13 @@ class Accumulator:
         with self._lock:
             if batch.done:
                 return True
-            if self._orphaned is not None:
-                raise self._orphaned
+            if self._is_orphan:
+                self.check_open()
             if batch.finished is None:
                 batch.finished = threading.Event()
             self._hasten(batch)
             finished = batch.finished
-        if not self.may_block():
+        if not self._may_block():
             return False
         return finished.wait(timeout_s)
 
@@ -383,21 +385,25 @@ class Accumulator:
             return list(self._unfinished)
 
     def refuse(self, error: BarnabasError) -> None:
-        """Let every later append raise `error`, and those that wait for space as well."""
+        """Let every later append raise what `error` says, and those that wait for space as well."""
         with self._lock:
-            if self.refusal is None:
-                self.refusal = error
-            if self._lanes is not None:
-                self._lanes.clear()
+            if self._refusal is None:
+                self._refusal = Failure.of(error)
+            self._open_encoders.clear()
             self._space.notify_all()
+
+    def check_open(self) -> None:
+        """:raises BarnabasError: what `refuse` was given, as an exception of the caller's own."""
+        if self._refusal is not None:
+            raise self._refusal.error()
 
     def after_fork(self, error: BarnabasError) -> None:
         """In a forked child: nobody will send any more, and the lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
-        self.refusal = self._orphaned = error
-        if self._lanes is not None:
-            self._lanes.clear()
+        self._refusal = Failure.of(error)
+        self._is_orphan = True
+        self._open_encoders.clear()
 
     # --- the sender's thread ----------------------------------------------------------------------------
 
@@ -422,7 +428,7 @@ class Accumulator:
             self._close(batch)
             topic = self._topics[queue.topic]
             if topic.encoders[queue.partition] is batch.builder:
-                # Else the lane would keep the records in memory until the next one comes.
+                # Else the topic would keep the records in memory until the next one comes.
                 topic.hide(queue.partition)
             return batch
 
@@ -431,6 +437,7 @@ class Accumulator:
         with self._lock:
             place = sum(other.order < batch.order for other in queue.batches)
             queue.batches.insert(place, batch)
+            self.meter.retried()
 
     def split(self, queue: PartitionQueue, batch: ProducerBatch, builders: Sequence[BatchBuilder]) -> None:
         """Put smaller batches in the place of one that was too large; together they carry its outcome."""
@@ -462,6 +469,10 @@ class Accumulator:
         """Settle a batch and free its memory; return the callbacks to run without the lock."""
         with self._lock:
             callbacks = batch.complete(base_offset, log_append_time_ms, error)
+            if error is None:
+                self.meter.delivered(batch.count, batch.size_bytes)
+            else:
+                self.meter.failed(batch.count)
             self._unfinished.pop(batch, None)
             self.used_bytes -= batch.size_bytes
             self._space.notify_all()
@@ -471,6 +482,16 @@ class Accumulator:
         """Return how many records are not settled."""
         with self._lock:
             return sum(batch.count for batch in self._unfinished)
+
+    def metrics(self) -> dict[str, float]:
+        """Return figures of the producer, as they are now, by name."""
+        with self._lock:
+            return {
+                **self.meter.figures(),
+                "unfinished_records": sum(batch.count for batch in self._unfinished),
+                "buffered_bytes": self.used_bytes,
+                "buffer_available_bytes": self._buffer_memory - self.used_bytes,
+            }
 
     def unfinished_count(self) -> int:
         """Return how many batches are not done."""

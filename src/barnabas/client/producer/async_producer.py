@@ -3,36 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import random
+import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial as bind
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-from barnabas.client.cluster import Cluster
 from barnabas.client.config import ProducerConfig, make_config
-from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import at_exit
 from barnabas.client.producer.accumulator import TopicQueues
 from barnabas.client.producer.delivery import Deliveries, Delivery
-from barnabas.client.producer.entrance import Entrance
+from barnabas.client.producer.engine import CLOSED, ProducerEngine
 from barnabas.client.producer.routing import Run
-from barnabas.client.producer.send_loop import SendLoop
+from barnabas.client.producer.serializing import Serializer, Serializers
+from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BufferFullError, ClosedError, ConfigurationError, TimedOutError
-from barnabas.model import Headers
-
-log = logging.getLogger(__name__)
+from barnabas.errors import BarnabasError, BufferFullError, ClosedError, Failure
+from barnabas.model import GivenHeaders
 
 T = TypeVar("T")
 
 TURN_S = 0.002
 """How long records may be appended before others on the loop have their turn."""
 
-CLOSED = "this producer is closed; make a new one"
+
+class OwnLoop:
+    """The application's loop, seen from where records are sent: which is on that loop, so that nothing may block."""
+
+    inside = True
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.turn_due = False
+        """Whether the sender is about to take a turn."""
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Nothing can be waited for here; topics are looked up before records are appended."""
+        coroutine.close()
+        raise AssertionError("a topic is known before records are appended to it")
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Call `function` when the tasks that are ready now have had their turn; what comes meanwhile joins in."""
+        assert self.loop is not None
+        if not self.turn_due:
+            self.turn_due = True
+            self.loop.call_soon(self._take_turn, function)
+
+    def _take_turn(self, function: Callable[[], object]) -> None:
+        self.turn_due = False
+        function()
+
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that nobody waits for."""
+        assert self.loop is not None
+        task = self.loop.create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
 
 class AsyncProducer:
@@ -48,25 +76,30 @@ class AsyncProducer:
             await (await producer.send_many("clicks", [b"/a", b"/b"]))      # a message set in one call
     """
 
-    def __init__(self, bootstrap: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
         config = make_config(ProducerConfig, bootstrap, settings)
-        self._config = config
         self._clock = SYSTEM_CLOCK
-        self._entrance = Entrance(config, self._clock, self._wake)
-        self._accumulator = self._entrance._accumulator
-        self._accumulator.may_block = lambda: False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._cluster: Cluster
-        self._send_loop: SendLoop
-        self._tasks: list[asyncio.Task[None]] = []
-        self._lookups: dict[str, asyncio.Task[None]] = {}
-        self._turn_due = False
+        self._own_loop = OwnLoop()
+        self._engine = ProducerEngine(
+            config, self._clock, self._own_loop, Serializers(key_serializer, value_serializer)
+        )
+        self._records = self._engine.records
+        self._append_one = self._records.appender().send
+        self._accumulator = self._engine.accumulator
+        self._lookups: dict[str, asyncio.Task[Failure | None]] = {}
         self._gave_way_s = 0.0
-        self._settled = asyncio.Event()
-        self._door = asyncio.Lock()
+        self._append_in_line = asyncio.Lock()
         """Held by who waits for room; all others queue behind, so that nobody overtakes."""
         self._closed = False
-        _live.add(self)
+        self._finalizer = weakref.finalize(self, _on_dropped, self._engine, self._own_loop)
+        self._finalizer.atexit = False
         at_exit(self)
 
     async def start(self) -> Self:
@@ -74,60 +107,23 @@ class AsyncProducer:
 
         :raises ClosedError: after `close`, or in a forked child.
         """
-        if self._accumulator.refusal is not None:
-            raise self._accumulator.refusal
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=self._clock, random=random.random)
-            self._send_loop = SendLoop(self._config, self._cluster, self._accumulator, self._clock)
-            self._send_loop.on_settled = self._ring
-            self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
-            sending = asyncio.create_task(self._send_loop.run())
-            sending.add_done_callback(self._on_stopped)
-            self._tasks = [sending, asyncio.create_task(self._cluster.keep_fresh())]
+        self._accumulator.check_open()
+        if self._own_loop.loop is None:
+            self._own_loop.loop = asyncio.get_running_loop()
+            await self._engine.start()
         return self
-
-    def _on_stopped(self, done: asyncio.Task[None]) -> None:
-        """The send loop only ends by cancellation; however it ended, nothing may wait for it for ever."""
-        if self._closed:
-            return
-        error = None if done.cancelled() else done.exception()
-        if error is None:
-            self._warn_of_losses("the event loop ended before `await close()` or the `async with` block of a producer")
-            stopped = ClosedError("the event loop of this producer has ended; make a new one")
-        else:
-            log.error("the producer stopped", exc_info=error)
-            stopped = ClosedError(f"the producer stopped because of {error!r}; make a new one")
-        self._accumulator.refuse(stopped)
-        self._send_loop.settle_all(stopped)
-
-    def _wake(self) -> None:
-        """Have the sender take a turn when the tasks that are ready now have had theirs."""
-        assert self._loop is not None
-        if not self._turn_due:
-            self._turn_due = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._turn_due = False
-        self._send_loop.wake()
-
-    def _ring(self) -> None:
-        """Wake who waits for something to be settled."""
-        self._settled.set()
-        self._settled.clear()
 
     # --- sending ----------------------------------------------------------------------------------------
 
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
+        value: Any = None,
+        key: Any = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: GivenHeaders = (),
     ) -> Delivery:
         """Send one record; waits only while memory is full or the topic is new to this producer.
 
@@ -137,9 +133,12 @@ class AsyncProducer:
         """
         if self._accumulator.topic(topic) is None:
             await self._await_topic(topic)
+        if self._records.serializers:
+            value = self._records.serializers.value(topic, value)
+            key = self._records.serializers.key(topic, key)
         await self._give_way()
-        send = self._entrance.send
-        if not self._door.locked():
+        send = self._append_one
+        if not self._append_in_line.locked():
             try:
                 return send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
             except BufferFullError:
@@ -151,16 +150,16 @@ class AsyncProducer:
     async def send_many(
         self,
         topic: str,
-        values: Sequence[bytes | None],
+        values: Sequence[Any],
         *,
-        keys: Sequence[bytes | None] | None = None,
+        keys: Sequence[Any] | None = None,
         partition: int | None = None,
         timestamps_ms: Sequence[int] | int | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
     ) -> Deliveries:
         """Send many records in one call; see `Producer.send_many`. If it is cancelled, some may be sent."""
         queues = await self._queues(topic)
-        deliveries, runs = self._entrance._value_runs(queues, values, keys, partition, timestamps_ms, headers)
+        deliveries, runs = self._records.runs_of_values(queues, values, keys, partition, timestamps_ms, headers)
         return await self._append_all(deliveries, runs)
 
     async def send_arrow(
@@ -175,7 +174,7 @@ class AsyncProducer:
     ) -> Deliveries:
         """Send the rows of an Arrow table; see `Producer.send_arrow`. If it is cancelled, some may be sent."""
         queues = await self._queues(topic)
-        deliveries, runs = self._entrance._row_runs(queues, batch, value, key, timestamp, partition)
+        deliveries, runs = self._records.runs_of_rows(queues, batch, value, key, timestamp, partition)
         return await self._append_all(deliveries, runs)
 
     async def _append_all(self, deliveries: Deliveries, runs: Iterable[Run]) -> Deliveries:
@@ -188,7 +187,7 @@ class AsyncProducer:
         whole = False
         while not whole:
             await self._give_way()
-            if not self._door.locked():
+            if not self._append_in_line.locked():
                 try:
                     whole = advance()
                     continue
@@ -200,7 +199,7 @@ class AsyncProducer:
 
     async def _give_way(self) -> None:
         """Let the sender, and others on the loop, have their turn: a flood of records must not keep them from it."""
-        if self._turn_due or self._clock.monotonic() - self._gave_way_s >= TURN_S:
+        if self._own_loop.turn_due or self._clock.monotonic() - self._gave_way_s >= TURN_S:
             await asyncio.sleep(0)
             self._gave_way_s = self._clock.monotonic()
 
@@ -210,12 +209,12 @@ class AsyncProducer:
         :raises BufferFullError: none became free within `max_block_ms`.
         """
         try:
-            async with asyncio.timeout(self._config.max_block_ms / 1000) as limit, self._door:
+            async with asyncio.timeout(self._engine.config.max_block_ms / 1000) as limit, self._append_in_line:
                 while True:
                     try:
                         return append()
                     except BufferFullError:
-                        await self._settled.wait()
+                        await self._engine.settled.wait()
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -225,37 +224,43 @@ class AsyncProducer:
         """Return the partition numbers of a topic; see `Producer.partitions_for`."""
         return list(range(len((await self._queues(topic)).queues)))
 
+    partitions_for_topic = partitions_for
+
+    def metrics(self) -> dict[str, float]:
+        """Return figures of this producer; see `Producer.metrics`."""
+        return self._engine.metrics()
+
     async def _queues(self, topic: str) -> TopicQueues:
         return self._accumulator.topic(topic) or await self._await_topic(topic)
 
     async def _await_topic(self, topic: str) -> TopicQueues:
         """Return the queues of a topic that is new to this producer; many tasks that ask for one ask once."""
         await self.start()
-        if not isinstance(topic, str) or not topic:
-            raise ConfigurationError(f"a topic is a string that is not empty, not {topic!r}")
+        self._engine.check_topic(topic)
         lookup = self._lookups.get(topic)
         if lookup is None:
             lookup = self._lookups[topic] = asyncio.create_task(self._look_up(topic))
-            lookup.add_done_callback(lambda done: self._on_looked_up(topic, done))
+            lookup.add_done_callback(lambda _done: self._lookups.pop(topic, None))
         try:
-            await asyncio.shield(lookup)
+            failure = await asyncio.shield(lookup)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if lookup.cancelled() and task is not None and not task.cancelling():
                 raise ClosedError(CLOSED) from None
             raise
+        if failure is not None:
+            raise failure.error()
         queues = self._accumulator.topic(topic)
         assert queues is not None
         return queues
 
-    async def _look_up(self, topic: str) -> None:
-        self._cluster.watch_topics([topic], auto_creates=self._config.allow_auto_create_topics)
-        await self._cluster.topic(topic, timeout_s=self._config.max_block_ms / 1000)
-
-    def _on_looked_up(self, topic: str, done: asyncio.Task[None]) -> None:
-        self._lookups.pop(topic, None)
-        if not done.cancelled():
-            done.exception()  # told to those who wait, if they still do
+    async def _look_up(self, topic: str) -> Failure | None:
+        """Return why a topic cannot be had, to be told to all tasks that wait for it."""
+        try:
+            await self._engine.look_up(topic)
+        except BarnabasError as error:
+            return Failure.of(error)
+        return None
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -264,61 +269,39 @@ class AsyncProducer:
 
         :raises TimedOutError: some were still on their way after `timeout_s`.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                for batch in self._accumulator.close_all():
-                    while not batch.done:
-                        await self._settled.wait()
-        except TimeoutError:
-            raise TimedOutError(
-                f"{self._accumulator.unfinished_records()} records were still on their way after {timeout_s} s"
-                f"{self._trouble()}"
-            ) from None
+        if self._engine.inherited:
+            self._accumulator.check_open()
+        await self._engine.flush(timeout_s)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end the tasks and connections. May be called again.
+        """Flush, then end the tasks and connections. May be called again; does nothing in a forked child.
 
         :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up.
         """
-        if self._closed:
+        if self._closed or self._engine.inherited:
             return
         self._closed = True
+        self._finalizer.detach()
         self._accumulator.refuse(ClosedError(CLOSED))
-        self._ring()
+        if self._own_loop.loop is None:
+            return
+        self._engine.ring()
         try:
-            await self.flush(timeout_s)
+            await self._engine.flush(timeout_s)
         except asyncio.CancelledError:
-            self._warn_of_losses("closing the producer was cancelled")
+            self._engine.warn_of_losses("closing the producer was cancelled")
             raise
         finally:
-            self._give_up()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _give_up(self) -> None:
-        """End all that runs, and settle what was not delivered, so that nobody waits for it for ever."""
-        if self._loop is None:
-            return
-        given_up = TimedOutError(f"the producer was closed before the record was acknowledged{self._trouble()}")
-        self._send_loop.settle_all(given_up)
-        self._cluster.close()
-        for task in (*self._tasks, *self._lookups.values()):
-            task.cancel()
-
-    def _trouble(self) -> str:
-        trouble = "" if self._loop is None else self._send_loop.sender.last_trouble
-        return f": {trouble}" if trouble else ""
-
-    def _warn_of_losses(self, why: str) -> None:
-        lost = self._accumulator.unfinished_records()
-        if lost:
-            log.warning("%s: %d records were not acknowledged and may be lost", why, lost)
+            for task in self._lookups.values():
+                task.cancel()
+            await self._engine.give_up()
 
     def close_at_exit(self) -> None:
         """Say what was not delivered when the program ends: without its event loop nothing can be any more."""
-        self._warn_of_losses("the program ended without `await close()` or an `async with` block of the producer")
-
-    def _after_fork(self) -> None:
-        self._accumulator.after_fork(ClosedError("this producer belongs to the parent process; make a new one here"))
+        self._finalizer.detach()
+        self._engine.warn_of_losses(
+            "the program ended without `await close()` or an `async with` block of the producer"
+        )
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -329,17 +312,18 @@ class AsyncProducer:
         await self.close()
 
     def __repr__(self) -> str:
-        servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        servers = ",".join(f"{host}:{port}" for host, port in self._engine.config.bootstrap_servers)
         return f"<AsyncProducer to {servers}{', closed' if self._closed else ''}>"
 
 
-_live: weakref.WeakSet[AsyncProducer] = weakref.WeakSet()
-
-
-def _tell_forked() -> None:
-    for producer in list(_live):
-        producer._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell_forked)
+def _on_dropped(engine: ProducerEngine, own_loop: OwnLoop) -> None:
+    """Run by the garbage collector, anywhere: deliver what was sent, if the loop still runs."""
+    loop = own_loop.loop
+    if engine.inherited or loop is None or loop.is_closed():
+        return
+    loop.call_soon_threadsafe(lambda: own_loop.run(engine.finish()))
+    warnings.warn(
+        "an AsyncProducer was dropped without `await close()`, so it ends by itself; use an `async with` block",
+        ResourceWarning,
+        stacklevel=2,
+    )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas.errors import BarnabasError, TimedOutError
+from barnabas.errors import BarnabasError, Failure, TimedOutError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordMetadata
 from barnabas.records import BatchBuilder
 
@@ -21,8 +21,8 @@ NO_SEQUENCE = -1
 Order = tuple[int, ...]
 
 
-class Desk(Protocol):
-    """Where deliveries ask about batches: the producer's accumulator."""
+class BatchWaiter(Protocol):
+    """Waits for batches on behalf of their deliveries: the producer's accumulator."""
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Wait until `batch` is done; it does not linger any longer. Returns whether it is."""
@@ -43,7 +43,8 @@ class ProducerBatch:
     __slots__ = (
         "_builder",
         "_count",
-        "_desk",
+        "_failure",
+        "_waiter",
         "attempts",
         "base_offset",
         "base_sequence",
@@ -51,7 +52,6 @@ class ProducerBatch:
         "created_at_s",
         "data",
         "done",
-        "error",
         "finished",
         "log_append_time_ms",
         "order",
@@ -67,7 +67,7 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, topic: str, partition: int, order: Order, created_at_s: float, builder: BatchBuilder, desk: Desk
+        self, topic: str, partition: int, order: Order, created_at_s: float, builder: BatchBuilder, waiter: BatchWaiter
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -77,7 +77,7 @@ class ProducerBatch:
         self._builder: BatchBuilder | None = builder
         builder.owner = self
         self._count = 0
-        self._desk = desk
+        self._waiter = waiter
         self.size_bytes = 0
         """Bytes that the batch holds of the producer's memory."""
         self.urgent = False
@@ -96,7 +96,7 @@ class ProducerBatch:
         self.callbacks: list[Callable[[], object]] | None = None
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
-        self.error: BarnabasError | None = None
+        self._failure: Failure | None = None
         self.parent: ProducerBatch | None = None
         self.parts: list[ProducerBatch] | None = None
         """The smaller batches that this one was split into, if a broker found it too large."""
@@ -125,6 +125,16 @@ class ProducerBatch:
         """Let no record be added any more."""
         if self._builder is not None:
             self._builder.closed = True
+
+    @property
+    def error(self) -> BarnabasError | None:
+        """Why it failed, as an exception of the caller's own, or None."""
+        return None if self._failure is None else self._failure.error()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is done and was not delivered."""
+        return self._failure is not None
 
     @property
     def in_sequence(self) -> bool:
@@ -175,7 +185,7 @@ class ProducerBatch:
         self._builder = None
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
-        self.error = error
+        self._failure = None if error is None else Failure.of(error)
         self.done = True
         self.data = None
         if self.finished is not None:
@@ -186,7 +196,7 @@ class ProducerBatch:
             callbacks = callbacks + parent.complete(
                 parent.parts[0].base_offset,
                 parent.parts[0].log_append_time_ms,
-                next((part.error for part in parent.parts if part.error is not None), None),
+                next((part.error for part in parent.parts if part.failed), None),
             )
         return callbacks
 
@@ -206,7 +216,7 @@ class ProducerBatch:
 
     def exception(self, index: int, timeout_s: float | None) -> BarnabasError | None:
         """Return why record `index` was not delivered, or None, waiting for it; see `Delivery.exception`."""
-        if not self.done and not self._desk.wait(self, timeout_s):
+        if not self.done and not self._waiter.wait(self, timeout_s):
             within = f"within {timeout_s} s"
             if timeout_s is None:
                 within = "yet, and this thread is the one that gets it: await the delivery, or ask in another thread"
@@ -218,21 +228,21 @@ class ProducerBatch:
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Run `callback` when the batch is done: now, or later on the producer's own thread."""
-        self._desk.when_done(self, callback)
+        self._waiter.when_done(self, callback)
 
     async def wait_async(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """Return the place of record `index`, waiting for it without blocking the event loop."""
         if not self.done:
             loop = asyncio.get_running_loop()
             settled = loop.create_future()
-            self._desk.when_done(self, lambda: loop.call_soon_threadsafe(_settle, settled))
-            self._desk.hasten(self)
+            self._waiter.when_done(self, lambda: loop.call_soon_threadsafe(_settle, settled))
+            self._waiter.hasten(self)
             await settled
         return self.result(index, timestamp_ms, None)
 
     def describe(self, index: int) -> str:
         """Say how the delivery of record `index` stands."""
-        failed = self.done and self.part_of(index)[0].error is not None
+        failed = self.done and self.part_of(index)[0].failed
         state = "pending" if not self.done else "failed" if failed else "delivered"
         return f"<Delivery to {self.topic}-{self.partition}: {state}>"
 

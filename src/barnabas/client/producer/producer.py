@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from barnabas.client.cluster import Cluster
 from barnabas.client.config import ProducerConfig, make_config
-from barnabas.client.dialing import dial_with
-from barnabas.client.loop_thread import LoopThread, at_exit
-from barnabas.client.producer.accumulator import TopicQueues
-from barnabas.client.producer.delivery import Deliveries
-from barnabas.client.producer.entrance import Entrance
+from barnabas.client.loop_thread import LoopThread
+from barnabas.client.producer.delivery import Deliveries, Delivery
+from barnabas.client.producer.engine import CLOSED, ProducerEngine
 from barnabas.client.producer.routing import Run
-from barnabas.client.producer.send_loop import SendLoop
+from barnabas.client.producer.serializing import Serializer, Serializers
+from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
-from barnabas.model import Headers
-
-log = logging.getLogger(__name__)
-
-EXIT_FLUSH_S = 30.0
-"""How long the end of a program waits for records that were not flushed."""
+from barnabas.errors import ClosedError
+from barnabas.model import GivenHeaders
 
 
-class Producer(Entrance):
+class Producer:
     """Sends records to topics. Safe to use from several threads.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
+    :param key_serializer: makes bytes of each key that is not None; without one keys are bytes. What it raises, `send`
+        raises.
+    :param value_serializer: the same for values. `send_arrow` uses neither.
     :param settings: see `barnabas.client.config.ProducerConfig`; keyword arguments win over the dict.
     :raises ConfigurationError: a setting that does not exist or cannot be.
 
@@ -42,54 +36,67 @@ class Producer(Entrance):
             print(delivery.result().offset)
     """
 
-    def __init__(self, bootstrap: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
         config = make_config(ProducerConfig, bootstrap, settings)
-        super().__init__(config, SYSTEM_CLOCK, self._wake_sender)
-        self._config = config
+        serializers = Serializers(key_serializer, value_serializer)
+        self._clock = SYSTEM_CLOCK
         self._closed = False
         self._thread = LoopThread("barnabas-producer")
-        self._accumulator.may_block = lambda: not self._thread.inside
-        self._thread.after_fork = self._accumulator.after_fork
-        self._send_loop: SendLoop
-        self._cluster: Cluster
-        self._thread.call(self._start())
-        at_exit(self)
-
-    async def _start(self) -> None:
-        self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=self._clock, random=random.random)
-        self._send_loop = SendLoop(self._config, self._cluster, self._accumulator, self._clock)
-        self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
-        self._thread.start(self._cluster.keep_fresh())
-        self._thread.start(self._send_loop.run()).add_done_callback(self._on_stopped)
-
-    def _on_stopped(self, done: Any) -> None:
-        """The send loop only ends by cancellation; if it failed, nothing may wait for it for ever."""
-        error = None if done.cancelled() else done.exception()
-        if error is not None:
-            log.error("the producer stopped", exc_info=error)
-            stopped = ClosedError(f"the producer stopped because of {error!r}; make a new one")
-            self._accumulator.refuse(stopped)
-            self._thread.soon(lambda: self._send_loop.settle_all(stopped))
-
-    def _wake_sender(self) -> None:
-        self._thread.soon(self._send_loop.wake)
+        self._engine = ProducerEngine(config, self._clock, self._thread, serializers)
+        self._records = self._engine.records
+        self._thread.call(self._engine.start())
+        appender = self._records.appender()
+        self._send = serializers.before(appender.send)
+        self._thread.serves(appender, self._engine.finish, "Producer")
+        if type(self).send is _SEND:
+            # What `send` would call, without a Python function in between: for each record that is half of the cost.
+            self.send = self._send  # type: ignore[method-assign]
 
     # --- sending ----------------------------------------------------------------------------------------
-    # `send` is inherited: the codec's `Appender` deals with the usual record itself, `Entrance._send` with all others.
 
-    def _queues(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic, waiting for its partitions to be known if it is new to this producer."""
-        return self._accumulator.topic(topic) or self._await_topic(topic)
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: GivenHeaders = (),
+    ) -> Delivery:
+        """Send one record; returns at once, unless memory is full or the topic is new to this producer.
+
+        :param value: the payload, bytes or what `value_serializer` takes; None marks the key as deleted in a
+            compacted topic.
+        :param key: bytes or what `key_serializer` takes; records with the same key go to the same partition, and so
+            stay in order.
+        :param partition: overrules key and partitioner.
+        :param timestamp_ms: event time in ms since the epoch; None is now.
+        :param headers: (name, value) pairs, or a dict; names are strings, values bytes or None.
+        :returns: the outcome, to be looked at or not.
+        :raises BufferFullError: memory was full for `max_block_ms`.
+        :raises TimedOutError: the topic's partitions were not known within `max_block_ms`.
+        :raises KafkaError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
+        :raises ClosedError: after `close`, or in a forked child.
+        """
+        return self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
     def send_many(
         self,
         topic: str,
-        values: Sequence[bytes | None],
+        values: Sequence[Any],
         *,
-        keys: Sequence[bytes | None] | None = None,
+        keys: Sequence[Any] | None = None,
         partition: int | None = None,
         timestamps_ms: Sequence[int] | int | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
     ) -> Deliveries:
         """Send many records in one call: the paper's message set.
 
@@ -99,7 +106,9 @@ class Producer(Entrance):
         :returns: the outcomes, in the order of `values`.
         :raises ValueError: keys, timestamps or headers are not as many as values.
         """
-        deliveries, runs = self._value_runs(self._queues(topic), values, keys, partition, timestamps_ms, headers)
+        deliveries, runs = self._records.runs_of_values(
+            self._engine.queues(topic), values, keys, partition, timestamps_ms, headers
+        )
         return self._append_all(deliveries, runs)
 
     def send_arrow(
@@ -125,12 +134,14 @@ class Producer(Entrance):
         :raises TypeError: it is no Arrow data, or a column has another type.
         :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
         """
-        deliveries, runs = self._row_runs(self._queues(topic), batch, value, key, timestamp, partition)
+        deliveries, runs = self._records.runs_of_rows(
+            self._engine.queues(topic), batch, value, key, timestamp, partition
+        )
         return self._append_all(deliveries, runs)
 
     def _append_all(self, deliveries: Deliveries, runs: Iterable[Run]) -> Deliveries:
         for run in runs:
-            while not run.advance(self._accumulator):
+            while not run.advance(self._engine.accumulator):
                 pass
         return deliveries
 
@@ -139,22 +150,20 @@ class Producer(Entrance):
 
         :raises TimedOutError: they were not known within `max_block_ms`.
         """
-        return list(range(len(self._queues(topic).queues)))
+        return list(range(len(self._engine.queues(topic).queues)))
 
-    def _await_topic(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic that is new to this producer, waiting for its partitions to be known."""
-        if self._accumulator.refusal is not None:
-            raise self._accumulator.refusal
-        if not isinstance(topic, str) or not topic:
-            raise ConfigurationError(f"a topic is a string that is not empty, not {topic!r}")
-        self._thread.call(self._look_up(topic))
-        queues = self._accumulator.topic(topic)
-        assert queues is not None
-        return queues
+    partitions_for_topic = partitions_for
 
-    async def _look_up(self, topic: str) -> None:
-        self._cluster.watch_topics([topic], auto_creates=self._config.allow_auto_create_topics)
-        await self._cluster.topic(topic, timeout_s=self._config.max_block_ms / 1000)
+    def metrics(self) -> dict[str, float]:
+        """Return figures of this producer, as they are now, by name.
+
+        Of all its life: `records_total` and `bytes_total` that were acknowledged, `failed_records_total`,
+        `retries_total` (batches that had to be sent again), `requests_total` that were answered. Of the last 30
+        seconds: `records_per_s`, `bytes_per_s`, `records_per_batch_avg`, `request_latency_avg_ms`,
+        `request_latency_max_ms`. Now: `unfinished_records`, `requests_in_flight`, `buffered_bytes`,
+        `buffer_available_bytes`.
+        """
+        return self._engine.metrics()
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -165,46 +174,31 @@ class Producer(Entrance):
 
         :raises TimedOutError: some were still on their way after `timeout_s`.
         """
+        accumulator = self._engine.accumulator
+        if self._engine.inherited:
+            accumulator.check_open()
         deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
-        for batch in self._accumulator.close_all():
+        for batch in accumulator.close_all():
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
-            if not self._accumulator.await_batch(batch, remaining_s):
-                raise TimedOutError(
-                    f"{self._accumulator.unfinished_records()} records were still on their way after {timeout_s} s"
-                    f"{self._trouble()}"
-                )
+            if not accumulator.await_batch(batch, remaining_s):
+                raise self._engine.unfinished(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end the background thread. May be called again.
+        """Flush, then end the background thread. May be called again; does nothing in a forked child.
 
         :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up.
+        :raises ClosedError: a delivery's callback closes the producer; it is not closed by that.
         """
-        if self._closed:
+        if self._closed or self._engine.inherited:
             return
+        self._thread.check_outside()
         self._closed = True
-        self._accumulator.refuse(ClosedError("this producer is closed; make a new one"))
+        self._engine.accumulator.refuse(ClosedError(CLOSED))
         try:
             self.flush(timeout_s)
         finally:
-            self._thread.call(self._give_up())
+            self._thread.call(self._engine.give_up())
             self._thread.stop()
-
-    async def _give_up(self) -> None:
-        """Settle what was not delivered, so that nobody waits for it for ever."""
-        given_up = TimedOutError(f"the producer was closed before the record was acknowledged{self._trouble()}")
-        self._send_loop.settle_all(given_up)
-        self._cluster.close()
-
-    def close_at_exit(self) -> None:
-        """Deliver what is left when the program ends; say so if something could not be."""
-        try:
-            self.close(EXIT_FLUSH_S)
-        except BarnabasError as error:
-            log.warning("at the end of the program: %s; they are lost (use close() or a with block)", error)
-
-    def _trouble(self) -> str:
-        trouble = self._send_loop.sender.last_trouble
-        return f": {trouble}" if trouble else ""
 
     def __enter__(self) -> Self:
         return self
@@ -215,5 +209,8 @@ class Producer(Entrance):
         self.close()
 
     def __repr__(self) -> str:
-        servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        servers = ",".join(f"{host}:{port}" for host, port in self._engine.config.bootstrap_servers)
         return f"<Producer to {servers}{', closed' if self._closed else ''}>"
+
+
+_SEND = Producer.send

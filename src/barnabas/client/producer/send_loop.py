@@ -221,7 +221,7 @@ class SendLoop:
                 self._backlog.append((channel, send))
             else:
                 timeout_s = self._timeout_s(send, now_s)
-                channel.submit(send.request, partial(self._answered, send), version=version, timeout_s=timeout_s)
+                channel.submit(send.request, partial(self._answered, send, now_s), version=version, timeout_s=timeout_s)
         except BarnabasError as error:
             self._failed(send, error)
 
@@ -246,13 +246,15 @@ class SendLoop:
         left_s = oldest_s + self._config.delivery_timeout_ms / 1000 - now_s
         return max(0.001, min(self._config.request_timeout_ms / 1000, left_s))
 
-    def _answered(self, send: Send, response: ProduceResponse, error: BarnabasError | None) -> None:
+    def _answered(self, send: Send, sent_at_s: float, response: ProduceResponse, error: BarnabasError | None) -> None:
         """Deal with an answer; the turn follows when all that came with it were dealt with."""
         if error is not None:
             self._failed(send, error)
             return
+        now_s = self._clock.monotonic()
+        self._accumulator.meter.answered(now_s - sent_at_s)
         try:
-            stale = self.sender.on_response(send, response, self._clock.monotonic())
+            stale = self.sender.on_response(send, response, now_s)
         except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
             self._stop(unforeseen)
             return

@@ -53,8 +53,8 @@ class Send:
 
     node_id: int
     batches: list[ProducerBatch]
-    lanes: list[_Lane]
-    """Whence the batches come, one by one."""
+    partitions: list[_Partition]
+    """Where the batches come from, one by one."""
     request: ProduceRequest
 
 
@@ -70,7 +70,7 @@ class Plan:
     """Whether a broker has as many requests under way as it may: batches for it wait for an answer."""
 
 
-class _Lane:
+class _Partition:
     """What the sender remembers of one partition."""
 
     __slots__ = ("flow", "in_flight", "queue", "retry_at_s", "sequences", "tp")
@@ -133,7 +133,7 @@ class Sender:
         self._delivery_timeout_s = delivery_timeout_s
         self._retries_max = retries_max
         self._backoff = backoff
-        self._lanes: dict[PartitionQueue, _Lane] = {}
+        self._partitions: dict[PartitionQueue, _Partition] = {}
         self._flows: dict[str, Flow] = {}
         self._nodes: dict[int, _Node] = {}
         self._identity: tuple[int, int] | None = None
@@ -157,44 +157,44 @@ class Sender:
     def plan(self, now_s: float) -> Plan:
         """Take what is ready, give up what is too old, and say what to send and when to come back."""
         plan = Plan()
-        by_node: dict[int, list[_Lane]] = {}
+        by_node: dict[int, list[_Partition]] = {}
         for queue in self._accumulator.waiting():
-            lane = self._lanes.get(queue) or self._new_lane(queue)
+            partition = self._partitions.get(queue) or self._new_partition(queue)
             expires_at_s = queue.batches[0].created_at_s + self._delivery_timeout_s
             if expires_at_s <= now_s:
-                expires_at_s = self._expire(lane, now_s)
+                expires_at_s = self._expire(partition, now_s)
             plan.wake_at_s = min(plan.wake_at_s, expires_at_s)
             if not queue.batches:
                 continue
-            leader = self._leader_of(lane.tp)
+            leader = self._leader_of(partition.tp)
             if leader is None:
                 plan.topics_to_refresh.add(queue.topic)
             elif leader in by_node:
-                by_node[leader].append(lane)
+                by_node[leader].append(partition)
             else:
-                by_node[leader] = [lane]
+                by_node[leader] = [partition]
         if not self.needs_identity:
-            for node_id, lanes in by_node.items():
-                self._plan_node(node_id, lanes, now_s, plan)
+            for node_id, partitions in by_node.items():
+                self._plan_node(node_id, partitions, now_s, plan)
         return plan
 
-    def _new_lane(self, queue: PartitionQueue) -> _Lane:
+    def _new_partition(self, queue: PartitionQueue) -> _Partition:
         flow = self._flows.get(queue.topic)
         if flow is None:
             flow = self._flows[queue.topic] = Flow(batch_size=self._batch_size, linger_s=self._linger_s)
-        lane = self._lanes[queue] = _Lane(queue, flow)
-        return lane
+        partition = self._partitions[queue] = _Partition(queue, flow)
+        return partition
 
-    def _expire(self, lane: _Lane, now_s: float) -> float:
+    def _expire(self, partition: _Partition, now_s: float) -> float:
         """Give up the batches that are too old; return when the next one will be."""
-        queue = lane.queue
+        queue = partition.queue
         while queue.batches:
             batch = queue.batches[0]
             expires_at_s = batch.created_at_s + self._delivery_timeout_s
             if now_s < expires_at_s:
                 return expires_at_s
             self._accumulator.take(queue)
-            lane.sequences.resolve(batch)
+            partition.sequences.resolve(batch)
             why = f": {self.last_trouble}" if self.last_trouble else ""
             self._settle(
                 batch,
@@ -204,44 +204,46 @@ class Sender:
             )
         return NEVER_S
 
-    def _plan_node(self, node_id: int, lanes: list[_Lane], now_s: float, plan: Plan) -> None:
+    def _plan_node(self, node_id: int, partitions: list[_Partition], now_s: float, plan: Plan) -> None:
         node = self._nodes.get(node_id)
         if node is None:
             node = self._nodes[node_id] = _Node()
-        while lanes:
+        while partitions:
             if node.in_flight >= self._in_flight_max:
                 plan.held_back = True
                 return
-            ready = self._ready(node, lanes, now_s, plan)
+            ready = self._ready(node, partitions, now_s, plan)
             if not ready:
                 return
             taken = self._fill(node_id, node, ready, now_s, plan)
-            # The lanes that were served come last the next time, so that a busy one starves nobody.
+            # The partitions that were served come last the next time, so that a busy one starves nobody.
             served = set(taken)
-            lanes = [lane for lane in lanes if lane not in served] + [lane for lane in taken if lane.queue.batches]
+            partitions = [partition for partition in partitions if partition not in served] + [
+                partition for partition in taken if partition.queue.batches
+            ]
 
-    def _ready(self, node: _Node, lanes: list[_Lane], now_s: float, plan: Plan) -> list[_Lane]:
-        """Return the lanes whose head may leave now.
+    def _ready(self, node: _Node, partitions: list[_Partition], now_s: float, plan: Plan) -> list[_Partition]:
+        """Return the partitions whose head may leave now.
 
         Where one batch has lingered its time, the open ones for the same broker travel with it: one request
         with many small batches costs less than many requests.
         """
-        ready: list[_Lane] = []
-        lingering: list[_Lane] = []
+        ready: list[_Partition] = []
+        lingering: list[_Partition] = []
         one_has_lingered = False
         idle_at_s = self._idle_at_s(node)
-        for lane in lanes:
-            if not self._may_leave(lane, now_s, plan):
+        for partition in partitions:
+            if not self._may_leave(partition, now_s, plan):
                 continue
-            at_s = lingered_at_s = self._accumulator.ready_at_s(lane.queue.batches[0])
+            at_s = lingered_at_s = self._accumulator.ready_at_s(partition.queue.batches[0])
             if at_s > now_s:
-                at_s = lane.flow.leaves_at_s(lingered_at_s, idle_at_s)
+                at_s = partition.flow.leaves_at_s(lingered_at_s, idle_at_s)
             elif at_s > 0.0:
                 one_has_lingered = True
             if at_s <= now_s:
-                ready.append(lane)
+                ready.append(partition)
             else:
-                lingering.append(lane)
+                lingering.append(partition)
                 plan.wake_at_s = min(plan.wake_at_s, at_s)
         return ready + lingering if one_has_lingered else ready
 
@@ -251,36 +253,36 @@ class Sender:
             return NEVER_S
         return node.sent_at_s + POST_PAUSE_S if self._acks == 0 else 0.0
 
-    def _may_leave(self, lane: _Lane, now_s: float, plan: Plan) -> bool:
-        if lane.retry_at_s > now_s:
-            plan.wake_at_s = min(plan.wake_at_s, lane.retry_at_s)
+    def _may_leave(self, partition: _Partition, now_s: float, plan: Plan) -> bool:
+        if partition.retry_at_s > now_s:
+            plan.wake_at_s = min(plan.wake_at_s, partition.retry_at_s)
             return False
         if not self._idempotent:
             return True
-        sequences = lane.sequences
-        if sequences.restart_due and lane.in_flight == 0 and not sequences.restart():
+        sequences = partition.sequences
+        if sequences.restart_due and partition.in_flight == 0 and not sequences.restart():
             self._identity = None
             return False
         if sequences.producer_id == NO_PRODUCER_ID:
             if self._identity is None:
                 return False
             sequences.start(*self._identity)
-        return sequences.may_send(lane.queue.batches[0])
+        return sequences.may_send(partition.queue.batches[0])
 
-    def _fill(self, node_id: int, node: _Node, ready: list[_Lane], now_s: float, plan: Plan) -> list[_Lane]:
-        """Plan a request with one batch of each ready lane, up to the size of a request; return the lanes in it."""
+    def _fill(self, node_id: int, node: _Node, ready: list[_Partition], now_s: float, plan: Plan) -> list[_Partition]:
+        """Plan a request with one batch of each ready partition, as far as they fit; return those that are in it."""
         batches: list[ProducerBatch] = []
         size_bytes = 0
-        for lane in ready:
-            size_bytes += lane.queue.batches[0].builder.size_bytes
+        for partition in ready:
+            size_bytes += partition.queue.batches[0].builder.size_bytes
             if batches and size_bytes > self._request_bytes_max:
                 break
-            batch = self._accumulator.take(lane.queue)
+            batch = self._accumulator.take(partition.queue)
             batch.attempts += 1
             if self._idempotent and not batch.in_sequence:
-                lane.sequences.assign(batch)
-            lane.in_flight += 1
-            lane.flow.left(batch.size_bytes, now_s)
+                partition.sequences.assign(batch)
+            partition.in_flight += 1
+            partition.flow.left(batch.size_bytes, now_s)
             batches.append(batch)
         taken = ready[: len(batches)]
         node.in_flight += 1
@@ -303,6 +305,10 @@ class Sender:
         """Return whether another request to a broker may be under way."""
         return self.in_flight_to(node_id) < self._in_flight_max
 
+    def in_flight(self) -> int:
+        """Return how many requests are under way to all brokers."""
+        return sum(node.in_flight for node in list(self._nodes.values()))
+
     def in_flight_to(self, node_id: int) -> int:
         """Return how many requests to a broker are under way."""
         node = self._nodes.get(node_id)
@@ -321,80 +327,86 @@ class Sender:
             (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
         }
         stale: set[str] = set()
-        for lane, batch in self._landed(send):
+        for partition, batch in self._landed(send):
             answer = answers.get((batch.topic, batch.partition))
             if answer is not None and not answer.error_code:
-                self._acknowledge(lane, batch, answer.base_offset, answer.log_append_time_ms)
+                self._acknowledge(partition, batch, answer.base_offset, answer.log_append_time_ms)
             elif answer is None:
-                self._retry(lane, batch, now_s, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response"))
-            elif self._on_error(lane, batch, answer, now_s):
+                self._retry(
+                    partition, batch, now_s, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response")
+                )
+            elif self._on_error(partition, batch, answer, now_s):
                 stale.add(batch.topic)
         return stale
 
     def on_failure(self, send: Send, error: BarnabasError, now_s: float) -> set[str]:
         """No answer came: try all again, or give up if `error` will not pass; return topics to look up again."""
-        for lane, batch in self._landed(send):
+        for partition, batch in self._landed(send):
             if error.retriable:
-                self._retry(lane, batch, now_s, error)
+                self._retry(partition, batch, now_s, error)
             else:
-                lane.sequences.resolve(batch)
+                partition.sequences.resolve(batch)
                 self._settle(batch, error=error)
         return {batch.topic for batch in send.batches}
 
-    def _landed(self, send: Send) -> list[tuple[_Lane, ProducerBatch]]:
+    def _landed(self, send: Send) -> list[tuple[_Partition, ProducerBatch]]:
         self._nodes[send.node_id].in_flight -= 1
         landed = []
-        for lane, batch in zip(send.lanes, send.batches, strict=True):
-            lane.in_flight -= 1
+        for partition, batch in zip(send.partitions, send.batches, strict=True):
+            partition.in_flight -= 1
             if not batch.done:  # else given up meanwhile, when the producer was closed
-                landed.append((lane, batch))
+                landed.append((partition, batch))
         return landed
 
-    def _acknowledge(self, lane: _Lane, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+    def _acknowledge(
+        self, partition: _Partition, batch: ProducerBatch, base_offset: int, log_append_time_ms: int
+    ) -> None:
         if self._idempotent:
-            lane.sequences.acknowledged(batch)
+            partition.sequences.acknowledged(batch)
         self._settle(batch, base_offset, log_append_time_ms)
 
-    def _on_error(self, lane: _Lane, batch: ProducerBatch, answer: PartitionProduceResponse, now_s: float) -> bool:
+    def _on_error(
+        self, partition: _Partition, batch: ProducerBatch, answer: PartitionProduceResponse, now_s: float
+    ) -> bool:
         """Handle a partition's error; return whether its leader may have moved."""
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._acknowledge(lane, batch, NO_OFFSET, answer.log_append_time_ms)
+            self._acknowledge(partition, batch, NO_OFFSET, answer.log_append_time_ms)
             return False
         error = self._error(batch, code, answer.error_message)
         if code in OUT_OF_SEQUENCE and self._idempotent:
-            self._on_out_of_sequence(lane, batch, error, now_s)
+            self._on_out_of_sequence(partition, batch, error, now_s)
         elif code in TOO_LARGE and batch.count > 1:
-            lane.sequences.refused_untouched(batch)
-            self._accumulator.split(lane.queue, batch, split_records(batch))
+            partition.sequences.refused_untouched(batch)
+            self._accumulator.split(partition.queue, batch, split_records(batch))
         elif error.retriable:
-            self._retry(lane, batch, now_s, error)
+            self._retry(partition, batch, now_s, error)
         else:
-            lane.sequences.refused_untouched(batch)
+            partition.sequences.refused_untouched(batch)
             self._settle(batch, error=error)
         return code in LEADER_MAY_HAVE_MOVED
 
-    def _on_out_of_sequence(self, lane: _Lane, batch: ProducerBatch, error: KafkaError, now_s: float) -> None:
+    def _on_out_of_sequence(self, partition: _Partition, batch: ProducerBatch, error: KafkaError, now_s: float) -> None:
         if error.code is ErrorCode.INVALID_PRODUCER_EPOCH and batch.attempts > self._retries_max:
-            lane.sequences.resolve(batch)
+            partition.sequences.resolve(batch)
             self._settle(batch, error=FencedError(str(error)))
             return
-        lane.sequences.out_of_order(batch)
-        if lane.sequences.restart_due:
+        partition.sequences.out_of_order(batch)
+        if partition.sequences.restart_due:
             log.info("%s-%d: %s; starting again with a new epoch", batch.topic, batch.partition, error.code.name)
-        self._retry(lane, batch, now_s, error, backoff=False)
+        self._retry(partition, batch, now_s, error, backoff=False)
 
     def _retry(
-        self, lane: _Lane, batch: ProducerBatch, now_s: float, error: BarnabasError, *, backoff: bool = True
+        self, partition: _Partition, batch: ProducerBatch, now_s: float, error: BarnabasError, *, backoff: bool = True
     ) -> None:
         self.last_trouble = str(error)
         if batch.attempts > self._retries_max:
-            lane.sequences.resolve(batch)
+            partition.sequences.resolve(batch)
             self._settle(batch, error=error)
             return
         if backoff:
-            lane.retry_at_s = max(lane.retry_at_s, now_s + self._backoff.delay_s(batch.attempts - 1))
-        self._accumulator.put_back(lane.queue, batch)
+            partition.retry_at_s = max(partition.retry_at_s, now_s + self._backoff.delay_s(batch.attempts - 1))
+        self._accumulator.put_back(partition.queue, batch)
 
     def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> KafkaError:
         text = str(batch)
@@ -430,9 +442,9 @@ class Sender:
             self._fail_queue(queue, error)
 
     def _fail_queue(self, queue: PartitionQueue, error: BarnabasError) -> None:
-        lane = self._lanes.get(queue)
+        partition = self._partitions.get(queue)
         while queue.batches:
             batch = self._accumulator.take(queue)
-            if lane is not None:
-                lane.sequences.resolve(batch)
+            if partition is not None:
+                partition.sequences.resolve(batch)
             self._settle(batch, error=error)

@@ -1,4 +1,4 @@
-"""Range and round robin: partitions in order to members in order, whoever had them before.
+"""Range and round robin: partitions in order to members in order, regardless of who had them before.
 
 All members would come to the same answer, because members and partitions are sorted first. That is what the
 paper's Algorithm 1 rests on (3.2), where every consumer computes its own part; `range_assign` is its rule: sort

@@ -35,7 +35,7 @@ class Assignor:
     subscribe: Callable[[Collection[str], Claim, Claim], ConsumerProtocolSubscription]
     """Makes a member's subscription out of the topics, what it has, and what it was assigned last."""
     claim: Callable[[ConsumerProtocolSubscription], Claim]
-    """Reads out of a member's subscription, whoever wrote it, what the member claims."""
+    """Reads what a member claims out of its subscription, which any client may have written."""
 
 
 def _subscribe(topics: Collection[str], has: Claim, had: Claim) -> ConsumerProtocolSubscription:

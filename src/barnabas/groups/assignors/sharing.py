@@ -30,7 +30,7 @@ class Claim:
 NOTHING = Claim()
 
 Claims = Mapping[str, Claim]
-"""Member id to its claim; who is not in it claims nothing."""
+"""Member id to its claim; a member that is not in it claims nothing."""
 
 
 def owners(
@@ -38,9 +38,9 @@ def owners(
 ) -> dict[TopicPartition, str]:
     """Return who has which partition, out of what members claim.
 
-    A claim counts where the partition exists and the member still wants the topic. Of two who claim the same
-    the one with the later generation has it, the other one slept (KIP-792). In one generation nobody has what
-    two claim: which of them is right cannot be known.
+    A claim counts where the partition exists and the member still wants the topic. If two members claim the same
+    partition, the one with the later generation has it; the other one missed a generation (KIP-792). If their
+    generation is the same, neither has it: it cannot be known which of them is right.
 
     >>> tp = TopicPartition("clicks", 0)
     >>> owners({"a": ["clicks"], "b": ["clicks"]}, {"clicks": 1}, {"a": Claim((tp,), 3), "b": Claim((tp,), 4)})

@@ -1,8 +1,8 @@
 """Sticky sharing (KIP-54): as balanced as can be, and then with as few moves as can be.
 
 `cooperative_sticky_assign` (KIP-429) comes to the same end in two steps, so that members need not stop reading
-while they share anew: what one member has and another one shall get is given to nobody at first. The member that
-has it gives it up and joins again, and then it is free for the other.
+while they share anew: a partition that is to move from one member to another is at first assigned to neither. Its
+member gives it up and joins again, and then the other one gets it.
 """
 
 from __future__ import annotations

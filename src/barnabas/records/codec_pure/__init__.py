@@ -1,10 +1,10 @@
 """The loops that run once per record, in Python. The compiled twin is `codec_compiled`: same names, same results.
 
-Whoever changes one changes the other; the tests of `records` run on both and compare them. `codec` says which of
+A change of one is made in the other too; the tests of `records` run on both and compare them. `codec` says which of
 the two is in use.
 """
 
-from barnabas.records.codec_pure.appending import Appender, Delivery, Lanes, group_rows, murmur2
+from barnabas.records.codec_pure.appending import Appender, Delivery, OpenEncoders, group_rows, murmur2
 from barnabas.records.codec_pure.column_decoding import ColumnDecoder, check_column_room, with_valid_names
 from barnabas.records.codec_pure.decoding import Record, check_ranges, decode_records
 from barnabas.records.codec_pure.encoding import RecordEncoder, exact_bytes
@@ -29,7 +29,7 @@ __all__ = [
     "Appender",
     "ColumnDecoder",
     "Delivery",
-    "Lanes",
+    "OpenEncoders",
     "Record",
     "RecordEncoder",
     "check_column_room",

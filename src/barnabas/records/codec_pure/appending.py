@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from barnabas.errors import BarnabasError
-from barnabas.model import Headers, RecordMetadata
+from barnabas.model import GivenHeaders, RecordMetadata
 from barnabas.records.codec_pure.encoding import RecordEncoder, column_reader
 from barnabas.records.columns import BinaryBuffers, Buffer
 
@@ -74,7 +74,7 @@ class Delivery:
         return self.batch.describe(self.index)
 
 
-class Lanes:
+class OpenEncoders:
     """The encoders that records of one topic go to just now.
 
     `sticky_encoder` takes records without a key; `encoders` has one for each partition, or None where no batch
@@ -89,16 +89,19 @@ class Lanes:
 class Appender:
     """`send`: the part of a producer that runs once for each record.
 
-    The compiled twin appends the usual record (bytes or a key besides, nothing else given) straight to the
-    encoder that `open_lanes` names for its topic, if that one is neither closed nor full. Everything else goes
-    to `_send`, which a producer implements; here, that is every record.
+    The compiled twin appends the usual record (bytes, and maybe a key of bytes, nothing else given) straight to the
+    encoder that `open_encoders` names for its topic, if that one is neither closed nor full. Everything else goes
+    to `append`; here, that is every record.
 
+    :param open_encoders: by topic, the encoders that take records just now; who fills batches keeps it up to date.
+    :param append: takes the arguments of `send`, in their order.
     :param time_s: returns wall time in seconds.
     """
 
-    def __init__(self, time_s: Callable[[], float]) -> None:
-        self.open_lanes: dict[str, Lanes] = {}
-        self._time_s = time_s
+    def __init__(
+        self, open_encoders: dict[str, OpenEncoders], append: Callable[..., Delivery], time_s: Callable[[], float]
+    ) -> None:
+        self._append = append
 
     def send(
         self,
@@ -108,33 +111,10 @@ class Appender:
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: GivenHeaders = (),
     ) -> Delivery:
-        """Send one record; returns at once, unless memory is full or the topic is new to this producer.
-
-        :param value: the payload; None marks the key as deleted in a compacted topic.
-        :param key: records with the same key go to the same partition, and so stay in order.
-        :param partition: overrules key and partitioner.
-        :param timestamp_ms: event time in ms since the epoch; None is now.
-        :param headers: (name, value) pairs.
-        :returns: the outcome, to be looked at or not.
-        :raises BufferFullError: memory was full for `max_block_ms`.
-        :raises TimedOutError: the topic's partitions were not known within `max_block_ms`.
-        :raises KafkaError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
-        :raises ClosedError: after `close`, or in a forked child.
-        """
-        return self._send(topic, value, key, partition, timestamp_ms, headers)
-
-    def _send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers,
-    ) -> Delivery:
-        raise NotImplementedError
+        """Send one record; arguments, result and errors are those of `Producer.send`."""
+        return self._append(topic, value, key, partition, timestamp_ms, headers)
 
 
 _MURMUR_SEED = 0x9747B28C

@@ -216,8 +216,8 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
 def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
     """Return the headers at `position` and the position after them.
 
-    Names that are not UTF-8 are decoded with replacement characters, as Java clients do: a consumer must be
-    able to go on behind a record that another client wrote badly.
+    Names that are not UTF-8 are decoded with replacement characters, as Java clients do: a record that another
+    client wrote wrongly must not stop a consumer.
     """
     byte = body[position]
     if byte < 0x80:

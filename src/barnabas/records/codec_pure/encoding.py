@@ -32,8 +32,8 @@ class RecordEncoder:
     Each record is copied when it is appended, so the caller may change what it passed. An append that raises
     leaves the encoder as it was.
 
-    `limit_bytes` is the size of the batch, its header included, up to which records fit; `closed` and `owner`
-    are for who fills the batch from several threads: see `Appender`.
+    `limit_bytes` is the largest size of the batch, its header included; `closed` and `owner` are used where several
+    threads fill a batch: see `Appender`.
     """
 
     __slots__ = (
@@ -209,7 +209,8 @@ def exact_bytes(given: Sequence[bytes | None]) -> list[bytes | None]:
 
 
 def column_reader(column: BinaryBuffers) -> Callable[[int], bytes | None]:
-    """Return a function from the number of a row to its value; offsets are checked, for nobody else has."""
+    """Return a function from the number of a row to its value; offsets are checked here, since nothing else checks
+    them."""
     end = column.start + column.length
     width = 8 if column.is_wide else 4
     raw, data = memoryview(column.offsets).cast("B"), memoryview(column.data).cast("B")

@@ -1,4 +1,4 @@
-"""What can be in a batch at all, and the checks of what users pass."""
+"""The limits of the batch format, and checks of the values that users pass."""
 
 from __future__ import annotations
 

@@ -10,8 +10,11 @@ import pytest
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.group_session import GroupSession
-from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.shells import LoopGuard
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steps import FOREVER_S, Wait
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
+from barnabas.clock import ManualClock
 from barnabas.errors import DisconnectedError, ErrorCode, KafkaError
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import TopicPartition
@@ -53,21 +56,18 @@ class FakeCluster:
 class Fixture:
     def __init__(self, *answers, alive=True, owned=()):
         self.cluster = FakeCluster(*answers)
-        self.membership = Membership(
-            "g", instance_id=None, session_timeout_ms=1000, rebalance_timeout_ms=1000, strategies=["range"]
-        )
-        self.errors = []
-        self.changed = asyncio.Event()
-        self.session = GroupSession(
-            ConsumerConfig(group="g", heartbeat_interval_ms=1),
-            self.cluster,
-            self.membership,
-            topics=lambda: ["t"],
-            owned=lambda: owned,
-            alive=lambda: alive,
-            report=self.errors.append,
-            changed=self.changed.set,
-        )
+        self.state = ConsumerState(ConsumerConfig(group="g", heartbeat_interval_ms=1), LoopGuard(), ManualClock())
+        self.state.subscription.subscribe(["t"], None)
+        self.state.subscription.replace(owned)
+        self.membership = self.state.membership
+        self.membership.is_cooperative = True
+        if not alive:
+            self.state.clock.advance(1_000)
+        self.session = GroupSession(self.state, self.cluster, self.membership)
+
+    @property
+    def errors(self):
+        return list(self.state.fetcher.errors)
 
     def join(self):
         return asyncio.run(self.session.join())
@@ -79,7 +79,7 @@ class Fixture:
             await self.session.join()
             task = asyncio.create_task(self.session.heartbeats())
             async with asyncio.timeout(10):
-                await self.changed.wait()
+                await self.state.guard.wait_for_news(Wait(FOREVER_S, self.state.guard.news))
             task.cancel()
 
         asyncio.run(main())

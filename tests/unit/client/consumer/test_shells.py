@@ -1,14 +1,21 @@
-"""Waiting and having things done: on a thread that blocks, and on an event loop."""
+"""How applications wait: on a thread that blocks, and on an event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 
 import pytest
 import uvloop
 
-from barnabas.client.consumer.shells import BlockingShell, LoopShell, run_to_its_end
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.consumer.shells import BlockingShell, LoopGuard, LoopShell, ThreadGuard
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steps import FOREVER_S, Tell, Wait
+from barnabas.client.loop_thread import LoopThread
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import TopicPartition
 
@@ -20,130 +27,221 @@ async def give_way():
         await asyncio.sleep(0)
 
 
+def make_loop_shell():
+    guard = LoopGuard()
+    return LoopShell(ConsumerState(ConsumerConfig(), guard, SYSTEM_CLOCK), guard)
+
+
 def run(test):
     async def main():
         async with asyncio.timeout(20):
-            await test(LoopShell())
+            await test(make_loop_shell())
 
     asyncio.run(main())
 
 
 @pytest.fixture
-def blocking():
-    shell = BlockingShell("test", lambda error: None)
-    yield shell
-    run_to_its_end(shell.stop())
+def thread():
+    thread = LoopThread("test")
+    yield thread
+    thread.stop()
 
 
-def test_what_awaits_an_event_loop_cannot_be_run_on_a_thread():
-    waits = asyncio.sleep(0)
-    with pytest.raises(AssertionError, match="without an event loop"):
-        run_to_its_end(waits)
-    waits.close()
+@pytest.fixture
+def guard(thread):
+    return ThreadGuard(thread)
 
 
-def test_errors_come_out_as_they_are(blocking):
-    async def fail():
-        raise ClosedError("as it is")
-
-    with pytest.raises(ClosedError, match="as it is"):
-        run_to_its_end(blocking.run(fail()))
+@pytest.fixture
+def blocking(guard):
+    return BlockingShell(ConsumerState(ConsumerConfig(), guard, SYSTEM_CLOCK), guard)
 
 
-def test_coroutines_run_on_the_background_thread_and_listeners_on_the_callers(blocking):
-    async def where():
-        return threading.current_thread().name
+def waiting(guard, ended, until_s=FOREVER_S):
+    """A call that waits for news once."""
+    try:
+        yield Wait(until_s, guard.news)
+        return "went on"
+    finally:
+        ended.append(True)
 
+
+def telling(change="assigned"):
+    """A call that tells the application something, and returns what came of it."""
+    tell = Tell(change, HERE)
+    yield tell
+    assert tell.done
+    return tell.error
+
+
+def test_a_thread_that_waits_is_woken_or_wakes_in_time(blocking, guard, thread):
+    def notify():
+        with guard:
+            guard.tell_application()
+
+    with guard:
+        thread.soon(notify)
+        assert blocking.run(waiting(guard, [])) == "went on"
+    assert blocking.run(waiting(guard, [], SYSTEM_CLOCK.monotonic() + 0.001)) == "went on"
+
+
+def test_news_that_came_before_the_wait_ends_it_at_once(blocking, guard):
+    wait = Wait(FOREVER_S, guard.news)
+    guard.__enter__()
+    guard.tell_application()
+    guard.__exit__(None, None, None)
+    guard.wait_for_news(wait)
+
+
+def test_the_background_is_woken_on_its_own_thread(guard, thread):
+    rung_on = queue.Queue()
+
+    async def listen():
+        guard.bell.listen(lambda: rung_on.put(threading.current_thread().name))
+
+    guard.tell_background()
+    thread.call(listen(), 20)
+    assert rung_on.get(timeout=20) == "test", "it hears of what was wanted before it listened"
+    guard.tell_background()
+    assert rung_on.get(timeout=20) == "test"
+
+
+def test_a_forked_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(thread):
+    guard = ThreadGuard(thread)
+    guard.acquire()
+    guard.after_fork()
+    assert guard.acquire(blocking=False)
+
+
+def test_a_consumer_that_cannot_be_made_leaves_no_thread_behind():
+    before = threading.active_count()
+    with pytest.raises(TypeError, match="value_deserializer"):
+        Consumer("localhost:1", value_deserializer="utf-8")
+    assert threading.active_count() == before
+
+
+def test_many_calls_for_the_background_of_a_loop_are_one():
+    async def main():
+        guard, rung = LoopGuard(), []
+        guard.bell.listen(lambda: rung.append(None))
+        for _ in range(3):
+            guard.tell_background()
+        assert not rung, "not within the call"
+        await asyncio.sleep(0)
+        assert len(rung) == 1
+        guard.tell_background()
+        await asyncio.sleep(0)
+        assert len(rung) == 2
+
+    asyncio.run(main())
+
+
+def test_a_call_before_the_loop_runs_is_heard_later():
+    guard, rung = LoopGuard(), []
+    guard.tell_background()
+    guard.bell.listen(lambda: rung.append(None))
+    assert rung
+
+
+def test_listeners_are_called_by_the_thread_that_polls(blocking):
     told = []
-    assert run_to_its_end(blocking.run(where())) == "test"
-    outcome = blocking.start(where())
-    run_to_its_end(blocking.wait_for(outcome, 20))
-    assert outcome.result() == "test"
-    run_to_its_end(blocking.tell(lambda tps: told.append((tps, threading.current_thread())), HERE))
-    assert told == [(HERE, threading.current_thread())]
+
+    def listen(tps):
+        told.append((tps, threading.current_thread(), blocking.inside_listener))
+
+    blocking.listeners = {"assigned": listen}
+    assert blocking.run(telling()) is None
+    assert told == [(HERE, threading.current_thread(), True)]
+    assert not blocking.inside_listener
 
 
-def test_a_thread_that_waits_is_woken_or_wakes_in_time(blocking):
-    async def notify():
-        with blocking.guard:
-            blocking.guard.notify_all()
+def test_what_a_listener_raises_is_for_the_core_to_raise(blocking):
+    def fail(_tps):
+        raise KeyboardInterrupt
 
-    with blocking.guard:
-        outcome = blocking.start(notify())
-        run_to_its_end(blocking.wait_for_news(None))
-        run_to_its_end(blocking.wait_for_news(0.001))
-    assert outcome.result() is None
+    blocking.listeners = {"assigned": fail}
+    assert isinstance(blocking.run(telling()), KeyboardInterrupt)
+
+
+def test_a_listener_that_is_gone_is_not_missed(blocking):
+    assert blocking.run(telling("lost")) is None
+    run_loop = make_loop_shell()
+    assert asyncio.run(run_loop.run(telling("lost"))) is None
+
+
+def test_a_call_that_is_interrupted_is_ended(blocking, guard):
+    ended = []
+
+    def interrupted(_wait):
+        raise KeyboardInterrupt
+
+    guard.wait_for_news = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        blocking.run(waiting(guard, ended))
+    assert ended
 
 
 def test_a_task_that_waits_is_woken_or_wakes_in_time():
     async def test(shell):
-        tasks = [asyncio.create_task(shell.wait_for_news(None)) for _ in range(2)]
+        tasks = [asyncio.create_task(shell.run(waiting(shell.guard, []))) for _ in range(2)]
         await give_way()
         assert not any(task.done() for task in tasks)
-        shell.guard.notify_all()
-        await asyncio.gather(*tasks)
-        await shell.wait_for_news(0.001)
+        shell.guard.tell_application()
+        assert await asyncio.gather(*tasks) == ["went on"] * 2
+        await shell.run(waiting(shell.guard, [], SYSTEM_CLOCK.monotonic() + 0.001))
 
     run(test)
 
 
 def test_who_is_cancelled_while_waiting_is_not_woken_later():
     async def test(shell):
-        task = asyncio.create_task(shell.wait_for_news(None))
+        ended = []
+        task = asyncio.create_task(shell.run(waiting(shell.guard, ended)))
         await give_way()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        shell.guard.notify_all()
+        assert ended
+        shell.guard.tell_application()
 
     run(test)
 
 
-def test_what_must_be_alone_runs_one_at_a_time_and_may_run_something_within():
+def test_a_listener_goes_on_when_who_polls_is_cancelled():
     async def test(shell):
-        log = []
+        begun, go_on = asyncio.Event(), asyncio.Event()
 
-        async def inner(name):
-            log.append(name)
-
-        async def outer(name):
-            log.append(name + " begins")
-            await asyncio.sleep(0)
-            await shell.alone(inner(name + " within"))
-            log.append(name + " ends")
-
-        await asyncio.gather(shell.alone(outer("a")), shell.alone(outer("b")))
-        assert log == ["a begins", "a within", "a ends", "b begins", "b within", "b ends"]
-
-    run(test)
-
-
-def test_what_must_be_alone_goes_on_when_who_waits_for_it_is_cancelled():
-    async def test(shell):
-        begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-        async def work():
+        async def listen(_tps):
+            assert shell.inside_listener
             begun.set()
             await go_on.wait()
-            ended.set()
 
-        caller = asyncio.create_task(shell.alone(work()))
+        shell.listeners = {"assigned": listen}
+        tell = Tell("assigned", HERE)
+        caller = asyncio.create_task(shell.run(step for step in [tell]))
         await begun.wait()
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
         assert caller.cancelled()
+        assert not tell.done
         go_on.set()
-        await ended.wait()
+        await give_way()
+        assert tell.error is None
 
     run(test)
 
 
-def test_who_waits_for_something_that_closing_ends_is_told_so():
+def test_a_listener_that_closing_ends_is_told_so():
     async def test(shell):
-        caller = asyncio.create_task(shell.alone(asyncio.sleep(1_000)))
+        async def listen(_tps):
+            await asyncio.sleep(1_000)
+
+        shell.listeners = {"assigned": listen}
+        tell = Tell("assigned", HERE)
+        caller = asyncio.create_task(shell.run(step for step in [tell]))
         await give_way()
         await shell.stop()
-        with pytest.raises(ClosedError):
-            await caller
+        await asyncio.gather(caller, return_exceptions=True)
+        assert isinstance(tell.error, ClosedError)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(test)
@@ -157,20 +255,10 @@ def test_listeners_may_be_functions_or_coroutine_functions():
             await asyncio.sleep(0)
             told.append(("awaited", tps))
 
-        await shell.tell(listen, HERE)
-        await shell.tell(lambda tps: told.append(("called", tps)), HERE)
+        shell.listeners = {"assigned": listen, "revoked": lambda tps: told.append(("called", tps))}
+        await shell.run(telling())
+        await shell.run(telling("revoked"))
         assert told == [("awaited", HERE), ("called", HERE)]
-
-    run(test)
-
-
-def test_nothing_is_done_on_the_loop_before_the_consumer_runs():
-    async def test(shell):
-        done = []
-        shell.soon(lambda: done.append("early"))
-        shell.runs = True
-        shell.soon(lambda: done.append("now"))
-        assert done == ["now"]
 
     run(test)
 
@@ -178,7 +266,7 @@ def test_nothing_is_done_on_the_loop_before_the_consumer_runs():
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_an_application_that_only_takes_what_is_at_hand_lets_others_have_their_turn(new_loop):
     async def main():
-        shell = LoopShell()
+        shell = make_loop_shell()
         turns = 0
 
         async def other():

@@ -98,7 +98,7 @@ def test_memory_that_becomes_free_lets_a_blocked_append_go_on():
         pass
     fixture.accumulator.take(queue)
     fixture.accumulator.complete(batch, 0)
-    assert done.wait(10)
+    assert done.wait(60)
     thread.join()
 
 

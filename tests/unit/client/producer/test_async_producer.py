@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 
 import pytest
 
-from barnabas.client.producer import async_producer
+from barnabas.client.producer import engine
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.errors import (
     BufferFullError,
@@ -101,7 +102,7 @@ class FakeBroker:
 def run(monkeypatch, test, **settings):
     """Run `test(producer, broker)` with a producer that has been started."""
     broker = FakeBroker()
-    monkeypatch.setattr(async_producer, "dial_with", lambda config: broker.dial)
+    monkeypatch.setattr(engine, "dial_with", lambda config: broker.dial)
 
     async def main():
         async with asyncio.timeout(20):
@@ -386,7 +387,7 @@ def test_a_close_that_is_cancelled_says_what_is_lost(monkeypatch, caplog):
 def test_the_end_of_the_loop_without_close_says_what_is_lost(monkeypatch, caplog):
     broker = FakeBroker()
     broker.answers_at_once = False
-    monkeypatch.setattr(async_producer, "dial_with", lambda config: broker.dial)
+    monkeypatch.setattr(engine, "dial_with", lambda config: broker.dial)
     producers = []
 
     async def main():
@@ -400,6 +401,81 @@ def test_the_end_of_the_loop_without_close_says_what_is_lost(monkeypatch, caplog
         asyncio.run(producers[0].send("t", b"v"))
 
 
+def test_tasks_that_wait_for_one_lookup_get_an_exception_each(monkeypatch):
+    async def test(producer, broker):
+        sends = [producer.send("bad", b"v") for _ in range(3)]
+        errors = await asyncio.gather(*sends, return_exceptions=True)
+        assert all(isinstance(each, KafkaError) for each in errors)
+        assert len(set(map(id, errors))) == 3
+        assert broker.lookups == 1
+
+    run(monkeypatch, test)
+
+
+def test_a_producer_that_is_dropped_delivers_what_was_sent_and_warns(monkeypatch):
+    broker = FakeBroker()
+    monkeypatch.setattr(engine, "dial_with", lambda config: broker.dial)
+
+    async def main():
+        producer = AsyncProducer("a:1", acks=1, linger_ms=1000)
+        delivery = await producer.send("t", b"v", partition=0)
+        with pytest.warns(ResourceWarning, match="an AsyncProducer was dropped"):
+            del producer
+        assert (await delivery).offset == 0
+        await until(lambda: not broker.is_open)
+
+    asyncio.run(main())
+    assert broker.log[0] == [b"v"]
+
+
+def test_a_producer_that_is_closed_in_a_forked_child_stays_as_it_was(monkeypatch):
+    async def test(producer, broker):
+        await producer.send("t", b"v")
+        assert exit_code_of_child(producer.close(), told=False) == 0
+        assert broker.is_open
+        await (await producer.send("t", b"v"))
+
+    run(monkeypatch, test)
+
+
+def test_serializers_make_bytes_of_what_is_sent(monkeypatch):
+    async def test(producer, broker):
+        await producer.send("t", {"a": 1}, "k", partition=0)
+        await producer.send("t", None, partition=0)
+        await (await producer.send_many("t", [[1], 2], keys=["k", None], partition=0))
+        assert broker.log[0] == [b'{"a": 1}', None, b"[1]", b"2"]
+
+    run(monkeypatch, test, key_serializer=str.encode, value_serializer=lambda value: json.dumps(value).encode())
+
+
+def test_what_a_serializer_raises_reaches_the_caller_with_the_topic(monkeypatch):
+    async def test(producer, broker):
+        with pytest.raises(KeyError) as raised:
+            await producer.send("t", b"v")
+        assert raised.value.__notes__ == ["value_serializer raised this, for a record to topic 't'"]
+        assert producer.metrics()["unfinished_records"] == 0
+
+    run(monkeypatch, test, value_serializer={}.__getitem__)
+
+
+def test_metrics_tell_what_was_delivered_and_what_waits(monkeypatch):
+    async def test(producer, broker):
+        await (await producer.send_many("t", [b"v"] * 3, partition=0))
+        broker.answers_at_once = False
+        await producer.send("t", b"left", partition=0)
+        await until(lambda: broker.waiting)
+        figures = producer.metrics()
+        assert figures["records_total"] == figures["records_per_batch_avg"] == 3
+        assert figures["requests_total"] == figures["requests_in_flight"] == figures["unfinished_records"] == 1
+        assert 0 < figures["buffered_bytes"] < 1000 < figures["buffer_available_bytes"]
+        assert figures["records_per_s"] > 0
+        assert figures["bytes_total"] > 3
+        broker.answer(DisconnectedError("gone"))
+        assert producer.metrics()["retries_total"] == 1
+
+    run(monkeypatch, test, retry_backoff_ms=0)
+
+
 def test_a_forked_child_is_told_that_the_producer_is_not_its_own(monkeypatch):
     async def test(producer, broker):
         await producer.send("t", b"v")
@@ -409,8 +485,8 @@ def test_a_forked_child_is_told_that_the_producer_is_not_its_own(monkeypatch):
     run(monkeypatch, test)
 
 
-def exit_code_of_child(sending):
-    """Fork, go on with a coroutine in the child, and return 0 if that is told what is wrong."""
+def exit_code_of_child(sending, told=True):
+    """Fork, go on with a coroutine in the child, and return 0 if that is told what is wrong, or not."""
     child = os.fork()
     if child:
         sending.close()
@@ -420,6 +496,8 @@ def exit_code_of_child(sending):
         while True:
             sending.send(None)
     except ClosedError as error:
-        code = 0 if "parent process" in str(error) else 2
+        code = 0 if told and "is a fork" in str(error) else 2
+    except StopIteration:
+        code = 3 if told else 0
     finally:
         os._exit(code)

@@ -12,7 +12,7 @@ from barnabas.records import BatchBuilder
 def make_batch(order, count=10):
     builder = BatchBuilder()
     builder.append_many(0, [b""] * count)
-    batch = ProducerBatch("t", 0, (order,), 0.0, builder, desk=None)
+    batch = ProducerBatch("t", 0, (order,), 0.0, builder, waiter=None)
     batch.attempts = 1
     return batch
 

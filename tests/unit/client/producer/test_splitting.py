@@ -15,7 +15,7 @@ def test_the_halves_hold_all_records_in_order(count, compression):
     builder = BatchBuilder(compression)
     for number in range(count):
         builder.append(1000 + number, b"k" if number % 2 else None, b"%d" % number, [("h", None)])
-    batch = ProducerBatch("t", 0, (0,), 0.0, builder, desk=None)
+    batch = ProducerBatch("t", 0, (0,), 0.0, builder, waiter=None)
     whole = read_records(batch.payload(), "t", 0)
     halves = [half.build() for half in split_records(batch)]
     parts = [record for half in halves for record in read_records(half, "t", 0)]

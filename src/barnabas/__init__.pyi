@@ -1,0 +1,41 @@
+# What `import barnabas` offers, and where each name lives. This is the only list of it: type checkers read it as it is,
+# and `__init__.py` reads it to import each name when it is first used. One name a line.
+
+from barnabas.client.admin import Admin as Admin
+from barnabas.client.admin.brokers import ClusterDescription as ClusterDescription
+from barnabas.client.admin.brokers import LogDir as LogDir
+from barnabas.client.admin.configs import ConfigSetting as ConfigSetting
+from barnabas.client.admin.configs import ConfigSource as ConfigSource
+from barnabas.client.admin.groups import GroupDescription as GroupDescription
+from barnabas.client.admin.groups import GroupListing as GroupListing
+from barnabas.client.admin.groups import MemberDescription as MemberDescription
+from barnabas.client.admin.topics import PartitionDescription as PartitionDescription
+from barnabas.client.admin.topics import TopicDescription as TopicDescription
+from barnabas.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer
+from barnabas.client.consumer.consumer import Consumer as Consumer
+from barnabas.client.producer.async_producer import AsyncProducer as AsyncProducer
+from barnabas.client.producer.delivery import Deliveries as Deliveries
+from barnabas.client.producer.delivery import Delivery as Delivery
+from barnabas.client.producer.producer import Producer as Producer
+from barnabas.client.streams import MessageStream as MessageStream
+from barnabas.errors import BarnabasError as BarnabasError
+from barnabas.errors import BufferFullError as BufferFullError
+from barnabas.errors import ClosedError as ClosedError
+from barnabas.errors import ConfigurationError as ConfigurationError
+from barnabas.errors import CorruptBatchError as CorruptBatchError
+from barnabas.errors import DeserializationError as DeserializationError
+from barnabas.errors import DisconnectedError as DisconnectedError
+from barnabas.errors import ErrorCode as ErrorCode
+from barnabas.errors import FencedError as FencedError
+from barnabas.errors import KafkaError as KafkaError
+from barnabas.errors import TimedOutError as TimedOutError
+from barnabas.errors import UnsupportedVersionError as UnsupportedVersionError
+from barnabas.model import Node as Node
+from barnabas.model import OffsetAndMetadata as OffsetAndMetadata
+from barnabas.model import OffsetAndTimestamp as OffsetAndTimestamp
+from barnabas.model import RecordMetadata as RecordMetadata
+from barnabas.model import TimestampType as TimestampType
+from barnabas.model import TopicPartition as TopicPartition
+from barnabas.records import Record as Record
+
+__version__: str

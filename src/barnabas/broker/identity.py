@@ -1,0 +1,26 @@
+"""Who a broker is to its clients: its id, its cluster, and the address at which they reach it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.net.server_connection import Peer
+
+WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What clients are told of a broker."""
+
+    node_id: int
+    cluster_id: str
+    host: str
+    port: int
+
+    def address_for(self, peer: Peer) -> tuple[str, int]:
+        """Return the address that a client is to use for this broker.
+
+        A broker that listens on all addresses tells each client the one at which that client reached it.
+        """
+        return peer.local_host if self.host in WILDCARD_HOSTS else self.host, self.port

@@ -1,0 +1,36 @@
+"""The parts of a running broker that handlers work with. Each names those that it needs, and is given no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.broker.api import ServedApis
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.identity import Identity
+from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
+from barnabas.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a handler may ask for: a parameter of one of these names is given the part of that name."""
+
+    topics: Topics
+    groups: GroupShell
+    offsets: OffsetStore
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    settings: DynamicSettings
+    identity: Identity
+    turns: Turns
+    clock: Clock
+    served: ServedApis
+
+    def bind_all(self) -> ServedApis:
+        """Return all that is served, with handlers that have their parts."""
+        return {key: each.bind(self) for key, each in self.served.items()}

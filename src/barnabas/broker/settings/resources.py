@@ -1,0 +1,133 @@
+"""Settings as administrators see and change them: of topics, of brokers, of groups (KIP-133, KIP-226, KIP-848)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.settings.dynamic import ALL_BROKERS, DynamicSettings
+from barnabas.broker.settings.in_force import DYNAMIC_RULES, BrokerSettings, describe_of_all
+from barnabas.broker.settings.rules import Rule
+from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
+from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, TopicSetting
+from barnabas.broker.settings.unused import GROUP_SETTINGS, NO_EFFECT
+from barnabas.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.broker.topics import Topic, Topics
+
+__all__ = ["ConfigSource", "DescribedSetting", "ResourceType", "describe", "names_of", "target_of"]
+
+
+class ResourceType(enum.IntEnum):
+    """What can have settings."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Target(NamedTuple):
+    """A resource whose settings are to be changed."""
+
+    rules: Mapping[str, Rule]
+    """Which settings it can have."""
+    in_force: Callable[[str], str]
+    """Returns the value of one of them."""
+    change: Callable[..., Awaitable[None]]
+    """Carries out a change of its own settings."""
+
+
+def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
+    """Return all settings of a topic, of this broker, of all brokers (no name), or of a group.
+
+    :raises KafkaError: there is no such topic or broker, or nothing of that type has settings.
+    """
+    if resource_type == ResourceType.TOPIC:
+        return list(_topic_settings(settings.broker, find_topic(topics, name).settings))
+    if resource_type == ResourceType.BROKER:
+        settings.check_broker(name)
+        return list(describe_of_all(settings.broker.of_all) if name == ALL_BROKERS else settings.broker.describe())
+    if resource_type == ResourceType.GROUP:
+        return list(_group_settings(settings.groups.get(name, {})))
+    raise _no_settings(resource_type)
+
+
+def target_of(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> Target:
+    """Return the resource whose settings are to be changed.
+
+    :raises KafkaError: there is no such topic or broker, or nothing of that type has settings that can be changed.
+    """
+    if resource_type == ResourceType.TOPIC:
+        find_topic(topics, name)
+        rules, change = {each.name: each.rule for each in TOPIC_SETTINGS.values()}, topics.configure
+    elif resource_type == ResourceType.BROKER:
+        settings.check_broker(name)
+        rules, change = DYNAMIC_RULES, settings.alter_broker
+    elif resource_type == ResourceType.GROUP:
+        rules, change = {each.name: each.rule for each in GROUP_SETTINGS.values()}, settings.alter_group
+    else:
+        raise _no_settings(resource_type)
+
+    def in_force(setting: str) -> str:
+        if resource_type == ResourceType.BROKER:
+            return settings.broker.synonyms(setting)[0].value
+        return next(each.value for each in describe(topics, settings, resource_type, name) if each.name == setting)
+
+    return Target(rules, in_force, partial(change, name))
+
+
+def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
+    """Return the names of all that has settings of a type; of groups, those that have settings of their own."""
+    if resource_type is ResourceType.TOPIC:
+        return sorted(topic.name for topic in topics.all())
+    if resource_type is ResourceType.GROUP:
+        return sorted(name for name, own in settings.groups.items() if own)
+    return [settings.own_name] if resource_type in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} else []
+
+
+def find_topic(topics: Topics, name: str) -> Topic:
+    """Return a topic.
+
+    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    topic = topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic
+
+
+def default_synonyms(settings: BrokerSettings, setting: TopicSetting) -> tuple[Synonym, ...]:
+    """Return where a topic's setting has its value from if the topic says nothing."""
+    if setting.broker_setting is None:
+        return (Synonym(setting.name, setting.default, ConfigSource.DEFAULT),)
+    return settings.synonyms(setting.broker_setting)
+
+
+def _topic_settings(settings: BrokerSettings, own: Mapping[str, str]) -> Iterator[DescribedSetting]:
+    for setting in TOPIC_SETTINGS.values():
+        synonyms = default_synonyms(settings, setting)
+        if setting.name in own:
+            synonyms = (Synonym(setting.name, own[setting.name], ConfigSource.TOPIC), *synonyms)
+        yield DescribedSetting(setting.name, setting.rule.kind, setting.documentation, synonyms, read_only=False)
+
+
+def _group_settings(own: Mapping[str, str]) -> Iterator[DescribedSetting]:
+    for name, setting in GROUP_SETTINGS.items():
+        synonyms: tuple[Synonym, ...] = (Synonym(f"group.{name}", setting.default, ConfigSource.DEFAULT),)
+        if name in own:
+            synonyms = (Synonym(name, own[name], ConfigSource.GROUP), *synonyms)
+        yield DescribedSetting(name, setting.rule.kind, NO_EFFECT, synonyms, read_only=False)
+
+
+def _no_settings(resource_type: int) -> KafkaError:
+    kind = _OTHER_KINDS.get(resource_type, f"resources of the unknown type {resource_type}")
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} have no settings here; topics, brokers and groups have")
+
+
+_OTHER_KINDS = {8: "loggers of brokers", 16: "subscriptions to clients' metrics"}
+"""Types of resources that Kafka has besides (its ConfigResource.Type)."""

@@ -1,0 +1,248 @@
+"""The broker's settings: Kafka's names and defaults where Kafka has them.
+
+They come from a TOML file, from the environment (`BARNABAS_NUM_PARTITIONS` for `num.partitions`) and from flags;
+the later of these wins. A name that does not exist is an error, not a silent nothing; in the environment, which others
+fill too, it is a warning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from barnabas.broker.settings.rules import LONG_MAX
+from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
+from barnabas.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT_PREFIX = "BARNABAS_"
+NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_CODEC", "BARNABAS_DEBUG"})
+"""Variables with the prefix that belong to the command and to the codec, not to the broker."""
+
+_OF_A_SERVICE = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)")
+"""What Kubernetes puts behind the name of a service, one `barnabas` or `barnabas-...`, in the variables of each pod of
+its namespace (the Kubernetes documentation, *Service*, *Environment variables*; the form with PORT is Docker's)."""
+_SERVICE_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://.*")
+"""The value of `<SERVICE>_PORT`."""
+
+
+SETTING_DOCUMENTATION: dict[str, str] = {
+    "host": "The address to listen on; 0.0.0.0 for all.",
+    "port": "The port to listen on; 0 for a free one.",
+    "advertised_host": "The host that clients are told; unset, the address at which they reached the broker.",
+    "advertised_port": "The port that clients are told; unset, the one that is listened on.",
+    "data": "The folder of the log and of the tree.",
+    "broker_id": "The number of this broker.",
+    "auto_create_topics_enable": "Whether a topic that a client asks for and that does not exist is made.",
+    "num_partitions": "How many partitions a topic gets that is made without saying.",
+    "min_insync_replicas": "The topics' default of min.insync.replicas.",
+    "message_max_bytes": "The topics' default of max.message.bytes.",
+    "log_segment_bytes": "The topics' default of segment.bytes.",
+    "compression_type": "The topics' default of compression.type.",
+    "log_roll_ms": "The topics' default of segment.ms.",
+    "log_index_interval_bytes": "The topics' default of index.interval.bytes.",
+    "log_index_size_max_bytes": "The topics' default of segment.index.bytes.",
+    "log_flush_interval_messages": "The topics' default of flush.messages.",
+    "log_flush_interval_ms": "The topics' default of flush.ms.",
+    "log_message_timestamp_type": "The topics' default of message.timestamp.type.",
+    "log_message_timestamp_before_max_ms": "The topics' default of message.timestamp.before.max.ms.",
+    "log_message_timestamp_after_max_ms": "The topics' default of message.timestamp.after.max.ms."
+    " Kafka's default is 3600000; here nothing is refused for its time unless somebody asks for that.",
+    "log_retention_ms": "The topics' default of retention.ms.",
+    "log_retention_bytes": "The topics' default of retention.bytes.",
+    "log_retention_check_interval_ms": "How often it is looked whether old segments can go.",
+    "log_flush_offset_checkpoint_interval_ms": "How often sealed segments are flushed and recovery points stored.",
+    "file_delete_delay_ms": "How long the files of a deleted topic stay, for those who still read them.",
+    "socket_request_max_bytes": "The largest request; a larger one ends its connection.",
+    "socket_partial_request_timeout_ms": "How long a request may take to arrive; a slower one ends its connection.",
+    "queued_max_request_bytes": "The memory for large requests under way, over all connections.",
+    "max_connections": "The most connections that may be open.",
+    "max_connections_per_ip": "The most connections that may be open from one address.",
+    "connections_max_idle_ms": "A connection that is silent for so long is closed.",
+    "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
+    "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
+    "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
+    "offsets_retention_minutes": "How long a group without members keeps its committed offsets.",
+    "offsets_retention_check_interval_ms": "How often it is looked whether offsets can be forgotten.",
+    "group_min_session_timeout_ms": "The shortest session that a group's member may ask for.",
+    "group_max_session_timeout_ms": "The longest session that a group's member may ask for.",
+    "group_initial_rebalance_delay_ms": "How long an empty group waits for more members after the first."
+    " Kafka's default is 3000, for large groups that start together; here a lone consumer starts at once.",
+    "group_max_size": "The most members of a group.",
+}
+"""What each setting means, by its field's name."""
+
+SIGNED = frozenset({"log_retention_ms", "log_retention_bytes"})
+"""Settings in which -1 means that there is no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker. A field `num_partitions` is the setting `num.partitions`; what each means stands in
+    `SETTING_DOCUMENTATION`."""
+
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised_host: str = ""
+    advertised_port: int = 0
+    data: str = "barnabas-data"
+    broker_id: int = 0
+    auto_create_topics_enable: bool = True
+    num_partitions: int = 1
+    min_insync_replicas: int = 1
+    message_max_bytes: int = 1_048_588
+    log_segment_bytes: int = 1_073_741_824
+    compression_type: str = "producer"
+    log_roll_ms: int = 7 * 24 * 3600 * 1000
+    log_index_interval_bytes: int = 4096
+    log_index_size_max_bytes: int = 10_485_760
+    log_flush_interval_messages: int = LONG_MAX
+    log_flush_interval_ms: int = LONG_MAX
+    log_message_timestamp_type: str = "CreateTime"
+    log_message_timestamp_before_max_ms: int = LONG_MAX
+    log_message_timestamp_after_max_ms: int = LONG_MAX
+    log_retention_ms: int = 7 * 24 * 3600 * 1000
+    log_retention_bytes: int = -1
+    log_retention_check_interval_ms: int = 300_000
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+    file_delete_delay_ms: int = 60_000
+    socket_request_max_bytes: int = 104_857_600
+    socket_partial_request_timeout_ms: int = 30_000
+    queued_max_request_bytes: int = 536_870_912
+    max_connections: int = 10_000
+    max_connections_per_ip: int = 10_000
+    connections_max_idle_ms: int = 600_000
+    fetch_max_bytes: int = 57_671_680
+    max_incremental_fetch_session_cache_slots: int = 1000
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_minutes: int = 7 * 24 * 60
+    offsets_retention_check_interval_ms: int = 600_000
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 0
+    group_max_size: int = 2**31 - 1
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            least = -1 if field.name in SIGNED else 0
+            if isinstance(value, int) and value < least:
+                raise ConfigurationError(f"{_dotted(field.name)} is {value}; it must be {least} or more")
+        if self.port > 65_535 or self.advertised_port > 65_535:
+            raise ConfigurationError("a port is a number from 0 to 65535")
+        for setting in TOPIC_SETTINGS.values():
+            field_name = (setting.broker_setting or "").replace(".", "_")
+            if hasattr(self, field_name):
+                setting.rule.check(_dotted(field_name), str(getattr(self, field_name)))
+        if self.num_partitions < 1:
+            raise ConfigurationError("num.partitions must be at least 1")
+
+
+def load_config(
+    file: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> BrokerConfig:
+    """Put the settings together.
+
+    :param file: a TOML file; `num.partitions = 6` and `[num]` `partitions = 6` are the same.
+    :param overrides: from flags, by field name or dotted name; None values are left out.
+    :param environment: variables, of which those that begin with BARNABAS_ count.
+    :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
+    """
+    types = {field.name: type(field.default) for field in dataclasses.fields(BrokerConfig)}
+    from_file = {} if file is None else _flatten(_read_toml(Path(file)))
+    from_flags = {name: value for name, value in (overrides or {}).items() if value is not None}
+    settings = dict(_check(name, value, types) for name, value in from_file.items())
+    settings.update(_from_environment(environment or {}, types))
+    settings.update(_check(name, value, types) for name, value in from_flags.items())
+    return BrokerConfig(**settings)
+
+
+def _from_environment(environment: Mapping[str, str], types: Mapping[str, type]) -> dict[str, Any]:
+    """Return the settings among the variables; warn of those that are none, unless Kubernetes made them.
+
+    :raises ConfigurationError: a setting cannot have the value; the message names the variable.
+    """
+    settings: dict[str, Any] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS or _is_of_a_service(variable, value):
+            continue
+        field = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if field in types:
+            settings[field] = _of_variable(variable, field, value, types[field])
+        else:
+            log.warning("%s in the environment is no setting of the broker%s", variable, _hint(field, types))
+    return settings
+
+
+def _of_variable(variable: str, field: str, value: str, wanted: type) -> Any:
+    try:
+        converted = _convert(_dotted(field), value, wanted)
+        BrokerConfig(**{field: converted})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{variable}={value} in the environment: {error}") from None
+    return converted
+
+
+def _is_of_a_service(variable: str, value: str) -> bool:
+    rest = variable.removeprefix(ENVIRONMENT_PREFIX)
+    if _OF_A_SERVICE.fullmatch(rest):
+        return True
+    return (rest == "PORT" or rest.endswith("_PORT")) and _SERVICE_ADDRESS.fullmatch(value) is not None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _check(name: str, value: Any, types: Mapping[str, type]) -> tuple[str, Any]:
+    field = name.replace(".", "_").replace("-", "_")
+    if field not in types:
+        raise ConfigurationError(f"there is no setting {name}{_hint(field, types)}")
+    return field, _convert(name, value, types[field])
+
+
+def _hint(field: str, types: Mapping[str, type]) -> str:
+    near = difflib.get_close_matches(field, types, n=1, cutoff=0.75)
+    return f"; did you mean {_dotted(near[0])}?" if near else ""
+
+
+def _convert(name: str, value: Any, wanted: type) -> Any:
+    if wanted is bool and isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if wanted is int and isinstance(value, str) and value.lstrip("-").isdigit():
+        return int(value)
+    if type(value) is wanted:
+        return value
+    raise ConfigurationError(f"{name} takes {_KINDS[wanted]}, not {value!r}")
+
+
+_KINDS = {bool: "true or false", int: "a whole number", str: "text"}
+
+
+def _dotted(field: str) -> str:
+    return field.replace("_", ".")

@@ -1,0 +1,88 @@
+"""What the settings of a topic come to: its own, over those of the broker."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_table import OF_LOGS, PRODUCER_COMPRESSION, TOPIC_SETTINGS, check_value
+from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.records import Compression
+from barnabas.storage.log_config import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings of a topic, its own and the broker's, as they are in force."""
+
+    log: LogConfig
+    compression: Compression | None
+    """How batches are stored; None: as their producers compressed them."""
+    min_insync_replicas: int
+
+
+def default_log_config(config: BrokerConfig) -> LogConfig:
+    """Return what a topic without settings of its own gets.
+
+    :raises ConfigurationError: a log cannot have one of these settings.
+    """
+    return LogConfig(
+        segment_bytes=config.log_segment_bytes,
+        segment_ms=config.log_roll_ms,
+        segment_index_bytes=config.log_index_size_max_bytes,
+        index_interval_bytes=config.log_index_interval_bytes,
+        max_message_bytes=config.message_max_bytes,
+        retention_ms=config.log_retention_ms,
+        retention_bytes=config.log_retention_bytes,
+        flush_messages=config.log_flush_interval_messages,
+        flush_ms=config.log_flush_interval_ms,
+        message_timestamp_before_max_ms=config.log_message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=config.log_message_timestamp_after_max_ms,
+    ).override({"message.timestamp.type": config.log_message_timestamp_type})
+
+
+def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:
+    """Return the settings of a topic: the broker's, changed by the topic's own.
+
+    :raises KafkaError: INVALID_CONFIG for a name that is not known or a value that is wrong.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    try:
+        for name, value in given.items():
+            _check_name(name)
+            check_value(name, value)
+        _check_lags(given)
+        log = default_log_config(config).override({name: value for name, value in given.items() if name in OF_LOGS})
+    except ConfigurationError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    compression = given.get("compression.type", config.compression_type)
+    return TopicConfig(
+        log=log,
+        compression=None if compression == PRODUCER_COMPRESSION else _COMPRESSIONS[compression],
+        min_insync_replicas=int(given.get("min.insync.replicas", config.min_insync_replicas)),
+    )
+
+
+_COMPRESSIONS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+def _check_lags(settings: Mapping[str, str]) -> None:
+    names = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    least, greatest = (int(settings.get(name, TOPIC_SETTINGS[name].default)) for name in names)
+    if least > greatest:
+        raise ConfigurationError(f"{names[0]} is {least}, and must not be greater than {names[1]}, which is {greatest}")
+
+
+def _check_name(name: str) -> None:
+    if name not in TOPIC_SETTINGS:
+        near = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(TOPIC_SETTINGS))}"
+        raise ConfigurationError(f"there is no topic setting {name!r}; {hint}")

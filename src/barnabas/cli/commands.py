@@ -1,0 +1,165 @@
+"""All subcommands, found when they are called; every outcome becomes an exit code and one line.
+
+Only click is imported before the subcommand is known: `barnabas --help` and `barnabas up` start at once, and
+no command pays for what another needs.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C, 143 stopped with SIGTERM, 141 stopped because
+nobody reads standard output any more (`barnabas consume clicks | head`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from barnabas.cli.failures import explain
+from barnabas.cli.options import global_bootstrap_option
+from barnabas.cli.signals import EXIT_INTERRUPTED
+from barnabas.cli.standard_output import (
+    EXIT_READER_GONE,
+    STANDARD_OUTPUT,
+    ReaderGoneError,
+    give_up_standard_output,
+)
+from barnabas.cli.version import version_line
+from barnabas.errors import BarnabasError
+
+EXIT_FAILED = 1
+
+COMMANDS = {
+    "up": "Start a broker in the foreground.",
+    "topic": "Create, list, describe, delete and alter topics.",
+    "group": "List, describe, reset and delete consumer groups.",
+    "config": "Show, set and unset the settings of topics and brokers.",
+    "produce": "Send lines from standard input or files to a topic.",
+    "consume": "Print a topic's records, and follow it.",
+    "ship": "Ship log files to a topic, and follow them.",
+    "load": "Load topics into warehouse tables with Spark.",
+    "perf": "Measure brokers and clients: throughput, latency, requests.",
+    "log": "Look into the files of a log.",
+    "completion": "Print the completion script for a shell.",
+}
+"""The subcommands, each in a module of its name unless MODULES has another, with its line in the help."""
+
+MODULES = {"config": "server_settings"}
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = MODULES.get(cmd_name, cmd_name)
+        command = getattr(importlib.import_module(f"barnabas.cli.{module}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        with _noticing_reader_gone():  # help is printed here
+            return super().make_context(*arguments, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _noticing_reader_gone():
+            outcome = super().invoke(ctx)
+            sys.stdout.flush()
+            return outcome
+
+
+@contextmanager
+def _noticing_reader_gone() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGoneError from None
+
+
+VERSION_HELP = "Show the version, and which record codec is in use."
+
+
+def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    click.echo(version_line())
+    ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="BARNABAS_BOOTSTRAP=HOST:PORT says where the broker is; BARNABAS_DEBUG=1 shows where an error arose.",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=VERSION_HELP)
+@global_bootstrap_option
+def command() -> None:
+    """Barnabas: a distributed log that speaks Kafka's protocol, and its pipeline on Spark."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    :param arguments: the command line without the program's name; None: that of the process.
+    """
+    try:
+        outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False)
+    except click.Abort:
+        return EXIT_INTERRUPTED
+    except ReaderGoneError:
+        give_up_standard_output()
+        return EXIT_READER_GONE
+    except (click.ClickException, BarnabasError, OSError) as error:
+        return _tell(error)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _tell(error: click.ClickException | BarnabasError | OSError) -> int:
+    """Say what failed; return the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    if isinstance(error, click.UsageError):
+        where = "barnabas" if error.ctx is None else error.ctx.command_path
+        message = _sentence(error.format_message())
+        _say(message if message.endswith("?") else f"{message}; see: {where} --help")
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        return _fail(error.format_message(), error)
+    if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
+        give_up_standard_output()
+    return _fail(explain(error), error)
+
+
+def _fail(message: str, error: Exception) -> int:
+    if os.environ.get("BARNABAS_DEBUG"):
+        raise error
+    _say(message)
+    return EXIT_FAILED
+
+
+def _say(message: str) -> None:
+    click.echo(f"barnabas: {message}", err=True)
+
+
+def _sentence(text: str) -> str:
+    """Make one of click's messages fit into a line: on one line, small first letter, no full stop."""
+    text = " ".join(text.split()).rstrip(".").replace(". Did you mean", "; did you mean")
+    return text[:1].lower() + text[1:]

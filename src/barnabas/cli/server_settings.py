@@ -1,0 +1,123 @@
+"""`barnabas config`: the settings of topics and brokers, looked at, set and unset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from barnabas.cli.broker_names import complete_settings, complete_topics
+from barnabas.cli.failures import unknown_setting
+from barnabas.cli.options import bootstrap_option, connect, json_option, parse_pairs, require_topics
+from barnabas.cli.tables import Row, show_json, show_table
+
+if TYPE_CHECKING:
+    from barnabas import Admin, ConfigSetting
+
+_kind = click.argument("kind", type=click.Choice(["topic", "broker"]))
+_name = click.argument("name", shell_complete=complete_topics)
+
+
+@click.group()
+def config() -> None:
+    """Show, set and unset the settings of topics and brokers."""
+
+
+@config.command()
+@_kind
+@_name
+@click.argument("settings", nargs=-1, metavar="[SETTING...]", shell_complete=complete_settings)
+@click.option("--changed", is_flag=True, help="Only those that somebody has set, for the topic or for its broker.")
+@json_option
+@bootstrap_option
+def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json: bool, bootstrap: str) -> None:
+    """Show settings: values, where they come from, what they mean.
+
+    \b
+    barnabas config show topic clicks
+    barnabas config show broker 0 --changed
+    """
+    with connect(bootstrap) as admin:
+        found = admin.describe_config(**_resource(admin, kind, name))
+    for setting in settings:
+        if setting not in found:
+            raise unknown_setting(setting, found, kind, name)
+    chosen = [found[setting] for setting in settings] if settings else list(found.values())
+    chosen = [each for each in chosen if not (changed and each.is_default)]
+    if as_json:
+        show_json([_as_json(each) for each in chosen])
+    elif chosen:
+        rows: list[Row] = [[each.name, _value(each), each.source.label, each.documentation] for each in chosen]
+        show_table(["setting", "value", "source", "documentation"], rows)
+    else:
+        click.echo("nothing was set: all settings have their defaults", err=True)
+
+
+def _resource(admin: Admin, kind: str, name: str) -> dict[str, Any]:
+    """Return the arguments of `Admin` that name the topic or broker; check that there is one."""
+    if kind == "topic":
+        require_topics(admin, [name])
+        return {"topic": name}
+    ids = [node.id for node in admin.brokers()]
+    if not (name.isascii() and name.isdigit() and int(name) in ids):
+        raise click.ClickException(f"no broker {name!r}; the brokers are: {', '.join(map(str, ids)) or 'none'}")
+    return {"broker": int(name)}
+
+
+def _check_known(settings: Iterable[str], known: Iterable[str], kind: str, name: str) -> None:
+    for setting in settings:
+        if setting not in known:
+            raise unknown_setting(setting, known, kind, name)
+
+
+def _value(setting: ConfigSetting) -> str | None:
+    return "(not shown)" if setting.is_sensitive else setting.value
+
+
+def _as_json(setting: ConfigSetting) -> dict[str, object]:
+    return {
+        "name": setting.name,
+        "value": setting.value,
+        "default": setting.default,
+        "source": setting.source.label,
+        "type": setting.type.name.lower(),
+        "read_only": setting.is_read_only,
+        "documentation": setting.documentation,
+    }
+
+
+@config.command(name="set")
+@_kind
+@_name
+@click.argument("pairs", nargs=-1, required=True, metavar="SETTING=VALUE...")
+@bootstrap_option
+def set_(kind: str, name: str, pairs: tuple[str, ...], bootstrap: str) -> None:
+    """Set settings: all of them, or none.
+
+    \b
+    barnabas config set topic clicks retention.ms=86400000 retention.bytes=-1
+    """
+    to_set = parse_pairs(pairs)
+    with connect(bootstrap) as admin:
+        resource = _resource(admin, kind, name)
+        _check_known(to_set, admin.describe_config(**resource), kind, name)
+        admin.alter_config(**resource, to_set=to_set)
+    for setting, value in to_set.items():
+        click.echo(f"{kind} {name}: {setting} = {value}")
+
+
+@config.command()
+@_kind
+@_name
+@click.argument("settings", nargs=-1, required=True, metavar="SETTING...", shell_complete=complete_settings)
+@bootstrap_option
+def unset(kind: str, name: str, settings: tuple[str, ...], bootstrap: str) -> None:
+    """Give settings their defaults again."""
+    with connect(bootstrap) as admin:
+        resource = _resource(admin, kind, name)
+        _check_known(settings, admin.describe_config(**resource), kind, name)
+        admin.alter_config(**resource, to_unset=settings)
+        found = admin.describe_config(**resource)
+    for setting in settings:
+        click.echo(f"{kind} {name}: {setting} = {_value(found[setting])} ({found[setting].source.label})")

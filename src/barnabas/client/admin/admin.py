@@ -1,0 +1,299 @@
+"""The administrator that programs use: topics, settings, offsets and records of partitions, groups, brokers.
+
+Each call imports what it asks: messages take time to declare, and the most that a program asks are a few.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.config import AdminConfig, make_config
+from barnabas.client.dialing import dial_with
+from barnabas.client.loop_thread import LoopThread
+from barnabas.client.offset_queries import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    commit_offsets,
+    committed_offsets,
+    list_offsets,
+)
+from barnabas.client.setting_types import Bootstrap, ClientSettings
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import ConfigurationError
+from barnabas.model import Node, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.admin.brokers import ClusterDescription, LogDir
+    from barnabas.client.admin.configs import ConfigResource, ConfigSetting
+    from barnabas.client.admin.groups import GroupDescription, GroupListing
+    from barnabas.client.admin.topics import TopicDescription
+
+T = TypeVar("T")
+
+
+class Admin:
+    """Looks at topics, settings, offsets, groups and brokers, and changes them. Safe to use from several threads.
+
+    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
+    :param settings: see `barnabas.client.config.AdminConfig`.
+    :raises ConfigurationError: a setting that does not exist or cannot be.
+
+    Every call raises KafkaError where a broker refuses, and TimedOutError where none answers within
+    `default_api_timeout_ms`.
+
+        with barnabas.Admin("localhost:9092") as admin:
+            admin.create_topic("clicks", partitions=6)
+    """
+
+    def __init__(self, bootstrap: Bootstrap = None, **settings: Unpack[ClientSettings]) -> None:
+        self._config = make_config(AdminConfig, bootstrap, settings)
+        self._closed = False
+        self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
+        self._thread = LoopThread("barnabas-admin")
+        self._thread.serves(self, self._cluster.finish)
+
+    # --- topics -----------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; `config` has Kafka's names, for example `{"retention.ms": "86400000"}`.
+
+        :raises KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG ...
+        """
+        from barnabas.client.admin.topic_changes import create_topic
+
+        self._call(
+            create_topic(
+                self._cluster,
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                config=config or {},
+                timeout_ms=self._config.request_timeout_ms,
+            )
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+        """
+        from barnabas.client.admin.topic_changes import delete_topics
+
+        self._call(delete_topics(self._cluster, [name], timeout_ms=self._config.request_timeout_ms))
+
+    def list_topics(self) -> list[str]:
+        """Return the names of all topics, sorted; internal ones are left out."""
+        return [topic.name for topic in self._describe(None) if not topic.is_internal]
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Return the partitions of topics, of all if no names are given.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
+        """
+        from barnabas.client.admin.topics import describe
+
+        return [describe(topic) for topic in self._describe(names)]
+
+    def _describe(self, names: Iterable[str] | None) -> list[Any]:
+        wanted = None if names is None else list(names)
+        cluster = self._cluster
+        return self._call(cluster.retrying(lambda: cluster.describe(wanted), what="topics are not known"))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Let a topic grow to `total` partitions. Records stay where they are; keys may go elsewhere from then on.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+        """
+        from barnabas.client.admin.topic_changes import add_partitions
+
+        self._call(add_partitions(self._cluster, name, total, timeout_ms=self._config.request_timeout_ms))
+
+    # --- settings ---------------------------------------------------------------------------------------
+
+    def describe_config(self, topic: str | None = None, *, broker: int | None = None) -> dict[str, ConfigSetting]:
+        """Return all settings of a topic, or of a broker by its id: values, defaults, sources, documentation.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        :raises ConfigurationError: neither topic nor broker, or both.
+        """
+        from barnabas.client.admin.configs import describe_config
+
+        return self._call(describe_config(self._cluster, _resource(topic, broker)))
+
+    def alter_config(
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        to_set: Mapping[str, str] | None = None,
+        to_unset: Iterable[str] = (),
+    ) -> None:
+        """Set single settings, and unset others so that their defaults hold again: all of them, or none.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting that does not exist or cannot have
+            the value; INVALID_REQUEST: a broker whose settings cannot be changed while it runs.
+        :raises ConfigurationError: neither topic nor broker, or both.
+
+            admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
+        """
+        from barnabas.client.admin.configs import alter_config
+
+        self._call(alter_config(self._cluster, _resource(topic, broker), to_set or {}, to_unset))
+
+    # --- brokers ----------------------------------------------------------------------------------------
+
+    def brokers(self) -> list[Node]:
+        """Return the live brokers."""
+        cluster = self._cluster
+        self._call(cluster.retrying(lambda: cluster.describe([]), what="brokers are not known"))
+        return sorted(cluster.view.brokers.values(), key=lambda node: node.id)
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, its controller and its live brokers.
+
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.8.
+        """
+        from barnabas.client.admin.brokers import describe_cluster
+
+        return self._call(describe_cluster(self._cluster))
+
+    def log_dirs(self) -> list[LogDir]:
+        """Return the folders of all live brokers: where they are, how full, how large each log is."""
+        from barnabas.client.admin.brokers import log_dirs
+
+        return self._call(log_dirs(self._cluster))
+
+    # --- offsets ----------------------------------------------------------------------------------------
+
+    def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return self._ends(tps, EARLIEST_TIMESTAMP)
+
+    def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition."""
+        return self._ends(tps, LATEST_TIMESTAMP)
+
+    def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> dict[TopicPartition, int]:
+        found = self.offsets_for_times(dict.fromkeys(tps, which))
+        return {tp: at.offset for tp, at in found.items() if at is not None}
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return for each partition the first offset with a timestamp of at least the one given, or None."""
+        wanted = {TopicPartition(*tp): at_ms for tp, at_ms in timestamps_ms.items()}
+        return self._call(list_offsets(self._cluster, wanted)) if wanted else {}
+
+    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        """Forget the records before an offset in each partition; -1: all of them. Return where each begins now.
+
+        :raises KafkaError: OFFSET_OUT_OF_RANGE: the partition ends before; UNKNOWN_TOPIC_OR_PARTITION. Other
+            partitions may be done.
+        """
+        from barnabas.client.admin.records import delete_records
+
+        given = {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+        timeout_ms = self._config.request_timeout_ms
+        return self._call(delete_records(self._cluster, given, timeout_ms=timeout_ms)) if given else {}
+
+    # --- groups -----------------------------------------------------------------------------------------
+
+    def list_groups(self) -> list[GroupListing]:
+        """Return all groups that have members or committed offsets, by name."""
+        from barnabas.client.admin.groups import list_groups
+
+        return self._call(list_groups(self._cluster))
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return a group's state, and its members with their partitions.
+
+        A group that does not exist is no error: its `exists` is False.
+
+        :raises KafkaError: INVALID_GROUP_ID.
+        """
+        from barnabas.client.admin.groups import describe_group
+
+        return self._call(describe_group(self._cluster, group))
+
+    def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        """Return groups as `describe_group` does, in the order given."""
+        return [self.describe_group(group) for group in groups]
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets.
+
+        :raises KafkaError: NON_EMPTY_GROUP: it has members, stop them first; GROUP_ID_NOT_FOUND.
+        """
+        from barnabas.client.admin.groups import delete_group
+
+        self._call(delete_group(self._cluster, group))
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all offsets that a group has committed."""
+        return self._call(committed_offsets(self._cluster, group, None))
+
+    def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
+        """Commit offsets for a group that has no members now.
+
+        :raises KafkaError: UNKNOWN_MEMBER_ID: the group has members; stop them first.
+        """
+        given = {
+            TopicPartition(*tp): OffsetAndMetadata(each) if isinstance(each, int) else each
+            for tp, each in offsets.items()
+        }
+        self._call(commit_offsets(self._cluster, group, given))
+
+    def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
+        """Forget the offsets that a group has committed in some partitions.
+
+        :raises KafkaError: GROUP_SUBSCRIBED_TO_TOPIC: members read the topic, stop them first; GROUP_ID_NOT_FOUND;
+            UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are forgotten.
+        """
+        from barnabas.client.admin.groups import delete_group_offsets
+
+        self._call(delete_group_offsets(self._cluster, group, [TopicPartition(*tp) for tp in tps]))
+
+    # --- finishing --------------------------------------------------------------------------------------
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._thread.call(coroutine)
+
+    def close(self) -> None:
+        """End the connections and the background thread. May be called again; does nothing in a forked child."""
+        if self._closed or self._thread.inherited:
+            return
+        self._closed = True
+        self._thread.call(self._cluster.finish())
+        self._thread.stop()
+
+    def __repr__(self) -> str:
+        servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        return f"<barnabas.Admin {servers}{' closed' if self._closed else ''}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _resource(topic: str | None, broker: int | None) -> ConfigResource:
+    from barnabas.client.admin.configs import ConfigResource
+
+    if topic is not None and broker is None:
+        return ConfigResource.topic(topic)
+    if broker is not None and topic is None:
+        return ConfigResource.broker(broker)
+    raise ConfigurationError("whose settings? give either a topic's name or broker= with a broker's id")

@@ -1,0 +1,201 @@
+"""What an administrator does with settings of topics and brokers, as coroutines: look at them, set and unset them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from barnabas.client.admin.controller import controller_id, refusal
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from barnabas.protocol.messages.incremental_alter_configs import (
+    DELETE,
+    SET,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    IncrementallyAlterableConfig,
+)
+
+_TOPIC = 2
+_BROKER = 4
+
+
+class ConfigSource(enum.IntEnum):
+    """Where the value of a setting comes from (KIP-226)."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+
+    @property
+    def label(self) -> str:
+        """The source in words, for example `static broker`."""
+        return self.name.lower().replace("_", " ")
+
+    @classmethod
+    def of(cls, number: int) -> ConfigSource:
+        """Return the member for a number of the protocol, UNKNOWN for one that this version does not know."""
+        return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
+
+
+class ConfigType(enum.IntEnum):
+    """The type of a setting's value (KIP-569)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+    @classmethod
+    def of(cls, number: int) -> ConfigType:
+        """Return the member for a number of the protocol, UNKNOWN for one that this version does not know."""
+        return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One place that a setting's value may come from, under the name that it has there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSetting:
+    """A setting of a topic or broker, with the value in force (None: not told, because it is sensitive).
+
+    `synonyms` are the places where the value may come from, the strongest first.
+    """
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    documentation: str = field(repr=False)
+    is_read_only: bool = field(repr=False)
+    is_sensitive: bool = field(repr=False)
+    synonyms: tuple[ConfigSynonym, ...] = field(repr=False)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it: not for this topic, and not for its broker."""
+        return self.source is ConfigSource.DEFAULT
+
+    @property
+    def default(self) -> str | None:
+        """The value that it would have if nobody had set it; None where the broker does not tell."""
+        return next((each.value for each in self.synonyms if each.source is ConfigSource.DEFAULT), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """What has settings: a topic by its name, or a broker by its id."""
+
+    kind: int
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        """Return the resource of a topic."""
+        return cls(_TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> ConfigResource:
+        """Return the resource of a broker."""
+        return cls(_BROKER, str(node_id))
+
+    async def home(self, cluster: Cluster) -> int:
+        """Return the id of the broker to ask: a broker knows its own settings only."""
+        if self.kind != _BROKER:
+            return await controller_id(cluster)
+        if int(self.name) not in cluster.view.brokers:
+            await cluster.refresh()
+        return int(self.name)
+
+    def __str__(self) -> str:
+        return f"topic {self.name!r}" if self.kind == _TOPIC else f"broker {self.name}"
+
+
+async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[str, ConfigSetting]:
+    """Return all settings of a topic or broker, by name.
+
+    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST and others.
+    """
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=resource.kind, resource_name=resource.name, configuration_keys=None)
+        ],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+
+    async def attempt() -> dict[str, ConfigSetting]:
+        response: DescribeConfigsResponse = await cluster.send(await resource.home(cluster), request)
+        (result,) = response.results
+        if result.error_code:
+            raise refusal(result.error_code, f"settings of {resource}", resource.name, result.error_message)
+        return {each.name: _setting(each) for each in sorted(result.configs, key=lambda each: each.name)}
+
+    return await cluster.retrying(
+        attempt, what=f"settings of {resource} are not known", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+    )
+
+
+def _setting(each: DescribeConfigsResourceResult) -> ConfigSetting:
+    return ConfigSetting(
+        name=each.name,
+        value=each.value,
+        source=ConfigSource.of(each.config_source),
+        type=ConfigType.of(each.config_type),
+        documentation=each.documentation or "",
+        is_read_only=each.read_only,
+        is_sensitive=each.is_sensitive,
+        synonyms=tuple(ConfigSynonym(s.name, s.value, ConfigSource.of(s.source)) for s in each.synonyms),
+    )
+
+
+async def alter_config(
+    cluster: Cluster, resource: ConfigResource, to_set: Mapping[str, str], to_unset: Iterable[str]
+) -> None:
+    """Set and unset single settings, all or none; the others stay as they are (KIP-339).
+
+    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, INVALID_REQUEST and others.
+    """
+    changes = [IncrementallyAlterableConfig(name=n, config_operation=SET, value=str(v)) for n, v in to_set.items()]
+    changes += [IncrementallyAlterableConfig(name=name, config_operation=DELETE, value=None) for name in to_unset]
+    if not changes:
+        return
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(resource_type=resource.kind, resource_name=resource.name, configs=changes)
+        ],
+        validate_only=False,
+    )
+
+    async def attempt() -> None:
+        response: IncrementalAlterConfigsResponse = await cluster.send(await resource.home(cluster), request)
+        for result in response.responses:
+            if result.error_code:
+                raise refusal(result.error_code, f"settings of {resource}", resource.name, result.error_message)
+
+    await cluster.retrying(
+        attempt, what=f"settings of {resource} were not changed", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+    )

@@ -1,0 +1,41 @@
+"""The broker that changes what is shared, and what it says about what it refuses."""
+
+from __future__ import annotations
+
+import re
+
+from barnabas.client.cluster import Cluster
+from barnabas.errors import ErrorCode, KafkaError
+
+
+async def controller_id(cluster: Cluster) -> int:
+    """Return the id of the broker that changes what is shared.
+
+    :raises KafkaError: BROKER_NOT_AVAILABLE.
+    """
+    if cluster.view.controller_id not in cluster.view.brokers:
+        await cluster.refresh()
+    if cluster.view.controller_id in cluster.view.brokers:
+        return cluster.view.controller_id
+    for node_id in cluster.view.brokers:
+        return node_id  # a cluster without a controller: any broker can do it
+    raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker")
+
+
+def refusal(code: int, subject: str, name: str, message: str | None) -> KafkaError:
+    """Return the error for what a broker refused.
+
+    :param subject: what it is about, `name` in it.
+    :param message: what the broker says, or nothing; where it has the name, it needs no subject.
+
+    >>> refusal(36, "topic 'clicks'", "clicks", "topic clicks already exists").message
+    'topic clicks already exists'
+    >>> refusal(40, "topic 'clicks'", "clicks", "retention.ms must be a number").message
+    "topic 'clicks': retention.ms must be a number"
+    >>> refusal(40, "topic 's'", "s", "retention.ms must be a number").message
+    "topic 's': retention.ms must be a number"
+    """
+    if not message:
+        return KafkaError(code, subject)
+    has_name = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", message)
+    return KafkaError(code, message if has_name else f"{subject}: {message}")

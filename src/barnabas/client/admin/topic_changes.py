@@ -1,0 +1,105 @@
+"""Topics created, enlarged and deleted, as coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from barnabas.client.admin.controller import controller_id, refusal
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+
+DELETE_TOPICS_VERSION_MAX = 5
+"""Later versions can name topics by id."""
+
+
+async def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int,
+    replication_factor: int,
+    config: Mapping[str, str],
+    timeout_ms: int,
+) -> None:
+    """Create a topic at the controller.
+
+    :raises KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG ...
+    """
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication_factor,
+                assignments=[],
+                configs=[CreatableTopicConfig(name=key, value=str(value)) for key, value in config.items()],
+            )
+        ],
+        timeout_ms=timeout_ms,
+    )
+
+    async def attempt() -> None:
+        response: CreateTopicsResponse = await cluster.send(await controller_id(cluster), request)
+        for topic in response.topics:
+            if topic.error_code:
+                raise refusal(topic.error_code, f"topic {name!r}", name, topic.error_message)
+
+    await cluster.retrying(attempt, what=f"topic {name!r} was not created")
+
+
+async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
+    """Delete topics at the controller.
+
+    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+    """
+    names = list(names)
+    request = DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
+
+    async def attempt() -> KafkaError | None:
+        response: DeleteTopicsResponse = await cluster.send(
+            await controller_id(cluster), request, version_max=DELETE_TOPICS_VERSION_MAX
+        )
+        for topic in response.responses:
+            code = ErrorCode.of(topic.error_code)
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                # Retriable for who waits for a topic to appear, but not for who wants it gone.
+                return KafkaError(code, f"topic {topic.name!r} does not exist")
+            if code is not ErrorCode.NONE:
+                raise refusal(code, f"topic {topic.name!r}", topic.name or "", topic.error_message)
+        return None
+
+    failure = await cluster.retrying(attempt, what=f"topics {', '.join(names)} were not deleted")
+    if failure is not None:
+        raise failure
+
+
+async def add_partitions(cluster: Cluster, name: str, total: int, *, timeout_ms: int) -> None:
+    """Let a topic grow to `total` partitions, at the controller.
+
+    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+    """
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
+
+    async def attempt() -> None:
+        response: CreatePartitionsResponse = await cluster.send(await controller_id(cluster), request)
+        for topic in response.results:
+            if topic.error_code:
+                raise refusal(topic.error_code, f"topic {name!r}", name, topic.error_message)
+
+    await cluster.retrying(attempt, what=f"topic {name!r} was not enlarged", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S)

@@ -1,0 +1,148 @@
+"""Hands out what was fetched, in the ways of reading that there are. Never waits; no I/O.
+
+The ways of reading may be mixed. Damage, and what a deserializer refuses, is told when there is nothing
+else to hand out before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from barnabas.client.consumer.cursor import Cursor
+from barnabas.client.consumer.decoding import decode_chunk, decode_columns
+from barnabas.client.consumer.deserializing import Deserializers
+from barnabas.client.consumer.fetcher import Chunk
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.errors import BarnabasError, CorruptBatchError, DeserializationError
+from barnabas.records import Record
+
+if TYPE_CHECKING:
+    from barnabas.records.arrow import ArrowReader
+
+
+class AtHand:
+    """What the application can have without waiting. Takes the guard, but does not hold it while it decodes."""
+
+    def __init__(self, state: ConsumerState, deserializers: Deserializers) -> None:
+        self._meter = state.meter
+        self._deserializers = deserializers
+        self._guard = state.guard
+        self._fetcher = state.fetcher
+        self._check_crc = state.config.check_crcs
+
+    def load(self, cursor: Cursor) -> bool:
+        """Make sure that `cursor` has records, if some are at hand; returns whether it has.
+
+        :raises CorruptBatchError: damage is what comes next.
+        :raises DeserializationError: a record that a deserializer refuses is.
+        """
+        with self._guard:
+            if cursor.has_records:
+                return True
+        while True:
+            taken = self._take_chunk(cursor)
+            if taken is None:
+                return False
+            chunk, position = taken
+            try:
+                records, whole, trouble = self._decode(chunk, position)
+            except BaseException:
+                self._give_back(chunk, position)
+                raise
+            with self._guard:
+                if not self._fetcher.holds(chunk):
+                    continue
+                if trouble is not None:
+                    self._fetch_again_from(chunk, whole.next_offset)
+                    whole.version = chunk.state.version
+                cursor.load(whole, records)
+                self._meter.records.add(len(records))
+            if records:
+                return True
+            if trouble is not None:
+                raise trouble
+
+    def _decode(self, chunk: Chunk, position: int) -> tuple[list[Record], Chunk, BarnabasError | None]:
+        """Return the records from `position` on, what they come from, and what stands in the way of more."""
+        records, whole, damage = decode_chunk(chunk, position, check_crc=self._check_crc)
+        trouble: BarnabasError | None = None if damage is None else _damaged(chunk, whole.next_offset, damage)
+        if self._deserializers:
+            records, refused = self._deserializers.apply(records)
+            if refused is not None:
+                return records, replace(whole, next_offset=refused.offset), refused
+        return records, whole, trouble
+
+    def take_list(self, cursor: Cursor, records_max: int) -> list[Record]:
+        """Return at most `records_max` records, some of which `cursor` has."""
+        records: list[Record] = []
+        while len(records) < records_max:
+            with self._guard:
+                records += cursor.take_list(records_max - len(records))
+            try:
+                if len(records) >= records_max or not self.load(cursor):
+                    break
+            except (CorruptBatchError, DeserializationError):
+                break  # the next poll meets it again, with nothing else to return
+        return records
+
+    def fill(self, cursor: Cursor, columns: ArrowReader, records_max: int) -> bool:
+        """Add what is at hand to `columns`, up to `records_max` records; returns whether it has some.
+
+        :raises CorruptBatchError: damage is what comes next.
+        """
+        before = len(columns)
+        while len(columns) < records_max:
+            taken = self._take_chunk(cursor)
+            if taken is None:
+                break
+            chunk, position = taken
+            next_offset, rest, damage = decode_columns(
+                chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
+            )
+            with self._guard:
+                # After a seek meanwhile these records count as handed out before it.
+                if self._fetcher.holds(chunk):
+                    if damage is not None:
+                        self._fetch_again_from(chunk, next_offset)
+                    cursor.handed_out(chunk, next_offset, rest)
+            if damage is not None and not len(columns):
+                raise _damaged(chunk, next_offset, damage)
+            if damage is not None or rest is not None:
+                break  # damage the next poll meets again, with nothing else to return; or the columns are full
+        self._meter.records.add(len(columns) - before)
+        return len(columns) > 0
+
+    def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
+        """Return what to decode next, and the offset to begin at."""
+        with self._guard:
+            chunk = cursor.take_rest()
+            if chunk is None:
+                chunk = self._fetcher.take(cursor.accepts)
+                if chunk is not None:
+                    self._meter.bytes.add(len(chunk.data))
+            position = None if chunk is None else chunk.state.position
+            hungry, self._fetcher.hungry = self._fetcher.hungry, False
+        if hungry:
+            self._guard.tell_background()  # before the decoding, so that the next fetch is under way meanwhile
+        if chunk is None:
+            return None
+        assert position is not None
+        return chunk, position
+
+    def _give_back(self, chunk: Chunk, position: int) -> None:
+        """Let what was not decoded come again: a signal, or a lack of memory, must not make a gap."""
+        with self._guard:
+            if self._fetcher.holds(chunk):
+                self._fetch_again_from(chunk, position)
+
+    def _fetch_again_from(self, chunk: Chunk, offset: int) -> None:
+        """What came after damage is not to be handed out before it: fetch that again. Under the guard."""
+        self._fetcher.refetch_from(chunk.state, offset)
+        self._guard.tell_background()
+
+
+def _damaged(chunk: Chunk, offset: int, damage: CorruptBatchError) -> CorruptBatchError:
+    error = CorruptBatchError(f"{chunk.state.tp} at offset {offset}: {damage}; seek past it to go on")
+    error.__cause__ = damage
+    return error

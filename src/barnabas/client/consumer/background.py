@@ -1,0 +1,285 @@
+"""All that a consumer does beside the application: fetches ahead, finds positions, commits, keeps the membership.
+
+Runs on the event loop. It has its work from the `ConsumerState`, which it shares with the application's side under
+one guard that is never held over an await, and brings every outcome back there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.fetch_lanes import FetchLanes
+from barnabas.client.consumer.group_session import GroupSession
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steps import Bell, Commit, Join, Leave, Query, Work
+from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
+from barnabas.client.metadata import ClusterView
+from barnabas.client.offset_queries import commit_offsets, committed_offsets, list_offsets
+from barnabas.errors import BarnabasError, ClosedError, ErrorCode, KafkaError
+from barnabas.groups.assignors import NO_GENERATION
+
+log = logging.getLogger(__name__)
+
+MISSING_TOPIC_PAUSE_S = 0.5
+"""How often topics that do not exist yet are looked for."""
+
+GROUP_HAS_MOVED_ON = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class Background:
+    """Does the work of one consumer.
+
+    :param bell: rung when there may be work; see `Guard.tell_background`.
+    """
+
+    def __init__(self, state: ConsumerState, cluster: Cluster, bell: Bell) -> None:
+        self._state = state
+        self._guard = state.guard
+        self._config = state.config
+        self._cluster = cluster
+        self._bell = bell
+        self._watched: object = None
+        self._positions_wanted = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._works: dict[Work, asyncio.Task[None]] = {}
+        self._session = None if state.membership is None else GroupSession(state, cluster, state.membership)
+        self._lanes = FetchLanes(state, cluster, spawn=self._spawn, on_fault=self._on_fault, answered=self._answered)
+
+    async def start(self) -> None:
+        """Begin; on the event loop."""
+        self._cluster.updated.append(self._on_metadata)
+        self._cluster.lost.append(self._state.on_unreachable)
+        self._spawn(self._cluster.keep_fresh())
+        self._spawn(self._find_positions())
+        if self._session is not None:
+            self._spawn(self._session.heartbeats())
+            if self._config.enable_auto_commit:
+                self._spawn(self._auto_commit())
+        self._bell.listen(self._on_bell)
+
+    async def close(self) -> None:
+        """End all tasks and connections."""
+        self._bell.listen(None)
+        tasks = [*self._tasks, *self._works.values()]
+        for task in tasks:
+            task.cancel()
+        self._lanes.close()
+        self._cluster.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._state.end_work()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        task.add_done_callback(self._on_task_done)
+        self._tasks.add(task)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_fault(error)
+
+    def _on_fault(self, error: BaseException) -> None:
+        """Tell the application of what nobody foresaw, instead of letting it wait for ever."""
+        log.error("background work of the consumer stopped", exc_info=error)
+        self._state.report(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
+
+    # --- what there is to do ----------------------------------------------------------------------------
+
+    def _on_bell(self) -> None:
+        try:
+            self.look()
+        except Exception as unforeseen:  # noqa: BLE001 - calls that wait for work depend on this
+            self._on_fault(unforeseen)
+
+    def look(self) -> None:
+        """Look for work: topics to watch, partitions to fetch, positions to find, what calls have put down."""
+        self._watch_topics()
+        while (work := self._state.take_work()) is not None:
+            task = self._works[work] = asyncio.create_task(self._do(work))
+            task.add_done_callback(partial(self._ended, work))
+        for work, task in self._works.items():
+            if work.abandoned:
+                task.cancel()
+        self._fetch()
+
+    def _fetch(self) -> None:
+        state = self._state
+        with self._guard:
+            state.fetcher.hungry = False
+            leaders = state.fetcher.leaders(self._cluster.view)
+            if state.subscription.without_position():
+                self._positions_wanted.set()
+        for node_id in leaders:
+            self._lanes.wake(node_id)
+
+    def _answered(self) -> None:
+        """Under the guard: a fetch was answered, and may have said that there is nothing at its offset."""
+        if self._state.subscription.without_position():
+            self._positions_wanted.set()
+
+    # --- work that calls have put down ------------------------------------------------------------------
+
+    async def _do(self, work: Work) -> None:
+        if isinstance(work, Commit):
+            await self._commit(work)
+        elif isinstance(work, Join):
+            await self._join(work)
+        elif isinstance(work, Leave) and self._session is not None:
+            await self._session.leave(work.reason)
+        elif isinstance(work, Query):
+            work.answer = await work.ask(self._cluster)
+
+    def _ended(self, work: Work, task: asyncio.Task[None]) -> None:
+        del self._works[work]
+        closed = ClosedError("this consumer was closed")
+        self._state.finish(work, closed if task.cancelled() else task.exception())
+
+    async def _join(self, work: Join) -> None:
+        assert self._session is not None
+        if self._state.subscription.pattern is not None and not self._cluster.view.topics:
+            await self._cluster.retrying(self._cluster.refresh, what="topics are not known")
+        self._state.on_joining()
+        work.partitions = await self._session.join()
+        self._state.on_joined(self._cluster.view)
+
+    async def _commit(self, work: Commit) -> None:
+        """Commit offsets as a member of the group, or, where partitions were assigned by hand, as nobody.
+
+        :raises KafkaError: the group has moved on, and others.
+        :raises FencedError: another consumer has taken this one's instance id.
+        """
+        membership = self._state.membership
+        assert membership is not None
+        if not self._state.subscription.by_topics:
+            await commit_offsets(self._cluster, membership.group, work.offsets, timeout_s=work.timeout_s)
+            return
+        if membership.fenced is not None:
+            raise membership.fenced.error()
+        generation = membership.generation
+        if generation == NO_GENERATION:
+            # Without a generation the coordinator would take the commit as an administrator's.
+            raise _moved_on(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
+        try:
+            await commit_offsets(
+                self._cluster,
+                membership.group,
+                work.offsets,
+                generation=generation,
+                member_id=membership.member_id,
+                group_instance_id=membership.instance_id,
+                timeout_s=work.timeout_s,
+            )
+        except KafkaError as error:
+            if error.code not in GROUP_HAS_MOVED_ON:
+                raise
+            if membership.on_commit_refused(error.code, generation):
+                raise _moved_on(error.code, membership.group) from error
+            raise _shares_anew(membership.group) from error
+
+    async def _auto_commit(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
+            commit = self._state.due_auto_commit()
+            if commit is None:
+                continue
+            try:
+                await self._commit(commit)
+            except BarnabasError as error:
+                log.warning("auto-commit: %s", error)
+                self._state.finish(commit, error)
+            else:
+                self._state.finish(commit)
+
+    # --- metadata ---------------------------------------------------------------------------------------
+
+    def _watch_topics(self) -> None:
+        """Take up a new subscription. Reading creates no topics, unless a setting says so."""
+        with self._guard:
+            subscription = self._state.subscription
+            pattern, topics = subscription.pattern, subscription.topics
+            if not subscription.by_topics:
+                topics = frozenset(tp.topic for tp in subscription.partitions)
+        if self._watched == (pattern, topics):
+            return
+        self._watched = pattern, topics
+        if pattern is not None:
+            self._cluster.watch_all_topics()
+        else:
+            self._cluster.watch_topics(topics, auto_creates=self._config.allow_auto_create_topics)
+        self._cluster.want_refresh()
+
+    def _on_metadata(self, view: ClusterView) -> None:
+        if self._state.on_metadata(view):
+            asyncio.get_running_loop().call_later(MISSING_TOPIC_PAUSE_S, self._cluster.want_refresh)
+        self._fetch()
+
+    # --- positions --------------------------------------------------------------------------------------
+
+    async def _find_positions(self) -> None:
+        """Give every assigned partition a position: the committed one, else by the reset policy. For ever."""
+        failures = 0
+        while True:
+            await self._positions_wanted.wait()
+            self._positions_wanted.clear()
+            missing = self._state.missing_positions()
+            if not missing:
+                continue
+            try:
+                await self._find(missing)
+                failures = 0
+            except BarnabasError as error:
+                log.debug("positions: %s", error)
+                if not error.retriable:
+                    self._state.report(error)
+                failures += 1
+                await asyncio.sleep(self._cluster.backoff.delay_s(failures))
+            self._fetch()
+
+    async def _find(self, missing: Mapping[PartitionState, int]) -> None:
+        unset = [state for state in missing if state.reset is None]
+        if unset and self._config.group is not None:
+            committed = await committed_offsets(self._cluster, self._config.group, [state.tp for state in unset])
+            found = {state: committed[state.tp].offset for state in unset if state.tp in committed}
+            self._state.place(missing, found)
+            for state, offset in found.items():
+                state.committed = offset
+            unset = [state for state in unset if state not in found]
+        policy = self._config.auto_offset_reset
+        if policy == NOWHERE:
+            self._state.place_nowhere(missing, unset)
+            unset = []
+        resets = {state: state.reset for state in missing if state.reset in RESET_TIMESTAMPS}
+        resets.update(dict.fromkeys(unset, policy))
+        if resets:
+            wanted = {state.tp: RESET_TIMESTAMPS[reset or policy] for state, reset in resets.items()}
+            offsets = await list_offsets(self._cluster, wanted)
+            found = {state: at.offset for state in resets if (at := offsets[state.tp]) is not None}
+            self._state.place(missing, found)
+
+
+def _moved_on(code: ErrorCode, group: str) -> KafkaError:
+    return KafkaError(
+        code,
+        f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "
+        "(are records handled too slowly for max_poll_interval_ms?)",
+    )
+
+
+def _shares_anew(group: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        f"group {group!r} shares its partitions anew just now; poll, and then commit for the partitions that are left",
+    )

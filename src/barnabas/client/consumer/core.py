@@ -1,0 +1,364 @@
+"""The consumer's core: all that the calls of the application do, without I/O, threads or an event loop.
+
+`Consumer` and `AsyncConsumer` are shells around it, which differ in how they wait. A call that may have to wait
+returns `Steps` (see `steps`); the others return at once. What goes on between the calls (fetching, heartbeats,
+looking up positions) the `Background` does, which gets its work from here and brings back how it ended.
+
+A poll passes through here: `_ask` looks after the group (`Rebalancing`), hands out what is there (`AtHand`), tells
+what must be told, and else says how long to wait. In all ways of reading asking for more says that what was handed
+out before has been dealt with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer import arguments
+from barnabas.client.consumer.at_hand import AtHand
+from barnabas.client.consumer.cursor import Cursor
+from barnabas.client.consumer.deserializing import Deserializers
+from barnabas.client.consumer.rebalancing import Rebalancing
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Guard, Query, Steps
+from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, committed_offsets, list_offsets
+from barnabas.client.streams import StreamPlan
+from barnabas.clock import Clock
+from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
+from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.records import Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from barnabas.records.arrow import ArrowReader
+
+T = TypeVar("T")
+
+Committable = OffsetAndMetadata | int
+
+
+class ConsumerCore:
+    """One consumer. Arguments and errors are those of the methods of `Consumer`."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        guard: Guard,
+        clock: Clock,
+        *,
+        deserializers: Deserializers | None = None,
+    ) -> None:
+        self.config = config
+        self.state = ConsumerState(config, guard, clock)
+        self.closed = False
+        """Whether the application has closed the consumer."""
+        self._guard = guard
+        self._subscription = self.state.subscription
+        self._rebalancing = Rebalancing(self.state)
+        self._at_hand = AtHand(self.state, deserializers or Deserializers(None, None))
+        self._columns: ArrowReader | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        """The reader of a consumer that was not divided into message streams."""
+        return self.state.cursors[0]
+
+    # --- what to read -----------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topics: str | Iterable[str], pattern: str | re.Pattern[str] | None, listening: Iterable[Change]
+    ) -> None:
+        """Read these topics from now on; tell of changes that are `listening`."""
+        self.state.check_usable()
+        names = arguments.topic_names(topics)
+        with self._guard:
+            self._subscription.subscribe(names, pattern)
+            self._rebalancing.listening = frozenset(listening)
+            self.state.view_changed = True
+            if self.state.membership is not None:
+                self.state.membership.rejoin("the subscription has changed")
+        self.state.polled()
+        self._guard.tell_background()
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read exactly these partitions."""
+        self.state.check_usable()
+        tps = arguments.partitions(partitions)
+        with self._guard:
+            self._subscription.assign_by_hand(tps)
+            self.state.drop_what_is_gone()
+        self._guard.tell_background()
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that are read now."""
+        with self._guard:
+            return set(self._subscription.partitions)
+
+    def unsubscribe(self, *, nested: bool) -> Steps[None]:
+        """Read nothing any more; leave the group."""
+        self.state.check_usable()
+        yield from self._rebalancing.leave("unsubscribed", nested=nested)
+        with self._guard:
+            self._subscription.unsubscribe()
+            self.state.drop_what_is_gone()
+
+    def divide(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
+        """Divide what is read into streams: returns topic, number and reader of each."""
+        self.state.check_usable()
+        plan = StreamPlan(counts)
+        streams = [
+            (topic, number, Cursor(plan.accepts(topic, number)))
+            for topic, count in counts.items()
+            for number in range(count)
+        ]
+        with self._guard:
+            self.state.streams = plan
+            self.state.cursors += [cursor for _, _, cursor in streams]
+        return streams
+
+    def check_readable(self) -> None:
+        """Check that records can be asked for without naming a stream.
+
+        :raises ConfigurationError: there is nothing to read, or there are message streams.
+        """
+        if self.state.streams is not None:
+            raise ConfigurationError("this consumer was divided into message streams; iterate over those")
+        if self.state.stopped is None:  # else that is what reading says
+            self._subscription.check_something_to_read()
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def next_slice(self, cursor: Cursor, *, nested: bool = False) -> Steps[Iterator[Record]]:
+        """Wait for records, and return an iterator over a stretch of them."""
+        with self._guard:
+            cursor.finish()
+            if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
+                self.state.polled()
+                return cursor.take_iterator(self.config.max_poll_records)
+        while not (yield from self._ask(FOREVER_S, lambda: self._at_hand.load(cursor), nested)):
+            pass
+        with self._guard:
+            return cursor.take_iterator(self.config.max_poll_records)
+
+    def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[list[Record]]:
+        """Wait for records, and return what is at hand."""
+        deadline_s = self.state.now_s() + timeout_s
+        cursor = self.cursor
+        with self._guard:
+            cursor.finish()
+        if not (yield from self._ask(deadline_s, lambda: self._at_hand.load(cursor), nested)):
+            return []
+        return self._at_hand.take_list(cursor, records_max)
+
+    def poll_columns(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[pyarrow.RecordBatch]:
+        """Wait for records, and return what is at hand as columns.
+
+        :raises ConfigurationError: pyarrow is not installed.
+        """
+        deadline_s = self.state.now_s() + timeout_s
+        if self._columns is None:
+            from barnabas.records.arrow import ArrowReader  # noqa: PLC0415  not every program reads columns
+
+            self._columns = ArrowReader()
+        columns = self._columns
+        cursor = self.cursor
+        with self._guard:
+            cursor.finish()
+        yield from self._ask(deadline_s, lambda: self._at_hand.fill(cursor, columns, records_max), nested)
+        return columns.finish()
+
+    def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> Steps[bool]:
+        """Wait until `get` succeeds; returns False at the deadline. The application counts as alive meanwhile."""
+        state = self.state
+        with self._guard:
+            state.waiting += 1
+        try:
+            while True:
+                news = self._guard.news
+                state.check_usable()
+                may_read = True
+                if self._rebalancing.due:
+                    may_read = yield from self._rebalancing.look_after(deadline_s, nested=nested)
+                if may_read and get():
+                    return True
+                with self._guard:
+                    state.raise_what_must_be_told()
+                if state.now_s() >= deadline_s:
+                    return False
+                yield state.wait(deadline_s, news)
+        finally:
+            with self._guard:
+                state.waiting -= 1
+            state.polled()
+
+    # --- positions --------------------------------------------------------------------------------------
+
+    def position(self, tp: tuple[str, int], timeout_s: float | None) -> Steps[int]:
+        """Return the offset of the next record of a partition, looking it up if need be."""
+        tp = arguments.partition(tp)
+        timeout_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+        deadline_s = self.state.now_s() + timeout_s
+        while True:
+            news = self._guard.news
+            with self._guard:
+                self.state.check_usable()
+                state = self._subscription.state(tp)
+                position = self.state.cursor_of(state).position(state)
+                if position is not None:
+                    return position
+                self.state.raise_what_must_be_told()
+            if self.state.now_s() >= deadline_s:
+                raise TimedOutError(f"the position in {tp} is not known after {timeout_s:g} s")
+            yield self.state.wait(deadline_s, news)
+
+    def seek(self, tp: tuple[str, int], offset: int) -> None:
+        """Go on reading a partition at `offset`."""
+        number = arguments.offset(offset)
+        self._move(lambda state: state.move_to(number), [tp])
+
+    def seek_by_policy(self, tps: Iterable[tuple[str, int]], policy: str) -> None:
+        """Go to the first or the last offset of partitions, of all assigned ones if none is named."""
+        self._move(lambda state: state.forget_position(policy), tps)
+
+    def _move(self, move: Callable[[PartitionState], None], tps: Iterable[tuple[str, int]]) -> None:
+        self.state.check_usable()
+        with self._guard:
+            subscription = self._subscription
+            states = [subscription.state(arguments.partition(tp)) for tp in tps] or list(
+                subscription.partitions.values()
+            )
+            for cursor in self.state.cursors:
+                cursor.drop(lambda state: state in states)
+            for state in states:
+                move(state)
+            self.state.fetcher.drop_stale()
+            self._guard.tell_application()
+        self._guard.tell_background()
+
+    def set_paused(self, tps: Iterable[tuple[str, int]], paused: bool) -> None:
+        """Hand out nothing of these partitions, or go on with them."""
+        self.state.check_usable()
+        with self._guard:
+            for state in [self._subscription.state(arguments.partition(tp)) for tp in tps]:
+                state.paused = paused
+            self._guard.tell_application()
+        self._guard.tell_background()
+
+    # --- offsets ----------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, Committable] | None, timeout_s: float | None) -> Steps[None]:
+        """Commit offsets for the group; None commits everything that was handed out."""
+        self.state.check_usable()
+        self._need_group()
+        given = None if offsets is None else arguments.offsets_to_commit(offsets)
+        with self._guard:
+            commit = self._commit_in_hand(timeout_s) if given is None else Commit(given, timeout_s)
+            self.state.order(commit)
+        yield from self.state.until_done(commit)
+
+    def _commit_in_hand(self, timeout_s: float | None) -> Commit:
+        """Return, under the guard, the commit of all that was handed out."""
+        positions: dict[PartitionState, int] = {}
+        for state in self._subscription.partitions.values():
+            if (offset := self.state.cursor_of(state).position(state)) is not None:
+                positions[state] = offset
+        offsets = {state.tp: OffsetAndMetadata(offset) for state, offset in positions.items()}
+        versions = {state: state.version for state in positions}
+        return Commit(offsets, timeout_s, done_with=positions, in_hand=versions)
+
+    def _need_group(self) -> str:
+        if self.config.group is None:
+            raise ConfigurationError("this consumer has no group to commit for; give it one: Consumer(..., group=...)")
+        return self.config.group
+
+    def committed(self, tp: tuple[str, int], timeout_s: float | None) -> Steps[OffsetAndMetadata | None]:
+        """Return what the group has committed for a partition, or None."""
+        wanted, group = arguments.partition(tp), self._need_group()
+        found = yield from self._query(lambda cluster: committed_offsets(cluster, group, [wanted], timeout_s=timeout_s))
+        return found.get(wanted)
+
+    def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> Steps[dict[TopicPartition, int]]:
+        """Return the first offset of each partition."""
+        return self._ends(tps, EARLIEST_TIMESTAMP)
+
+    def end_offsets(self, tps: Iterable[tuple[str, int]]) -> Steps[dict[TopicPartition, int]]:
+        """Return the offset after the last record of each partition."""
+        return self._ends(tps, LATEST_TIMESTAMP)
+
+    def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> Steps[dict[TopicPartition, int]]:
+        found = yield from self.offsets_for_times(dict.fromkeys(arguments.partitions(tps), which))
+        return {tp: at.offset for tp, at in found.items() if at is not None}
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[tuple[str, int], int]
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """Return for each partition the first offset with a timestamp of at least the one given, or None."""
+        wanted = {arguments.partition(tp): at_ms for tp, at_ms in timestamps_ms.items()}
+        return (yield from self._query(lambda cluster: list_offsets(cluster, wanted))) if wanted else {}
+
+    def topics(self) -> Steps[set[str]]:
+        """Return the names of all topics but the internal ones."""
+        views = yield from self._query(
+            lambda cluster: cluster.retrying(lambda: cluster.describe(None), what="topics are not known")
+        )
+        return {view.name for view in views if not view.is_internal}
+
+    def partitions_for_topic(self, topic: str) -> Steps[set[int] | None]:
+        """Return the numbers of a topic's partitions; None: there is no such topic."""
+        (name,) = arguments.topic_names([topic])
+        (view,) = yield from self._query(
+            lambda cluster: cluster.retrying(lambda: cluster.describe([name]), what=f"topic {name!r} is not known")
+        )
+        return {each.partition for each in view.partitions} or None
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what was counted."""
+        with self._guard:
+            lags = self.state.lags()
+            return {
+                **self.state.meter.figures(),
+                "buffered_bytes": self.state.fetcher.buffered_bytes,
+                "assigned_partitions": len(self._subscription.partitions),
+                "lag": lags,
+                "lag_max": max(lags.values(), default=0),
+            }
+
+    def _query(self, ask: Callable[[Cluster], Awaitable[T]]) -> Steps[T]:
+        query = Query(ask)
+        self.state.check_usable()
+        with self._guard:
+            self.state.order(query)
+        yield from self.state.until_done(query)
+        answer: T = query.answer
+        return answer
+
+    # --- finishing --------------------------------------------------------------------------------------
+
+    def close(self, *, all_done: bool) -> Steps[None]:
+        """Commit what is dealt with, and leave the group; every other call is answered with an error from now on.
+
+        :param all_done: what is in hand counts as dealt with.
+        """
+        if self.state.stopped is None:
+            self.stop(all_done=all_done)
+            yield from self._rebalancing.finish("the consumer was closed")
+
+    def stop(self, *, all_done: bool) -> None:
+        """Do of `close` what needs no broker."""
+        with self._guard:
+            self.closed = True
+            self.state.stop_with(ClosedError("this consumer is closed; make a new one"))
+            if all_done:
+                for cursor in self.state.cursors:
+                    cursor.finish()
+            self._rebalancing.abandon()
+            self._guard.tell_application()
+
+    def __str__(self) -> str:
+        group = f" in group {self.config.group!r}" if self.config.group else ""
+        return f"{group}{', closed' if self.closed else ''}"

@@ -1,0 +1,72 @@
+"""Keys and values as the application's own objects: its functions applied to records as they are handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from barnabas.errors import DeserializationError
+from barnabas.records import Record
+
+Deserializer = Callable[[bytes], Any]
+
+
+class DeserializedRecord(NamedTuple):
+    """A `Record` whose key and value are what the deserializers have made of them."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: Any
+    key: Any
+    value: Any
+    headers: Any
+
+
+class Deserializers:
+    """Applies functions to keys and values that are there: None, as the value of a tombstone, stays None.
+
+    >>> Deserializers(None, "utf-8")
+    Traceback (most recent call last):
+    TypeError: value_deserializer must be a function of bytes, for example json.loads, not 'utf-8'
+    """
+
+    def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
+        for name, given in (("key_deserializer", key), ("value_deserializer", value)):
+            if given is not None and not callable(given):
+                raise TypeError(f"{name} must be a function of bytes, for example json.loads, not {given!r}")
+        self._key = key
+        self._value = value
+
+    def __bool__(self) -> bool:
+        return self._key is not None or self._value is not None
+
+    def apply(self, records: list[Record]) -> tuple[list[Any], DeserializationError | None]:
+        """Return the records up to the first that is refused, and why that one was."""
+        made: list[Any] = []
+        for record in records:
+            name = "key_deserializer"
+            try:
+                key = record.key if self._key is None or record.key is None else self._key(record.key)
+                name = "value_deserializer"
+                value = record.value if self._value is None or record.value is None else self._value(record.value)
+            except Exception as cause:  # noqa: BLE001 - of the application's own function
+                error = DeserializationError(
+                    record.topic, record.partition, record.offset, f"{name}: {cause!r}; seek past it to go on"
+                )
+                error.__cause__ = cause
+                return made, error
+            made.append(
+                DeserializedRecord(
+                    record.topic,
+                    record.partition,
+                    record.offset,
+                    record.timestamp_ms,
+                    record.timestamp_type,
+                    key,
+                    value,
+                    record.headers,
+                )
+            )
+        return made, None

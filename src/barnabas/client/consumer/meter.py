@@ -1,0 +1,27 @@
+"""Counts what a consumer hands out and fetches, in all and in the last half minute."""
+
+from __future__ import annotations
+
+from barnabas.client.window import Window
+from barnabas.clock import Clock
+
+
+class Meter:
+    """All that is counted of one consumer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.records = Window(clock)
+        self.bytes = Window(clock)
+        self.fetch_latency_ms = Window(clock)
+
+    def figures(self) -> dict[str, float]:
+        """Return them by name."""
+        return {
+            "records_total": int(self.records.total),
+            "records_per_s": self.records.per_s(),
+            "bytes_total": int(self.bytes.total),
+            "bytes_per_s": self.bytes.per_s(),
+            "fetches_total": self.fetch_latency_ms.count,
+            "fetch_latency_avg_ms": self.fetch_latency_ms.mean(),
+            "fetch_latency_max_ms": self.fetch_latency_ms.greatest(),
+        }

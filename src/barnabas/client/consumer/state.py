@@ -1,0 +1,326 @@
+"""What a consumer knows, shared by its two sides: the calls of the application and the work in the background.
+
+No I/O, and no time but what the clock says: each event (metadata, an answer, trouble, a call) is a method. Both sides
+hold the guard while they read or change anything here, and never while they wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.cursor import Cursor
+from barnabas.client.consumer.fetcher import Fetcher
+from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.meter import Meter
+from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
+from barnabas.client.consumer.subscription import NOWHERE, PartitionState, Subscription
+from barnabas.client.metadata import ClusterView
+from barnabas.client.streams import StreamPlan
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, ClosedError, ErrorCode, Failure, KafkaError
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+
+class ConsumerState:
+    """Subscription, buffer, membership, readers, work to be done, and what the application must be told."""
+
+    def __init__(self, config: ConsumerConfig, guard: Guard, clock: Clock) -> None:
+        self.config = config
+        self.guard = guard
+        self.clock = clock
+        self.subscription = Subscription()
+        self.fetcher = Fetcher(
+            self.subscription,
+            reset_policy=config.auto_offset_reset,
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            max_bytes=config.fetch_max_bytes,
+            partition_max_bytes=config.max_partition_fetch_bytes,
+            buffer_bytes_max=config.fetch_buffer_bytes,
+        )
+        self.membership: Membership | None = None
+        if config.group is not None:
+            self.membership = Membership(
+                config.group,
+                instance_id=config.group_instance_id,
+                session_timeout_ms=config.session_timeout_ms,
+                rebalance_timeout_ms=config.max_poll_interval_ms,
+                strategies=config.partition_assignment_strategy,
+            )
+        self.meter = Meter(clock)
+        self.cursors = [Cursor()]
+        """The readers; the first is that of a consumer without message streams."""
+        self.streams: StreamPlan | None = None
+        self.view = ClusterView()
+        self.view_changed = False
+        """Whether partitions of subscribed topics may have come or gone since somebody looked."""
+        self.stopped: Failure | None = None
+        """Why no call is answered any more."""
+        self.waiting = 0
+        """How many readers ask for records just now."""
+        self._unreachable: tuple[float, Failure] | None = None
+        """Since when no broker can be reached, and why."""
+        self._works: deque[Work] = deque()
+        self._no_more_work = False
+        self._refused: set[str] = set()
+        self._assigned_counts: dict[str, int | None] = {}
+        self._last_poll_s = clock.monotonic()
+        self._last_progress: tuple[int, ...] = (0,)
+
+    # --- waiting ----------------------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        """Return monotonic time."""
+        return self.clock.monotonic()
+
+    def wait(self, until_s: float, news: int) -> Wait:
+        """Return a wait that ends in time to say that no broker can be reached."""
+        if self._unreachable is not None:
+            until_s = min(until_s, self._patience_end_s(self._unreachable[0]))
+        return Wait(until_s, news)
+
+    def until_done(self, work: Work) -> Steps[None]:
+        """Wait for work that was put down; raises what went wrong. It is abandoned if the caller is interrupted."""
+        try:
+            while True:
+                news = self.guard.news
+                if work.done:
+                    break
+                yield Wait(FOREVER_S, news)
+        finally:
+            if not work.done:
+                self.abandon(work)
+        if work.error is not None:
+            raise work.error
+
+    def _patience_end_s(self, since_s: float) -> float:
+        return since_s + self.config.default_api_timeout_ms / 1000
+
+    # --- what the application must be told --------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """:raises ClosedError: the consumer was closed, or copied by a fork."""
+        if self.stopped is not None:
+            raise self.stopped.error()
+
+    def stop_with(self, error: ClosedError) -> None:
+        """Answer every call with `error` from now on."""
+        self.stopped = Failure.of(error)
+
+    def raise_what_must_be_told(self) -> None:
+        """Raise, under the guard, what the application has to know before it waits any longer."""
+        error = self.fetcher.take_error()
+        if error is not None:
+            self.guard.tell_background()
+            raise error
+        nowhere = self.subscription.nowhere()
+        if nowhere:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{nowhere[0]} has no offset to start from: none was committed, or it is not there any more, and "
+                "auto_offset_reset is 'none'; seek, or set it to 'earliest' or 'latest'",
+            )
+        if self._unreachable is not None:
+            since_s, failure = self._unreachable
+            if self.now_s() >= self._patience_end_s(since_s):
+                raise failure.error()
+
+    def report(self, error: BarnabasError) -> None:
+        """Tell the application of `error` with its next poll."""
+        with self.guard:
+            self.fetcher.errors.append(error)
+            self.guard.tell_application()
+
+    def changed(self) -> None:
+        """Something has changed that somebody may wait for."""
+        with self.guard:
+            self.guard.tell_application()
+
+    def told(self, tell: Tell, error: BaseException | None = None) -> None:
+        """The application's listener was called; `error` is what it raised."""
+        with self.guard:
+            tell.done, tell.error = True, error
+            self.guard.tell_application()
+
+    # --- work for the background ------------------------------------------------------------------------
+
+    def order(self, work: Work) -> None:
+        """Put down what the background shall do; under the guard."""
+        self._works.append(work)
+        if self._no_more_work:
+            self.end_work()
+        self.guard.tell_background()
+
+    def take_work(self) -> Work | None:
+        """Remove and return what is to be done next."""
+        with self.guard:
+            return self._works.popleft() if self._works else None
+
+    def finish(self, work: Work, error: BaseException | None = None) -> None:
+        """Work has ended."""
+        with self.guard:
+            work.done, work.error = True, error
+            if error is None and isinstance(work, Commit):
+                for state, offset in work.done_with.items():
+                    state.committed = offset
+                    state.committed_version = work.in_hand.get(state, -1)
+            self.guard.tell_application()
+
+    def end_work(self) -> None:
+        """The background is at its end: nothing is done any more."""
+        self._no_more_work = True
+        while (work := self.take_work()) is not None:
+            self.finish(work, ClosedError("this consumer was closed"))
+
+    def abandon(self, work: Work) -> None:
+        """Let work be, whether it was begun or not."""
+        work.abandoned = True
+        self.guard.tell_background()
+
+    def commit_of_done(self, timeout_s: float | None = None) -> Commit | None:
+        """Return, under the guard, what auto-commit should commit: what is dealt with and was not committed."""
+        done = {}
+        for state in self.subscription.partitions.values():
+            offset = self.cursor_of(state).done(state)
+            if offset is None or offset == state.committed:
+                continue
+            if state.committed_version == state.version and state.committed is not None and offset < state.committed:
+                continue  # the application has said that the record in hand is dealt with, too
+            done[state] = offset
+        if not done:
+            return None
+        return Commit({state.tp: OffsetAndMetadata(offset) for state, offset in done.items()}, timeout_s, done)
+
+    def due_auto_commit(self) -> Commit | None:
+        """Return what to commit now that the interval is over, if anything."""
+        membership = self.membership
+        assert membership is not None
+        with self.guard:
+            if self.subscription.by_topics and (membership.rejoin_needed or membership.joining):
+                return None  # the rebalance commits first
+            return self.commit_of_done()
+
+    # --- whether the application lives ------------------------------------------------------------------
+
+    def polled(self) -> None:
+        """The application has asked for something."""
+        self._last_poll_s = self.now_s()
+
+    def alive(self) -> bool:
+        """Whether the application has asked for records within `max_poll_interval_ms`."""
+        progress = tuple(cursor.left for cursor in self.cursors)
+        if self.waiting or progress != self._last_progress:
+            self._last_progress = progress
+            self.polled()
+        return self.now_s() - self._last_poll_s <= self.config.max_poll_interval_ms / 1000
+
+    # --- readers ----------------------------------------------------------------------------------------
+
+    def cursor_of(self, state: PartitionState) -> Cursor:
+        """Return the reader of a partition."""
+        for cursor in self.cursors:
+            if cursor.reads(state):
+                return cursor
+        return self.cursors[0]
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Return, under the guard, how many offsets of each partition are still to be handed out, where known."""
+        lags = {}
+        for state in self.subscription.partitions.values():
+            position = self.cursor_of(state).position(state)
+            if position is not None and state.high_watermark is not None:
+                lags[state.tp] = max(state.high_watermark - position, 0)
+        return lags
+
+    def replace_partitions(self, partitions: list[TopicPartition]) -> None:
+        """Under the guard: read these, and hand out nothing of others any more."""
+        self.subscription.replace(partitions)
+        if self.streams is not None:
+            self.streams.deal(partitions)
+        self.drop_what_is_gone()
+
+    def drop_what_is_gone(self) -> None:
+        """Under the guard: hand out nothing of partitions that are not this consumer's any more."""
+        self.fetcher.drop_stale()
+        for cursor in self.cursors:
+            cursor.drop(lambda state: not self.subscription.owns(state))
+
+    # --- metadata ---------------------------------------------------------------------------------------
+
+    def on_metadata(self, view: ClusterView) -> bool:
+        """Take a new view of the cluster; returns whether topics are missing that should be looked for again."""
+        with self.guard:
+            self.view = view
+            self._unreachable = None
+            if self.subscription.pattern is not None:
+                names = [name for name, topic in view.topics.items() if not topic.is_internal and topic.partitions]
+                if self.subscription.match(names) and self.membership is not None:
+                    self.membership.rejoin("the topics that match the pattern have changed")
+            counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
+            if counts != self._assigned_counts:
+                self.view_changed = True
+                if self.membership is not None and self.membership.is_leader and self._assigned_counts:
+                    self.membership.rejoin("the partitions of the topics have changed")
+                self._assigned_counts = counts
+            self._report_refused(view)
+            self.guard.tell_application()
+        return None in counts.values()
+
+    def _report_refused(self, view: ClusterView) -> None:
+        """Tell the application, once, of topics that it can never have."""
+        for name in self.subscription.topics - self._refused:
+            topic = view.topics.get(name)
+            if topic is not None and topic.error in TOPIC_REFUSED:
+                self._refused.add(name)
+                self.fetcher.errors.append(KafkaError(topic.error, f"topic {name!r} cannot be subscribed to"))
+
+    def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
+        """No broker can be reached; until there is metadata again."""
+        with self.guard:
+            self._unreachable = since_s, Failure.of(error)
+            self.guard.tell_application()
+
+    def on_joining(self) -> None:
+        """The partitions are about to be shared for what the topics are from now on."""
+        self._assigned_counts = {}
+
+    def on_joined(self, view: ClusterView) -> None:
+        """The partitions were shared for what the topics are in `view`."""
+        self._assigned_counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
+
+    # --- positions --------------------------------------------------------------------------------------
+
+    def missing_positions(self) -> dict[PartitionState, int]:
+        """Return the partitions whose position must be looked up, and their versions."""
+        with self.guard:
+            return {state: state.version for state in self.subscription.without_position()}
+
+    def place(self, missing: Mapping[PartitionState, int], offsets: Mapping[PartitionState, int]) -> None:
+        """Go on at the offsets that were found, unless the application has moved elsewhere meanwhile."""
+        self._settle(missing, offsets, lambda state: state.move_to(offsets[state]))
+
+    def place_nowhere(self, missing: Mapping[PartitionState, int], states: list[PartitionState]) -> None:
+        """There is no offset to start from, and the policy is to say so."""
+        self._settle(missing, dict.fromkeys(states, 0), lambda state: state.forget_position(NOWHERE))
+
+    def _settle(
+        self,
+        missing: Mapping[PartitionState, int],
+        states: Mapping[PartitionState, int],
+        settle: Callable[[PartitionState], object],
+    ) -> None:
+        with self.guard:
+            for state in states:
+                if state.version == missing[state] and self.subscription.owns(state):
+                    settle(state)
+            self.guard.tell_application()
+
+    def owned(self) -> list[TopicPartition]:
+        """Return what this member keeps while it joins."""
+        assert self.membership is not None
+        with self.guard:
+            return list(self.subscription.partitions) if self.membership.is_cooperative else []

@@ -1,0 +1,130 @@
+"""What the consumer's core says to the shell around it, and what it wants to have done on the event loop.
+
+A call of the application that may have to wait is a generator of steps: it returns the result, raises an error, or
+yields what has to happen before it can go on: time or news (`Wait`), or a word to the application (`Tell`). The shell
+sees to that in its own way, by blocking a thread or by awaiting, and then asks for the next step. It may ask too
+early: the core looks again, and yields another `Wait`.
+
+What needs a broker is `Work`. The core puts it down, the background does it and says how it ended, which is news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.subscription import PartitionState
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+
+FOREVER_S = float("inf")
+
+Change = Literal["assigned", "revoked", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Come back at `until_s` (monotonic), or earlier when there is news: when `Guard.news` is not `news` any more."""
+
+    until_s: float
+    news: int
+
+
+@dataclass(eq=False, slots=True)
+class Tell:
+    """Tell the application's listener of a change of its partitions, and then `ConsumerState.told` how that ended."""
+
+    change: Change
+    partitions: list[TopicPartition]
+    done: bool = False
+    error: BaseException | None = None
+
+
+Steps = Generator[Wait | Tell, None, T]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Work:
+    """Something that takes a broker."""
+
+    done: bool = False
+    error: BaseException | None = None
+    abandoned: bool = False
+    """Nobody waits for it any more: it need not be ended."""
+
+
+@dataclass(eq=False, slots=True)
+class Commit(Work):
+    """Commit offsets for the group."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    timeout_s: float | None = None
+    done_with: Mapping[PartitionState, int] = field(default_factory=dict)
+    """What auto-commit need not commit again after this."""
+    in_hand: Mapping[PartitionState, int] = field(default_factory=dict)
+    """The versions of the states of `done_with`, if the application commits what it has in hand."""
+
+
+@dataclass(eq=False, slots=True)
+class Join(Work):
+    """Join the group's next generation."""
+
+    partitions: list[TopicPartition] | None = None
+    """What falls to this member; None: it has lost what it had, and must know that first."""
+
+
+@dataclass(eq=False, slots=True)
+class Leave(Work):
+    """Leave the group, if in one."""
+
+    reason: str
+
+
+@dataclass(eq=False, slots=True)
+class Query(Work):
+    """Find something out that changes nothing here."""
+
+    ask: Callable[[Cluster], Awaitable[Any]]
+    answer: Any = None
+
+
+class Bell:
+    """Calls the background, on its event loop, when there may be work. Used from the loop's thread only."""
+
+    def __init__(self) -> None:
+        self._rung = False
+        self._answer: Callable[[], None] | None = None
+
+    def ring(self) -> None:
+        """Have it look for work now, or as soon as it listens."""
+        if self._answer is None:
+            self._rung = True
+        else:
+            self._answer()
+
+    def listen(self, answer: Callable[[], None] | None) -> None:
+        """Call this from now on; None: nothing any more."""
+        self._answer = answer
+        if answer is not None and self._rung:
+            answer()
+
+
+class Guard(Protocol):
+    """Guards the core where threads share it (`with guard: ...`), and carries word between its two sides."""
+
+    news: int
+    """Counts what was told to the application's side."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> bool | None: ...
+
+    def tell_application(self) -> None:
+        """Wake whoever waits for news; under the guard."""
+        ...
+
+    def tell_background(self) -> None:
+        """Let the background look for work soon."""
+        ...

@@ -1,0 +1,235 @@
+"""What delivers a producer's records: the parts that `Producer` and `AsyncProducer` are both made of.
+
+Records enter through `records`, on the user's side; the sender takes them from the accumulator on an event loop, which
+is that of a background thread or the application's own. The engine knows nothing of the producer that owns it, so that
+one that is dropped can be noticed, and what it has sent be delivered all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.config import ProducerConfig
+from barnabas.client.dialing import dial_with
+from barnabas.client.loop_thread import forked_error
+from barnabas.client.producer.accumulator import Accumulator, TopicQueues
+from barnabas.client.producer.record_appender import RecordAppender
+from barnabas.client.producer.routing import Routing
+from barnabas.client.producer.send_loop import SendLoop
+from barnabas.client.producer.serializing import Serializers
+from barnabas.clock import Clock
+from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
+from barnabas.records import Compression, OpenEncoders
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLOSED = "this producer is closed; make a new one"
+ENDED = "this producer was dropped without close(), or the program ends; keep it for as long as you send"
+
+
+class SenderSide(Protocol):
+    """The event loop that the sender runs on, seen from where records are sent. `LoopThread` is one."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller runs on that loop, and so must not block."""
+        ...
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and return its result."""
+        ...
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Call `function` there soon."""
+        ...
+
+
+class ProducerEngine:
+    """Takes records and delivers them.
+
+    :param serializers: applied to keys and values before all else.
+    :param sender_side: the loop on which `start`, `look_up`, `flush`, `finish` and `give_up` are called.
+    """
+
+    def __init__(self, config: ProducerConfig, clock: Clock, sender_side: SenderSide, serializers: Serializers) -> None:
+        self.config = config
+        self._sender_side = sender_side
+        self._pid = os.getpid()
+        open_encoders: dict[str, OpenEncoders] = {}
+        self.accumulator = Accumulator(
+            batch_size=config.batch_size,
+            buffer_memory=config.buffer_memory,
+            linger_s=config.linger_ms / 1000,
+            max_block_s=config.max_block_ms / 1000,
+            max_record_bytes=config.max_request_size,
+            compression=Compression[config.compression_type.upper()],
+            clock=clock,
+            wake=self._wake,
+            random=random.random,
+            # A partition function is asked for every record, so every record takes the long way.
+            open_encoders=open_encoders if config.partitioner is None else None,
+            may_block=lambda: not sender_side.inside,
+        )
+        self.records = RecordAppender(
+            self.accumulator, Routing(config.partitioner), open_encoders, self.queues, clock, serializers
+        )
+        self._cluster = Cluster(config, dial=dial_with(config), clock=clock, random=random.random)
+        self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock)
+        self._send_loop.on_settled = self.ring
+        self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
+        self.settled = asyncio.Event()
+        """Set for a moment whenever something was settled, which also freed its memory."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._has_ended = False
+        _engines.add(self)
+
+    # --- where records are sent -------------------------------------------------------------------------
+
+    def queues(self, topic: str) -> TopicQueues:
+        """Return the queues of a topic, waiting for its partitions to be known if it is new to this producer.
+
+        :raises TimedOutError: they were not known within `max_block_ms`.
+        """
+        queues = self.accumulator.topic(topic) if isinstance(topic, str) else None
+        if queues is not None:
+            return queues
+        self.check_topic(topic)
+        self._sender_side.call(self.look_up(topic))
+        queues = self.accumulator.topic(topic)
+        assert queues is not None
+        return queues
+
+    def check_topic(self, topic: str) -> None:
+        """Check that a topic may be looked up.
+
+        :raises ClosedError: the producer is closed, or its copy in a forked child.
+        :raises ConfigurationError: that is no topic.
+        """
+        self.accumulator.check_open()
+        if not isinstance(topic, str) or not topic:
+            raise ConfigurationError(f"a topic is a string that is not empty, not {topic!r}")
+
+    def _wake(self) -> None:
+        self._sender_side.soon(self._send_loop.wake)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a copy in a forked child, where nothing can be delivered."""
+        return self._pid != os.getpid()
+
+    def after_fork(self) -> None:
+        """Take notice, in a forked child, that nobody sends any more."""
+        self.accumulator.after_fork(forked_error(self._pid))
+
+    def metrics(self) -> dict[str, float]:
+        """Return figures of the producer, as they are now, by name."""
+        return {**self.accumulator.metrics(), "requests_in_flight": self._send_loop.sender.in_flight()}
+
+    def trouble(self) -> str:
+        """Return what went wrong on the way lately, for the end of a message."""
+        trouble = self._send_loop.sender.last_trouble
+        return f": {trouble}" if trouble else ""
+
+    def unfinished(self, timeout_s: float | None) -> TimedOutError:
+        """Return the error that says that not all was delivered within `timeout_s`."""
+        left = self.accumulator.unfinished_records()
+        return TimedOutError(f"{left} records were still on their way after {timeout_s} s{self.trouble()}")
+
+    def warn_of_losses(self, why: str) -> None:
+        """Say what is not settled, if anything: nobody else will."""
+        lost = self.accumulator.unfinished_records()
+        if lost:
+            log.warning("%s: %d records were not acknowledged and may be lost%s", why, lost, self.trouble())
+
+    # --- on the loop ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to deliver."""
+        sending = asyncio.create_task(self._send_loop.run())
+        sending.add_done_callback(self._on_stopped)
+        self._tasks = [sending, asyncio.create_task(self._cluster.keep_fresh())]
+
+    def _on_stopped(self, done: asyncio.Task[None]) -> None:
+        """The send loop only ends by cancellation; however it ended, nothing may wait for it for ever."""
+        if self._has_ended:
+            return
+        error = None if done.cancelled() else done.exception()
+        if error is None:
+            self.warn_of_losses("the event loop ended before `await close()` or the `async with` block of a producer")
+            stopped = ClosedError("the event loop of this producer has ended; make a new one")
+        else:
+            log.error("the producer stopped", exc_info=error)
+            stopped = ClosedError(f"the producer stopped because of {error!r}; make a new one")
+        self.accumulator.refuse(stopped)
+        self._send_loop.settle_all(stopped)
+
+    async def look_up(self, topic: str) -> None:
+        """Have the partitions of a topic known.
+
+        :raises TimedOutError: they were not within `max_block_ms`.
+        """
+        self._cluster.watch_topics([topic], auto_creates=self.config.allow_auto_create_topics)
+        await self._cluster.topic(topic, timeout_s=self.config.max_block_ms / 1000)
+
+    def ring(self) -> None:
+        """Wake who waits for something to be settled."""
+        self.settled.set()
+        self.settled.clear()
+
+    async def flush(self, timeout_s: float | None) -> None:
+        """Wait until every record sent so far is acknowledged or has failed.
+
+        :raises TimedOutError: some were still on their way after `timeout_s`.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                for batch in self.accumulator.close_all():
+                    while not batch.done:
+                        await self.settled.wait()
+        except TimeoutError:
+            raise self.unfinished(timeout_s) from None
+
+    async def finish(self) -> None:
+        """Deliver what was sent, for as long as `delivery_timeout_ms` lets that take, and end: for a producer that
+        nobody closed. What is lost is said."""
+        self.accumulator.refuse(ClosedError(ENDED))
+        self.ring()
+        try:
+            await self.flush(self.config.delivery_timeout_ms / 1000)
+        except TimedOutError as error:
+            log.warning("a producer that was not closed: %s", error)
+        finally:
+            self.warn_of_losses("a producer that was not closed")
+            await self.give_up()
+
+    async def give_up(self) -> None:
+        """End all that runs, and settle what was not delivered, so that nobody waits for it for ever."""
+        self._has_ended = True
+        self._send_loop.settle_all(
+            TimedOutError(f"the producer was closed before the record was acknowledged{self.trouble()}")
+        )
+        self._cluster.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+_engines: weakref.WeakSet[ProducerEngine] = weakref.WeakSet()
+
+
+def _tell_forked() -> None:
+    for engine in list(_engines):
+        engine.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tell_forked)

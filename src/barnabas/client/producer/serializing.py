@@ -1,0 +1,83 @@
+"""Bytes of the application's own objects: its functions applied to keys and values before they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from barnabas.model import GivenHeaders
+from barnabas.records import Delivery
+
+Serializer = Callable[[Any], bytes | None]
+
+
+class Serializers:
+    """Applies functions to keys and values that are there: None, which is no key or a deletion, stays None.
+
+    What a function raises is raised as it is, with a note that names the topic.
+
+    >>> Serializers(None, "utf-8")
+    Traceback (most recent call last):
+    TypeError: value_serializer must be a function that returns bytes, not 'utf-8'
+    """
+
+    def __init__(self, key: Serializer | None, value: Serializer | None) -> None:
+        for name, given in (("key_serializer", key), ("value_serializer", value)):
+            if given is not None and not callable(given):
+                raise TypeError(f"{name} must be a function that returns bytes, not {given!r}")
+        self._key = key
+        self._value = value
+
+    def __bool__(self) -> bool:
+        return self._key is not None or self._value is not None
+
+    def key(self, topic: str, key: Any) -> Any:
+        """Return the bytes of a key."""
+        return _apply("key_serializer", self._key, topic, key)
+
+    def value(self, topic: str, value: Any) -> Any:
+        """Return the bytes of a value."""
+        return _apply("value_serializer", self._value, topic, value)
+
+    def keys(self, topic: str, keys: Sequence[Any] | None) -> Sequence[Any] | None:
+        """Return the bytes of many keys."""
+        return keys if self._key is None or keys is None else [self.key(topic, each) for each in keys]
+
+    def values(self, topic: str, values: Sequence[Any]) -> Sequence[Any]:
+        """Return the bytes of many values."""
+        return values if self._value is None else [self.value(topic, each) for each in values]
+
+    def before(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
+        """Return a `send` that takes what the functions take; `send` itself where there is none."""
+        if not self:
+            return send
+
+        def send_serialized(
+            topic: str,
+            value: Any = None,
+            key: Any = None,
+            *,
+            partition: int | None = None,
+            timestamp_ms: int | None = None,
+            headers: GivenHeaders = (),
+        ) -> Delivery:
+            return send(
+                topic,
+                self.value(topic, value),
+                self.key(topic, key),
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+            )
+
+        return send_serialized
+
+
+def _apply(name: str, serializer: Serializer | None, topic: str, given: Any) -> Any:
+    if serializer is None or given is None:
+        return given
+    try:
+        return serializer(given)
+    except Exception as error:
+        error.add_note(f"{name} raised this, for a record to topic {topic!r}")
+        raise

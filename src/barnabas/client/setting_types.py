@@ -1,0 +1,65 @@
+"""The settings of the clients as keyword arguments, for type checkers and editors: names and types, nothing else.
+
+Defaults, bounds and meanings stand in `config.py`, and so do those other names that a dict or untyped code may use. A
+test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypedDict
+
+Bootstrap = str | Iterable[str] | Mapping[str, Any] | None
+"""Addresses, or a dict of settings under Kafka's names; None takes the default."""
+
+
+class ClientSettings(TypedDict, total=False):
+    """What every client takes; `Admin` takes no more."""
+
+    bootstrap_servers: str | Iterable[str]
+    client_id: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    connect_timeout_ms: int
+    metadata_max_age_ms: int
+
+
+class ProducerSettings(ClientSettings, total=False):
+    """What `Producer` and `AsyncProducer` take."""
+
+    acks: Literal["all", -1, 0, 1]
+    enable_idempotence: bool
+    linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: int
+    max_request_size: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    max_in_flight_requests_per_connection: int
+    delivery_timeout_ms: int
+    retries: int
+    partitioner: Callable[[str, bytes | None, int], int] | None
+    allow_auto_create_topics: bool
+
+
+class ConsumerSettings(ClientSettings, total=False):
+    """What `Consumer` and `AsyncConsumer` take beside their `group`."""
+
+    group_instance_id: str | None
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    partition_assignment_strategy: str | Iterable[str]
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int | None
+    fetch_buffer_bytes: int
+    check_crcs: bool
+    allow_auto_create_topics: bool

@@ -1,0 +1,68 @@
+"""Sums of what happened lately, for the figures that clients give of themselves."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from barnabas.clock import Clock
+
+WINDOW_S = 30.0
+"""As Kafka's clients: rates and latencies are those of the last 30 seconds."""
+
+STEP_S = 1.0
+
+
+class Window:
+    """Sums of the last `WINDOW_S` seconds, in steps of a second.
+
+    >>> from barnabas.clock import ManualClock
+    >>> clock = ManualClock()
+    >>> window = Window(clock)
+    >>> window.add(10); clock.advance(5); window.add(20); window.per_s(), window.mean(), window.greatest()
+    (6.0, 15.0, 20)
+    >>> clock.advance(100); window.per_s(), window.mean(), window.greatest()
+    (0.0, 0.0, 0.0)
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.total = 0.0
+        self.count = 0
+        self._clock = clock
+        self._began_s = clock.monotonic()
+        self._steps: deque[list[float]] = deque()
+        """Of each step: its beginning, sum, count and greatest."""
+
+    def add(self, amount: float) -> None:
+        """Count one event of this size."""
+        self.total += amount
+        self.count += 1
+        now_s = self._clock.monotonic()
+        if not self._steps or now_s - self._steps[-1][0] >= STEP_S:
+            self._forget(now_s)
+            self._steps.append([now_s, 0.0, 0, amount])
+        step = self._steps[-1]
+        step[1] += amount
+        step[2] += 1
+        step[3] = max(step[3], amount)
+
+    def _forget(self, now_s: float) -> None:
+        while self._steps and now_s - self._steps[0][0] > WINDOW_S:
+            self._steps.popleft()
+
+    def _recent(self) -> list[list[float]]:
+        now_s = self._clock.monotonic()
+        return [step for step in self._steps.copy() if now_s - step[0] <= WINDOW_S]
+
+    def per_s(self) -> float:
+        """Return the sum per second."""
+        seconds = min(self._clock.monotonic() - self._began_s, WINDOW_S)
+        return sum(step[1] for step in self._recent()) / max(seconds, STEP_S)
+
+    def mean(self) -> float:
+        """Return the mean size of an event."""
+        steps = self._recent()
+        return sum(step[1] for step in steps) / max(sum(step[2] for step in steps), 1)
+
+    def greatest(self) -> float:
+        """Return the greatest size of an event."""
+        return max((step[3] for step in self._recent()), default=0.0)

@@ -1,0 +1,344 @@
+# The body of a batch decoded to records; the twin is `codec_pure/decoding.py`.
+
+cdef struct Row:
+    int64_t offset
+    int64_t timestamp_ms
+    int32_t key_position
+    int32_t key_size
+    int32_t value_position
+    int32_t value_size
+    int32_t headers_position
+    int32_t header_count
+
+
+cdef inline const uint8_t* read_blob(
+    const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t* position, int32_t* size
+) noexcept nogil:
+    """Read a length and skip what it counts; NULL is the one byte 1 and nothing else."""
+    cdef int64_t length
+    if at == NULL or at >= end:
+        return NULL
+    if at[0] == 1:
+        position[0] = 0
+        size[0] = NULL_SIZE
+        return at + 1
+    at = read_varint(at, end, &length)
+    if at == NULL or length < 0 or length > end - at:
+        return NULL
+    position[0] = <int32_t>(at - body)
+    size[0] = <int32_t>length
+    return at + length
+
+
+cdef const uint8_t* skip_headers(const uint8_t* at, const uint8_t* end, int64_t count) noexcept nogil:
+    """Return what follows `count` headers, or NULL if they do not lie before `end`."""
+    cdef int64_t length
+    cdef int64_t index
+    if count < 0 or count > (end - at) // 2:
+        return NULL
+    for index in range(count):
+        at = read_varint(at, end, &length)
+        if at == NULL or length < 0 or length > end - at:
+            return NULL
+        at = read_varint(at + length, end, &length)
+        if at == NULL or length < NULL_SIZE or length > end - at:
+            return NULL
+        if length > 0:
+            at += length
+    return at
+
+
+cdef bint parse_rows(
+    const uint8_t* body,
+    Py_ssize_t size,
+    int64_t count,
+    int64_t base_offset,
+    int64_t last_offset_delta,
+    int64_t base_timestamp_ms,
+    int64_t append_time_ms,
+    bint has_append_time,
+    Row* rows,
+) noexcept nogil:
+    """Find the fields of all records; False if the body is not `count` records and nothing else."""
+    cdef const uint8_t* at = body
+    cdef const uint8_t* body_end = body + size
+    cdef const uint8_t* end
+    cdef int64_t length, delta, number, index
+    cdef int64_t previous = -1
+    cdef Row* row
+    for index in range(count):
+        row = rows + index
+        at = read_varint(at, body_end, &length)
+        if at == NULL or length < 1 or length > body_end - at:
+            return False
+        end = at + length
+        at = read_varint(at + 1, end, &delta)
+        if at == NULL or not -TIMESTAMP_LIMIT < delta < TIMESTAMP_LIMIT:
+            return False
+        row.timestamp_ms = append_time_ms if has_append_time else base_timestamp_ms + delta
+        at = read_varint(at, end, &delta)
+        if at == NULL or delta <= previous or delta > last_offset_delta:
+            return False
+        previous = delta
+        row.offset = base_offset + delta
+        at = read_blob(body, at, end, &row.key_position, &row.key_size)
+        at = read_blob(body, at, end, &row.value_position, &row.value_size)
+        at = read_varint(at, end, &number)
+        if at == NULL:
+            return False
+        row.headers_position = <int32_t>(at - body)
+        if number:
+            at = skip_headers(at, end, number)
+        row.header_count = <int32_t>number
+        if at != end:
+            return False
+    return at == body_end
+
+
+@cython.final
+@cython.no_gc
+cdef class Body:
+    """The bytes that the records of one batch lie in, and what these have in common."""
+
+    cdef bytes data
+    cdef str topic
+    cdef object partition
+    cdef object timestamp_type
+    cdef tuple headers
+    """Given where a record was made by hand; None where they lie in `data`."""
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(512)
+cdef class Record:
+    """One record of a partition; see the twin. Its attributes are made when they are asked for.
+
+    It keeps the batch that it came in (decompressed) in memory.
+    """
+
+    __match_args__ = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+
+    cdef Body body
+    cdef Row row
+
+    def __init__(
+        self, str topic not None, partition, int64_t offset, int64_t timestamp_ms, timestamp_type, key, value, headers
+    ):
+        cdef Body body = Body.__new__(Body)
+        cdef bytes key_bytes = b"" if key is None else as_bytes(key)
+        cdef bytes value_bytes = b"" if value is None else as_bytes(value)
+        body.data = key_bytes + value_bytes
+        body.topic = topic
+        body.partition = partition
+        body.timestamp_type = timestamp_type
+        body.headers = tuple(headers)
+        self.body = body
+        self.row.offset = offset
+        self.row.timestamp_ms = timestamp_ms
+        self.row.key_position = 0
+        self.row.key_size = NULL_SIZE if key is None else <int32_t>len(key_bytes)
+        self.row.value_position = <int32_t>len(key_bytes)
+        self.row.value_size = NULL_SIZE if value is None else <int32_t>len(value_bytes)
+
+    @property
+    def topic(self):
+        return self.body.topic
+
+    @property
+    def partition(self):
+        return self.body.partition
+
+    @property
+    def offset(self):
+        return self.row.offset
+
+    @property
+    def timestamp_ms(self):
+        return self.row.timestamp_ms
+
+    @property
+    def timestamp_type(self):
+        return self.body.timestamp_type
+
+    @property
+    def key(self):
+        return slice_of(self.body.data, self.row.key_position, self.row.key_size)
+
+    @property
+    def value(self):
+        return slice_of(self.body.data, self.row.value_position, self.row.value_size)
+
+    @property
+    def headers(self):
+        if self.body.headers is not None:
+            return self.body.headers
+        return read_headers(self.body.data, self.row.headers_position, self.row.header_count)
+
+    def _fields(self):
+        return (
+            self.body.topic,
+            self.body.partition,
+            self.row.offset,
+            self.row.timestamp_ms,
+            self.body.timestamp_type,
+            self.key,
+            self.value,
+            self.headers,
+        )
+
+    def __iter__(self):
+        return iter(self._fields())
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, item):
+        return self._fields()[item]
+
+    def __richcmp__(self, other, int operation):
+        if isinstance(other, Record):
+            other = (<Record>other)._fields()
+        elif not isinstance(other, tuple):
+            return NotImplemented
+        return PyObject_RichCompare(self._fields(), other, operation)
+
+    def __hash__(self):
+        return hash(self._fields())
+
+    def __reduce__(self):
+        return Record, self._fields()
+
+    def __repr__(self):
+        fields = ", ".join(f"{name}={field!r}" for name, field in zip(self.__match_args__, self._fields()))
+        return f"Record({fields})"
+
+
+cdef inline object slice_of(bytes data, int32_t position, int32_t size):
+    if size < 0:
+        return None
+    return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + position, size)
+
+
+cdef tuple read_headers(bytes data, int32_t position, int32_t count):
+    """Return headers that `parse_rows` has checked."""
+    if not count:
+        return ()
+    cdef const uint8_t* at = bytes_data(data) + position
+    cdef const uint8_t* end = bytes_data(data) + PyBytes_GET_SIZE(data)
+    cdef int64_t length
+    cdef list headers = []
+    cdef int32_t index
+    for index in range(count):
+        at = read_varint(at, end, &length)
+        name = at[:length].decode("utf-8", "replace")
+        at = read_varint(at + length, end, &length)
+        if length < 0:
+            headers.append((name, None))
+        else:
+            headers.append((name, PyBytes_FromStringAndSize(<const char*>at, length)))
+            at += length
+    return tuple(headers)
+
+
+@cython.final
+cdef class RowTable:
+    """The rows of one batch: found without the interpreter lock, memory that is used again."""
+
+    cdef Row* rows
+    cdef Py_ssize_t capacity
+    cdef int64_t count
+    cdef int64_t base_offset
+    cdef int64_t last_offset_delta
+    cdef int64_t base_timestamp_ms
+    cdef int64_t append_time_ms
+    cdef bint has_append_time
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    cdef int parse(self, const uint8_t* body, Py_ssize_t size, header) except -1:
+        """Fill the table from a body.
+
+        :raises CorruptBatchError: as the twin would.
+        """
+        cdef bint sound
+        self.prepare(size, header)
+        if size < RELEASING_BYTES_MIN:
+            sound = self.fill(body, size)
+        else:
+            with nogil:
+                sound = self.fill(body, size)
+        if not sound:
+            self.complain(body, size, header)
+        return 0
+
+    cdef int prepare(self, Py_ssize_t size, header) except -1:
+        """Make room for the rows that a header tells of.
+
+        :raises CorruptBatchError: the header does not agree with the size of the body.
+        """
+        self.count = header.record_count
+        self.base_offset = header.base_offset
+        self.last_offset_delta = header.last_offset_delta
+        self.base_timestamp_ms = header.base_timestamp_ms
+        self.has_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.append_time_ms = header.max_timestamp_ms if self.has_append_time else 0
+        codec_pure.check_ranges(size, header)
+        if self.count > self.capacity:
+            free(self.rows)
+            self.capacity = 0
+            self.rows = <Row*>malloc(self.count * sizeof(Row))
+            if self.rows == NULL:
+                raise MemoryError
+            self.capacity = self.count
+        return 0
+
+    cdef bint fill(self, const uint8_t* body, Py_ssize_t size) noexcept nogil:
+        """Find the rows of the body that was prepared for; return whether it is sound."""
+        return parse_rows(
+            body, size, self.count, self.base_offset, self.last_offset_delta, self.base_timestamp_ms,
+            self.append_time_ms, self.has_append_time, self.rows,
+        )
+
+    cdef int complain(self, const uint8_t* body, Py_ssize_t size, header) except -1:
+        """Raise what the twin raises about a body that is not sound."""
+        codec_pure.decode_records(PyBytes_FromStringAndSize(<const char*>body, size), header, "", 0)
+        raise AssertionError("the two codecs do not agree on what is damage")
+
+    cdef Py_ssize_t lower_bound(self, Py_ssize_t count, int64_t offset) noexcept nogil:
+        """Return the first row whose offset is at least `offset`."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = count
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.rows[middle].offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def decode_records(body, header, str topic, partition, int64_t min_offset=0, int64_t max_offset=codec_pure.OFFSET_MAX):
+    """Return the records of a body with `min_offset <= offset < max_offset`; see the twin."""
+    cdef RowTable table = RowTable()
+    cdef Body shared = Body.__new__(Body)
+    # A copy, unless it is one already: a record that is kept would else keep a whole response.
+    shared.data = body if PyBytes_CheckExact(body) else bytes(body)
+    shared.topic = topic
+    shared.partition = partition
+    shared.timestamp_type = header.timestamp_type
+    table.parse(bytes_data(shared.data), PyBytes_GET_SIZE(shared.data), header)
+    cdef Py_ssize_t count = header.record_count
+    cdef Py_ssize_t first = table.lower_bound(count, min_offset)
+    cdef Py_ssize_t last = table.lower_bound(count, max_offset)
+    cdef Py_ssize_t place
+    cdef Record record
+    cdef list records = []
+    for place in range(first, last):
+        record = Record.__new__(Record)
+        record.body = shared
+        record.row = table.rows[place]
+        records.append(record)
+    return records

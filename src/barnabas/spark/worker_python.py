@@ -1,0 +1,84 @@
+"""Which Python Spark's workers run: it must be one that has this package.
+
+PySpark takes PYSPARK_PYTHON when a session is made, else the first `python3` on the PATH. In an environment that is
+used without being activated (`venv/bin/python job.py`) that is another Python than the one of the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from barnabas.errors import ConfigurationError
+
+CHECK_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def worker_python(spark: SparkSession) -> Iterator[None]:
+    """Let what is sent to the workers in this context be run by a Python that has this package.
+
+    Where the workers are on this machine and nobody chose their Python, it is the one that runs this. Anything else
+    that the session runs is left as it is.
+
+    :raises ConfigurationError: the Python that was chosen lacks this package; the message says what to set.
+    """
+    context = _context(spark)
+    if context is None:
+        yield
+        return
+    before = context.pythonExec
+    context.pythonExec = choose_python(before, context.master or "", _chosen(os.environ, context))
+    try:
+        yield
+    finally:
+        context.pythonExec = before
+
+
+def choose_python(default: str, master: str, chosen: str | None) -> str:
+    """Return the Python for the workers.
+
+    :param default: the session's.
+    :param chosen: what somebody set for it, None where nobody did.
+    :raises ConfigurationError: it lacks this package. Where it is not on this machine, nobody can tell.
+    """
+    if chosen is None and master.startswith("local"):
+        return sys.executable
+    found = shutil.which(default)
+    if found is not None and not has_package(found):
+        raise ConfigurationError(
+            f"Spark's workers run the Python {default!r} ({found}), which cannot import barnabas: before the session "
+            f"is made, set PYSPARK_PYTHON to one that has barnabas[spark] on every machine (here: {sys.executable})"
+        )
+    return default
+
+
+@cache
+def has_package(python: str) -> bool:
+    """Whether a Python of this machine can import this package and what its tasks need."""
+    if python == sys.executable:
+        return True
+    command = [python, "-c", "import barnabas.spark, pyarrow"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=CHECK_TIMEOUT_S)
+    return done.returncode == 0
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """Return the session's context, None with Spark Connect, whose server has the workers."""
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
+
+
+def _chosen(environ: Mapping[str, str], context: SparkContext) -> str | None:
+    return environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")

@@ -1,0 +1,106 @@
+"""The settings of one log, under Kafka's names and with Kafka's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from barnabas.errors import ConfigurationError
+from barnabas.model import TimestampType
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+NEVER = _LONG_MAX
+"""The value of `flush.messages` and `flush.ms` that leaves flushing to the operating system."""
+_TIMESTAMP_TYPES = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How one log is kept.
+
+    >>> LogConfig().override({"segment.bytes": "1048576"}).segment_bytes
+    1048576
+    """
+
+    segment_bytes: int = 1024**3
+    """A segment that would grow beyond this is closed and another one begun."""
+    segment_ms: int = 7 * _DAY_MS
+    """A segment whose records span more time than this is closed."""
+    segment_index_bytes: int = 10 * 1024**2
+    """A segment whose offset index has this size is closed."""
+    index_interval_bytes: int = 4096
+    """Bytes of batches between two entries of the sparse indexes."""
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    max_message_bytes: int = 1_048_588
+    """The largest batch that is taken."""
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = NEVER
+    message_timestamp_after_max_ms: int = NEVER
+
+    def __post_init__(self) -> None:
+        _check_range("segment.bytes", self.segment_bytes, 14, _INT_MAX)
+        _check_range("segment.ms", self.segment_ms, 1, _LONG_MAX)
+        _check_range("segment.index.bytes", self.segment_index_bytes, 8, _INT_MAX)
+        _check_range("index.interval.bytes", self.index_interval_bytes, 0, _INT_MAX)
+        _check_range("retention.ms", self.retention_ms, -1, _LONG_MAX)
+        _check_range("retention.bytes", self.retention_bytes, -1, _LONG_MAX)
+        _check_range("max.message.bytes", self.max_message_bytes, 0, _INT_MAX)
+        _check_range("flush.messages", self.flush_messages, 1, _LONG_MAX)
+        _check_range("flush.ms", self.flush_ms, 0, _LONG_MAX)
+        _check_range("message.timestamp.before.max.ms", self.message_timestamp_before_max_ms, 0, _LONG_MAX)
+        _check_range("message.timestamp.after.max.ms", self.message_timestamp_after_max_ms, 0, _LONG_MAX)
+
+    @property
+    def has_flush_policy(self) -> bool:
+        """Whether messages are exposed only after they were flushed (paper, 3.1)."""
+        return self.flush_messages != NEVER or self.flush_ms != NEVER
+
+    @property
+    def has_timestamp_bounds(self) -> bool:
+        """Whether batches may be refused for their timestamps."""
+        return self.message_timestamp_before_max_ms != NEVER or self.message_timestamp_after_max_ms != NEVER
+
+    def override(self, settings: Mapping[str, str | None]) -> LogConfig:
+        """Return this configuration with a topic's own settings; None stands for the default.
+
+        :param settings: Kafka's dotted names and values as text.
+        :raises ConfigurationError: a name that does not exist or a value that it cannot have.
+        """
+        values: dict[str, Any] = {
+            _field_of(name): _parse(name, text) for name, text in settings.items() if text is not None
+        }
+        return replace(self, **values)
+
+
+_FIELDS = {field.name.replace("_", "."): field.name for field in fields(LogConfig)}
+
+
+def _field_of(name: str) -> str:
+    if name not in _FIELDS:
+        raise ConfigurationError(f"unknown topic setting {name!r}; there are {', '.join(sorted(_FIELDS))}")
+    return _FIELDS[name]
+
+
+def _parse(name: str, text: str) -> int | TimestampType:
+    if name == "message.timestamp.type":
+        if text not in _TIMESTAMP_TYPES:
+            raise ConfigurationError(f"{name} is {text!r}; it can be {' or '.join(_TIMESTAMP_TYPES)}")
+        return _TIMESTAMP_TYPES[text]
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} is {text!r}; it must be a whole number") from None
+
+
+def _check_range(name: str, value: int, least: int, greatest: int) -> None:
+    if not least <= value <= greatest:
+        raise ConfigurationError(f"{name} is {value}; it must be from {least} to {greatest}")

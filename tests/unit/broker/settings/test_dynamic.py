@@ -1,0 +1,351 @@
+"""Settings of brokers and groups that are changed while the broker runs, and topics' settings without effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.settings.sources import ConfigSource
+from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from barnabas.protocol.messages.incremental_alter_configs import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementallyAlterableConfig,
+)
+from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.unit.broker.calling import Caller, run_with_broker
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+
+Scenario = Callable[[Caller], Coroutine[Any, Any, None]]
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return lambda scenario, **settings: run_with_broker(tmp_path / "data", scenario, **settings)
+
+
+async def alter(
+    caller: Caller,
+    kind: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
+) -> tuple[ErrorCode, str | None]:
+    configs = [IncrementallyAlterableConfig(name=n, config_operation=o, value=v) for n, o, v in changes]
+    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (result,) = (await caller.call(request)).responses
+    return ErrorCode(result.error_code), result.error_message
+
+
+async def described(caller: Caller, kind: int, name: str) -> dict[str, DescribeConfigsResourceResult]:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+    (result,) = (await caller.call(request)).results
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    return {each.name: each for each in result.configs}
+
+
+def synonyms(setting: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+    return [(each.name, each.value, each.source) for each in setting.synonyms]
+
+
+def test_a_brokers_setting_is_in_force_at_once_for_the_topics_that_there_are(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        clicks = caller.broker.topics.partition("clicks", 0)
+        assert await alter(caller, TOPIC, "views", ("max.message.bytes", SET, "7000")) == (ErrorCode.NONE, None)
+        assert await alter(caller, BROKER, "", ("message.max.bytes", SET, "500")) == (ErrorCode.NONE, None)
+        assert clicks.config.log.max_message_bytes == 500
+        assert await alter(caller, BROKER, "0", ("message.max.bytes", SET, "600")) == (ErrorCode.NONE, None)
+        assert clicks.config.log.max_message_bytes == clicks.log.config.max_message_bytes == 600
+        assert caller.broker.topics.partition("views", 2).config.log.max_message_bytes == 7000
+        await caller.broker.topics.create("new", 1, {})
+        assert caller.broker.topics.partition("new", 0).config.log.max_message_bytes == 600
+        assert await alter(caller, BROKER, "0", ("message.max.bytes", DELETE, None)) == (ErrorCode.NONE, None)
+        assert clicks.config.log.max_message_bytes == 500
+
+    run(scenario)
+
+
+def test_settings_are_shown_with_where_they_come_from(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        await alter(caller, BROKER, "", ("log.retention.ms", SET, "3000"))
+        await alter(caller, BROKER, "0", ("log.retention.ms", SET, "4000"))
+        await alter(caller, TOPIC, "clicks", ("retention.ms", SET, "5000"))
+        sources = [
+            ("log.retention.ms", "4000", ConfigSource.DYNAMIC_BROKER),
+            ("log.retention.ms", "3000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            ("log.retention.ms", "2000", ConfigSource.STATIC_BROKER),
+            ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+        ]
+        own = (await described(caller, BROKER, "0"))["log.retention.ms"]
+        assert (own.value, own.config_source, own.read_only) == ("4000", ConfigSource.DYNAMIC_BROKER, False)
+        assert synonyms(own) == sources
+        of_all = await described(caller, BROKER, "")
+        assert [(name, each.value, each.config_source) for name, each in of_all.items()] == [
+            ("log.retention.ms", "3000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        ]
+        of_topic = (await described(caller, TOPIC, "clicks"))["retention.ms"]
+        assert synonyms(of_topic) == [("retention.ms", "5000", ConfigSource.TOPIC), *sources]
+        assert synonyms((await described(caller, TOPIC, "views"))["retention.ms"]) == sources
+
+    run(scenario, log_retention_ms=2000)
+
+
+def test_what_was_changed_is_read_again_at_the_next_start(run: Run, tmp_path: Path) -> None:
+    async def change(caller: Caller) -> None:
+        await alter(caller, BROKER, "", ("log.roll.ms", SET, "111"), ("num.io.threads", SET, "3"))
+        await alter(caller, BROKER, "0", ("message.max.bytes", SET, "600"))
+        await alter(caller, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
+
+    async def look(caller: Caller) -> None:
+        config = caller.broker.topics.partition("clicks", 0).config.log
+        assert (config.segment_ms, config.max_message_bytes) == (111, 600)
+        assert (await described(caller, BROKER, "0"))["num.io.threads"].value == "3"
+        assert (await described(caller, GROUP, "g"))["consumer.session.timeout.ms"].value == "50000"
+
+    run(change)
+    run(look)
+    with closing(EmbeddedTree(tmp_path / "data" / "tree.sqlite")) as tree:
+        assert tree.get("/config/brokers/<default>").data == (
+            b'{"version":1,"config":{"log.roll.ms":"111","num.io.threads":"3"}}'
+        )
+        assert tree.get("/config/brokers/0").data == b'{"version":1,"config":{"message.max.bytes":"600"}}'
+
+
+def test_what_the_tree_says_and_cannot_be_is_left_out(run: Run, tmp_path: Path, caplog: Any) -> None:
+    async def nothing(_caller: Caller) -> None:
+        pass
+
+    async def look(caller: Caller) -> None:
+        assert caller.broker.topics.partition("clicks", 0).config.log.segment_ms == 111
+        assert caller.broker.config.num_partitions == 1
+
+    run(nothing)
+    with closing(EmbeddedTree(tmp_path / "data" / "tree.sqlite")) as tree:
+        settings = b'{"version":1,"config":{"log.roll.ms":"111","log.segment.bytes":"much","num.partitions":"9"}}'
+        tree.create("/config/brokers/0", settings, make_parents=True)
+    run(look)
+    assert "log.segment.bytes is 'much'" in caplog.text
+    assert "num.partitions" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "code", "message"),
+    [
+        ("0", "num.partitions", "3", ErrorCode.INVALID_REQUEST, "num.partitions cannot be changed while the broker"),
+        ("", "file.delete.delay.ms", "3", ErrorCode.INVALID_REQUEST, "cannot be changed while the broker runs"),
+        ("0", "log.segment.byte", "3", ErrorCode.INVALID_CONFIG, "did you mean log.segment.bytes?"),
+        ("0", "log.segment.bytes", "3", ErrorCode.INVALID_CONFIG, "log.segment.bytes is 3; it must be from 14 to"),
+        ("0", "log.cleanup.policy", "compact", ErrorCode.INVALID_CONFIG, "log compaction does not exist here yet"),
+        ("0", "log.message.timestamp.type", "Never", ErrorCode.INVALID_CONFIG, "CreateTime, LogAppendTime"),
+        ("1", "log.segment.bytes", "3000", ErrorCode.INVALID_REQUEST, "this is broker 0, not '1'"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_and_nothing_else_with_it_is(
+    run: Run, name: str, setting: str, value: str, code: ErrorCode, message: str
+) -> None:
+    async def scenario(caller: Caller) -> None:
+        before = caller.broker.config
+        found, told = await alter(caller, BROKER, name, ("log.roll.ms", SET, "5"), (setting, SET, value))
+        assert found is code
+        assert told is not None
+        assert message in told
+        assert caller.broker.config == before
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [(8, "loggers of brokers"), (16, "subscriptions to clients' metrics"), (99, "unknown type 99")]
+)
+def test_resources_without_settings_are_named_in_words(run: Run, kind: int, named: str) -> None:
+    async def scenario(caller: Caller) -> None:
+        code, message = await alter(caller, kind, "0", ("log.roll.ms", SET, "5"))
+        assert code is ErrorCode.INVALID_REQUEST
+        assert message is not None
+        assert named in message
+
+    run(scenario)
+
+
+def test_changes_can_be_checked_without_being_made(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        before = caller.broker.config
+        change = ("log.roll.ms", SET, "5")
+        assert await alter(caller, BROKER, "0", change, validate_only=True) == (ErrorCode.NONE, None)
+        assert caller.broker.config == before
+
+    run(scenario)
+
+
+def test_lists_grow_and_shrink_from_what_is_in_force(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        assert (await alter(caller, BROKER, "0", ("log.cleanup.policy", APPEND, "delete")))[0] is ErrorCode.NONE
+        assert (await described(caller, BROKER, "0"))["log.cleanup.policy"].value == "delete"
+        throttled = "leader.replication.throttled.replicas"
+        for operation, value, expected in (
+            (APPEND, "0:1", "0:1"),
+            (APPEND, "1:1,2:1", "0:1,1:1,2:1"),
+            (SUBTRACT, "1:1", "0:1,2:1"),
+        ):
+            assert await alter(caller, TOPIC, "clicks", (throttled, operation, value)) == (ErrorCode.NONE, None)
+            assert (await described(caller, TOPIC, "clicks"))[throttled].value == expected
+        assert (await alter(caller, BROKER, "0", ("num.io.threads", APPEND, "1")))[0] is ErrorCode.INVALID_CONFIG
+
+    run(scenario)
+
+
+def test_a_brokers_settings_are_replaced_as_a_whole(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        await alter(caller, BROKER, "0", ("log.roll.ms", SET, "5"), ("message.max.bytes", SET, "600"))
+        configs = [AlterableConfig(name="log.roll.ms", value="6")]
+        resource = AlterConfigsResource(resource_type=BROKER, resource_name="0", configs=configs)
+        (result,) = (await caller.call(AlterConfigsRequest(resources=[resource], validate_only=False))).responses
+        assert result.error_code == ErrorCode.NONE
+        config = caller.broker.topics.partition("clicks", 0).config.log
+        assert (config.segment_ms, config.max_message_bytes) == (6, 1_048_588)
+
+    run(scenario)
+
+
+def test_groups_have_settings_that_are_kept(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        setting = "consumer.session.timeout.ms"
+        before = (await described(caller, GROUP, "g"))[setting]
+        assert (before.value, before.config_source) == ("45000", ConfigSource.DEFAULT)
+        assert await alter(caller, GROUP, "g", (setting, SET, "50000")) == (ErrorCode.NONE, None)
+        after = (await described(caller, GROUP, "g"))[setting]
+        assert (after.value, after.config_source) == ("50000", ConfigSource.GROUP)
+        listed = await caller.call(ListConfigResourcesRequest(resource_types=[GROUP]))
+        assert [each.resource_name for each in listed.config_resources] == ["g"]
+        assert (await alter(caller, GROUP, "g", (setting, SET, "1")))[0] is ErrorCode.INVALID_CONFIG
+        assert (await alter(caller, GROUP, "g", ("retention.ms", SET, "1")))[0] is ErrorCode.INVALID_CONFIG
+        assert (await alter(caller, GROUP, "", (setting, SET, "50000")))[0] is ErrorCode.INVALID_REQUEST
+        assert await alter(caller, GROUP, "g", (setting, DELETE, None)) == (ErrorCode.NONE, None)
+        assert (await described(caller, GROUP, "g"))[setting].value == "45000"
+        assert caller.broker.settings.groups == {}
+
+    run(scenario)
+
+
+def test_a_stop_waits_for_changes_that_have_begun(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = Caller(tmp_path / "data").broker
+        await broker.start()
+        changes = [asyncio.ensure_future(broker.topics.create(f"t{number}", 20, {})) for number in range(3)]
+        changes.append(asyncio.ensure_future(broker.topics.delete("t0")))
+        changes.append(asyncio.ensure_future(broker.settings.alter_broker("0", lambda _: {"log.roll.ms": "5"})))
+        await asyncio.sleep(0)
+        await broker.stop()
+        async with asyncio.timeout(20):
+            await asyncio.gather(*changes)
+
+    async def look(caller: Caller) -> None:
+        assert {topic.name for topic in caller.broker.topics.all()} == {"t1", "t2", "clicks", "views"}
+        assert caller.broker.config.log_roll_ms == 5
+
+    asyncio.run(scenario())
+    run_with_broker(tmp_path / "data", look)
+
+
+KAFKAS = {
+    "compression.gzip.level": "6",
+    "delete.retention.ms": "900",
+    "file.delete.delay.ms": "1000",
+    "follower.replication.throttled.replicas": "*",
+    "leader.replication.throttled.replicas": "0:1,1:2",
+    "local.retention.ms": "-2",
+    "message.downconversion.enable": "false",
+    "message.format.version": "0.10.2",
+    "message.timestamp.difference.max.ms": "9223372036854775807",
+    "max.compaction.lag.ms": "3600000",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "86400000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "min.compaction.lag.ms": "5",
+    "preallocate": "true",
+    "remote.log.copy.disable": "true",
+    "remote.storage.enable": "false",
+    "segment.jitter.ms": "100",
+    "unclean.leader.election.enable": "true",
+}
+
+
+def test_a_topic_can_have_all_of_kafkas_settings(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        configs = [CreatableTopicConfig(name=name, value=value) for name, value in KAFKAS.items()]
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=configs)
+        (created,) = (await caller.call(CreateTopicsRequest(topics=[topic]))).topics
+        assert (created.error_code, created.error_message) == (ErrorCode.NONE, None)
+        found = await described(caller, TOPIC, "t")
+        assert {name: found[name].value for name in KAFKAS} == KAFKAS
+        assert set(found) == set(TOPIC_SETTINGS)
+        assert len(found) == 36
+        log = caller.broker.topics.partition("t", 0).config.log
+        assert (log.message_timestamp_after_max_ms, log.message_timestamp_before_max_ms) == (3_600_000, 86_400_000)
+        assert found["preallocate"].documentation is not None
+        assert "Kept without effect" in found["preallocate"].documentation
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("cleanup.policy", "compact", "log compaction does not exist here yet"),
+        ("cleanup.policy", "delete,compact", "log compaction does not exist here yet"),
+        ("cleanup.policy", "keep", "cleanup.policy is 'keep'; it can be delete, compact"),
+        ("compression.gzip.level", "10", "compression.gzip.level is 10; it must be from -1 to 9"),
+        ("compression.type", " gzip", "compression.type is ' gzip'"),
+        ("leader.replication.throttled.replicas", "0:a", "must look like"),
+        ("max.compaction.lag.ms", "0", "it must be from 1"),
+        ("min.cleanable.dirty.ratio", "1.5", "min.cleanable.dirty.ratio is 1.5; it must be from 0.0 to 1.0"),
+        ("min.cleanable.dirty.ratio", "half", "it must be a number"),
+        ("min.cleanable.dirty.ratio", "nan", "it must be from 0.0 to 1.0"),
+        ("preallocate", "maybe", "it must be true or false"),
+        ("remote.storage.enable", "true", "there is no tiered storage here"),
+        ("segment.jitter.ms", "1_000", "it must be a whole number"),
+        ("unclean.leader.election", "true", "did you mean unclean.leader.election.enable?"),
+    ],
+)
+def test_values_that_kafka_refuses_are_refused(run: Run, name: str, value: str, message: str) -> None:
+    async def scenario(caller: Caller) -> None:
+        code, told = await alter(caller, TOPIC, "clicks", (name, SET, value))
+        assert code is ErrorCode.INVALID_CONFIG
+        assert told is not None
+        assert message in told
+
+    run(scenario)
+
+
+def test_records_cannot_have_to_wait_for_compaction_longer_than_they_may(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        changes = ("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "9")
+        code, told = await alter(caller, TOPIC, "clicks", *changes)
+        assert (code, told) == (
+            ErrorCode.INVALID_CONFIG,
+            "min.compaction.lag.ms is 10, and must not be greater than max.compaction.lag.ms, which is 9",
+        )
+
+    run(scenario)

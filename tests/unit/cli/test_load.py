@@ -1,0 +1,89 @@
+"""`barnabas load` without Spark: what it asks the library for, and what it tells of the outcome."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import barnabas.cli.load as command
+import barnabas.spark
+from barnabas.model import TopicPartition
+from barnabas.spark.errors import DataLossError, LoadsFailedError
+from barnabas.spark.load_types import LoadResult, TableLoad
+from barnabas.spark.planning import OffsetRange
+
+GAP = OffsetRange("clicks", 0, 0, 50)
+LOADED = TableLoad("default.clicks", 7, 50, (OffsetRange("clicks", 0, 50, 100),), 1, missing=(GAP,))
+
+
+class Topics:
+    """A cluster with one topic."""
+
+    def __enter__(self) -> Topics:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+    def list_topics(self) -> list[str]:
+        return ["clicks"]
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, outcome: LoadResult | Exception, *options: str
+) -> tuple[Result, dict[str, Any]]:
+    asked: dict[str, Any] = {}
+
+    def load(topics: tuple[str, ...], **arguments: object) -> LoadResult:
+        asked.update(arguments)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(command, "connect", lambda _bootstrap: Topics())
+    monkeypatch.setattr(barnabas.spark, "load", load, raising=False)
+    monkeypatch.setattr(barnabas.spark, "local_session", lambda *_args, **_options: None, raising=False)
+    monkeypatch.setattr(barnabas.spark, "stop_session", lambda _session: None, raising=False)
+    return CliRunner().invoke(command.load, ["clicks", "views", "--warehouse", "w", *options]), asked
+
+
+def test_what_errors_advise_exists_as_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets, fields = '{"clicks": {"0": 23}}', '{"page": "string"}'
+    options = ["--format", "json", "--no-fail-on-data-loss", "--starting-offsets", offsets, "--fields", fields]
+    done, asked = run(monkeypatch, LoadResult((LOADED,)), *options)
+    assert done.exit_code == 0, done.output
+    assert asked["fail_on_data_loss"] is False
+    assert asked["starting_offsets"] == {TopicPartition("clicks", 0): 23}
+    assert asked["fields"] == {"page": "string"}
+
+
+def test_what_is_missing_is_told_to_people_and_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, _ = run(monkeypatch, LoadResult((LOADED,)))
+    assert "default.clicks: missing: clicks-0 [0, 50) (50 records)" in done.stderr
+    done, _ = run(monkeypatch, LoadResult((LOADED,)), "--json")
+    (told,) = json.loads(done.stdout)
+    assert told["missing"] == [{"topic": "clicks", "partition": 0, "start_offset": 0, "end_offset": 50}]
+    assert told["ranges"] == [{"topic": "clicks", "partition": 0, "start_offset": 50, "end_offset": 100}]
+
+
+def test_a_table_that_failed_is_told_beside_the_others_and_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = LoadsFailedError(LoadResult((LOADED,)), {"views": DataLossError("gone"), "odd": ValueError("7")})
+    done, _ = run(monkeypatch, failed)
+    assert done.exit_code == 1
+    assert "default.clicks" in done.stdout
+    assert "views was not loaded: gone" in done.stderr
+    assert "odd was not loaded: ValueError: 7" in done.stderr
+    done, _ = run(monkeypatch, failed, "--json")
+    assert json.loads(done.stdout)[1] == {"table": "views", "error": "gone"}
+    assert done.exit_code == 1
+
+
+@pytest.mark.parametrize("option", ["--fields", "--starting-offsets"])
+def test_options_that_are_no_json_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    done, asked = run(monkeypatch, LoadResult(()), option, "page=string")
+    assert done.exit_code != 0
+    assert option in f"{done.output}{done.exception}"
+    assert not asked

@@ -1,0 +1,62 @@
+"""Standard output that fails, and a reader that goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import TextIO
+
+import pytest
+
+from barnabas.cli.standard_output import ReaderGoneError, ending_with_reader
+
+WATCHDOG_S = 60
+
+
+def pipe_as_standard_output(monkeypatch) -> tuple[int, TextIO]:
+    """Return the descriptor of the pipe's reader, and its writer, which is standard output from now on."""
+    read_end, write_end = os.pipe()
+    writer = os.fdopen(write_end, "w")
+    monkeypatch.setattr(sys, "stdout", writer)
+    return read_end, writer
+
+
+def test_waiting_ends_when_the_reader_goes(monkeypatch) -> None:
+    reader, writer = pipe_as_standard_output(monkeypatch)
+    waiting = threading.Event()
+
+    def go() -> None:
+        waiting.wait(WATCHDOG_S)
+        os.close(reader)
+
+    def wait() -> None:
+        with writer, ending_with_reader():
+            waiting.set()
+            assert not threading.Event().wait(WATCHDOG_S), "nobody sets it"
+            pytest.fail("the wait was not ended")
+
+    leaver = threading.Thread(target=go)
+    leaver.start()
+    with pytest.raises(ReaderGoneError):
+        wait()
+    leaver.join()
+    assert "barnabas-reader-watch" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_reader_that_was_gone_before_ends_the_wait(monkeypatch) -> None:
+    reader, writer = pipe_as_standard_output(monkeypatch)
+    os.close(reader)
+    with writer, pytest.raises(ReaderGoneError), ending_with_reader():
+        threading.Event().wait(WATCHDOG_S)
+
+
+def test_reader_that_stays_ends_nothing_and_signals_of_sockets_do_not_either(monkeypatch) -> None:
+    reader, writer = pipe_as_standard_output(monkeypatch)
+    before = signal.getsignal(signal.SIGPIPE)
+    with writer, ending_with_reader():
+        signal.raise_signal(signal.SIGPIPE)
+    os.close(reader)
+    assert signal.getsignal(signal.SIGPIPE) is before
+    assert "barnabas-reader-watch" not in {thread.name for thread in threading.enumerate()}

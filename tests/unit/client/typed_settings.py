@@ -1,0 +1,24 @@
+"""Read by a type checker, never run: what it must refuse, and what it must let pass. See test_setting_types.py."""
+
+from __future__ import annotations
+
+import barnabas
+
+
+def examples() -> None:
+    """Calls as users write them."""
+    barnabas.Producer("localhost", linger_ms=5, acks="all", compression_type="lz4", batch_size=1000)
+    barnabas.Producer({"linger.ms": "5", "security.protocol": "PLAINTEXT"}, retries=3)
+    barnabas.AsyncProducer(["a:1", "b:2"], acks=0, partitioner=lambda topic, key, count: 0)
+    barnabas.Consumer("localhost", group="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    barnabas.AsyncConsumer("localhost", partition_assignment_strategy=["range", "sticky"])
+    barnabas.Admin("localhost", request_timeout_ms=1000)
+
+    barnabas.Producer("localhost", linger=5)  # WRONG: Unexpected keyword argument "linger"
+    barnabas.Producer("localhost", linger_ms="5")  # WRONG: Argument "linger_ms"
+    barnabas.Producer("localhost", group_instance_id="a")  # WRONG: Unexpected keyword argument "group_instance_id"
+    barnabas.AsyncProducer("localhost", compression_type="brotli")  # WRONG: Argument "compression_type"
+    barnabas.Consumer("localhost", group=5)  # WRONG: Argument "group"
+    barnabas.Consumer("localhost", acks=1)  # WRONG: Unexpected keyword argument "acks"
+    barnabas.AsyncConsumer("localhost", max_poll_records=0.5)  # WRONG: Argument "max_poll_records"
+    barnabas.Admin("localhost", linger_ms=5)  # WRONG: Unexpected keyword argument "linger_ms"

@@ -1,0 +1,152 @@
+"""Whatever was produced can be had back: from the columns where they hold it, else from `value`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from barnabas.spark.json_fields import ColumnType, decode, infer_fields
+from barnabas.spark.json_text import STYLES, TOMBSTONE, VALUE, compose, restore, value_forms, without_blanks
+
+FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
+BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
+
+
+def load(values: list[bytes | None], fields: dict[str, ColumnType]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
+    """Return the columns `value`, `value_form` and the decoded ones, as a table has them."""
+    arrays, whole = decode(values, fields)
+    columns = dict(zip(fields, arrays, strict=True))
+    column = pa.array(values, pa.binary())
+    forms = value_forms(column, whole, columns)
+    kept = [value if form == VALUE else None for value, form in zip(values, forms.to_pylist(), strict=True)]
+    return pa.array(kept, pa.binary()), forms, columns
+
+
+def forms_of(*values: bytes | None) -> list[str]:
+    return load(list(values), FIELDS)[1].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (b'{"i":1,"d":2.5,"s":"x","b":true}', "columns"),
+        (b'{"i": 1, "d": 2.5, "s": "x", "b": true}', "columns"),
+        (b' {"i" :1,\n"b": false } ', "columns"),
+        (b'{"d": 5}', "columns"),
+        (b'{"d": 5.0}', "columns+fractions"),
+        (b'{"i":null,"d":2.5,"s":null,"b":null}', "columns+nulls"),
+        (b'{"i":null,"d":2.0,"s":null,"b":null}', "columns+fractions+nulls"),
+        (b'{"s": {"x": [1, "\xc3\xa4"]}}', "columns"),
+        (b'{"s": "a \\" \\\\ \\n b"}', "columns"),
+        (b"{}", "columns"),
+        (None, TOMBSTONE),
+        (b"", VALUE),
+        (b"null", VALUE),
+        (b'{"i": 9223372036854775808}', VALUE),
+        (b'{"d": 9007199254740993}', VALUE),
+        (b'{"d": 0.1234567890123456789}', VALUE),
+        (b'{"d": 1e400}', VALUE),
+        (b'{"d": 1.50}', VALUE),
+        (b'{"i": -0}', VALUE),
+        (b'{"i": 1, "i": 2}', VALUE),
+        (b'{"s": 5}', VALUE),
+        (b'{"s": "[5]"}', VALUE),
+        (b'{"s": {"x": 1.0000000000000000001}}', VALUE),
+        (b'{"b": true, "i": 1}', VALUE),
+        (b'{"i": null}', VALUE),
+        (b'{"i": 1, "new": 2}', VALUE),
+        (b'{"i": nu ll}', VALUE),
+        (b'{"d": NaN}', VALUE),
+        (b'{"s": "\xed\xa0\x80"}', VALUE),
+        ('{"i": 1}'.encode("utf-16"), VALUE),
+    ],
+)
+def test_the_form_of_a_value(value: bytes | None, form: str) -> None:
+    assert forms_of(value) == [form]
+    assert forms_of(b'{"i": 1}', value, b"no JSON", b'{"d":1.5}') == ["columns", form, VALUE, "columns"]
+
+
+def test_strings_and_numbers_that_look_alike_in_a_column_are_told_apart() -> None:
+    assert forms_of(b'{"s":"5"}', b'{"s":5}', b'{"s":"true"}', b'{"s":true}') == ["columns", VALUE, "columns", VALUE]
+
+
+def test_a_number_beyond_the_doubles_is_not_infinite_in_its_column() -> None:
+    _, _, columns = load([b'{"d": 1e400, "i": 3}', b'{"d": 1}'], FIELDS)
+    assert (columns["d"].to_pylist(), columns["i"].to_pylist()) == ([None, 1.0], [3, None])
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_a_value_of_any_depth_is_kept_and_ends_no_process(opening: bytes) -> None:
+    deep = b'{"i":' + opening * 500_000
+    assert infer_fields([deep, b'{"i":1}']) == {"i": "long"}
+    assert forms_of(deep, b'{"i":1}') == [VALUE, "columns"]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda parts: st.lists(parts, max_size=2) | st.dictionaries(st.sampled_from("xy"), parts, max_size=2),
+    max_leaves=4,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["i", "d", "s", "b"]) | st.text(max_size=2), JSON, max_size=5)
+WRITTEN = st.builds(
+    lambda parsed, separators, ascii_only: json.dumps(parsed, separators=separators, ensure_ascii=ascii_only).encode(
+        errors="replace"
+    ),
+    OBJECTS,
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:")]),
+    st.booleans(),
+)
+WORDS = [b"{", b"}", b'"i"', b'"s"', b'"d"', b":", b",", b" ", b"1", b"-0", b"1e9", b"null", b"[", b"]", b'"']
+TOKENS = st.lists(st.sampled_from(WORDS), max_size=9).map(b"".join)
+VALUES = st.none() | WRITTEN | TOKENS | TOKENS.map(lambda inner: b"{" + inner + b"}") | st.binary(max_size=12)
+
+
+def check_given_back(values: list[bytes | None], fields: dict[str, ColumnType]) -> None:
+    kept, forms, columns = load(values, fields)
+    restored = restore(kept, forms, columns).to_pylist()
+    for value, form, given_back in zip(values, forms.to_pylist(), restored, strict=True):
+        if value is None or form in (TOMBSTONE, VALUE):
+            assert (given_back, form == TOMBSTONE) == (value, value is None)
+        else:
+            assert given_back == BLANKS.sub(rb"\1", value)
+            json.loads(value)  # blanks mean nothing in JSON, and only there
+
+
+@given(st.lists(VALUES, max_size=6))
+@example([b'{"i":1}', b'{"i":1.5}', b'{"i":9007199254740993}'])
+@example([b'{"i":"5"}', b'{"i":5}', b"{}", None])
+def test_any_bytes_are_given_back_by_a_table_made_for_them(values: list[bytes | None]) -> None:
+    check_given_back(values, {name: column_type or "string" for name, column_type in infer_fields(values).items()})
+
+
+@given(st.lists(VALUES, max_size=6))
+def test_any_bytes_are_given_back_by_a_table_made_for_others(values: list[bytes | None]) -> None:
+    check_given_back(values, FIELDS)
+
+
+@given(st.lists(st.floats() | st.integers(-(10**17), 10**17).map(float) | st.none(), max_size=9))
+@example([1e-4, 9.9e-5, 1e15, 999999999999999.9, 5e-324, -0.0, 1e16, None])
+def test_doubles_are_written_as_python_writes_them(numbers: list[float | None]) -> None:
+    """Whatever Arrow's own way is: what a table leaves out must still be given back by a later version."""
+    column = {"d": pa.array(numbers, pa.float64())}
+    for style in STYLES:
+        written = [None if number is None else repr(number) for number in numbers]
+        if not style.fractions:
+            written = [text and text.removesuffix(".0") for text in written]
+        empty = '{"d":null}' if style.nulls else "{}"
+        expected = [f'{{"d":{text}}}' if text else empty for text in written]
+        assert compose(column, len(numbers), style).to_pylist() == [text.encode() for text in expected]
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5))
+def test_blanks_inside_strings_stay(values: list[bytes]) -> None:
+    assert without_blanks(pa.array(values, pa.binary())).to_pylist() == [BLANKS.sub(rb"\1", value) for value in values]

@@ -1,0 +1,112 @@
+"""From batches of the log to rows of a table and back: any bytes and any timestamp come back as they were produced."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.model import Header
+from barnabas.records import BatchBuilder
+from barnabas.records.arrow import ArrowReader
+from barnabas.spark import tasks
+from barnabas.spark.json_fields import ColumnType, infer_fields
+from barnabas.spark.json_text import restore, without_blanks
+from barnabas.spark.ledger import Ledger, snapshot_properties
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.table_schema import column_names
+from barnabas.spark.tasks import Reading, Writing, Written, write_range
+from barnabas.spark.warehouse import Warehouse
+from tests.searches import examples
+
+Fields = dict[str, ColumnType] | None
+
+
+class Sent(NamedTuple):
+    """A record as it was produced."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: list[Header]
+
+
+def write(folder: Path, records: list[Sent], fields: Fields) -> list[str]:
+    """Do what a task does, without a broker."""
+    builder = BatchBuilder()
+    for record in records:
+        builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+    reader = ArrowReader()
+    reader.read(builder.build(), "t", 0)
+    writing = Writing(str(folder), {}, fields, column_names(fields or ()))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tasks, "read_range", lambda *_args, **_options: [reader.finish()])
+        done = write_range(OffsetRange("t", 0, 0, len(records)), Reading("", {}), writing, 0)
+    assert isinstance(done, Written)
+    return [file.path for file in done.files]
+
+
+def check_same(table: pa.Table, records: list[Sent], fields: Fields) -> None:
+    rows = table.sort_by("offset").combine_chunks()
+    assert rows["offset"].to_pylist() == list(range(len(records)))
+    assert rows["key"].to_pylist() == [record.key for record in records]
+    times = zip(rows["timestamp"].cast(pa.int64()).to_pylist(), rows["raw_timestamp_ms"].to_pylist(), strict=True)
+    assert [raw if us is None else us // 1000 for us, raw in times] == [record.timestamp_ms for record in records]
+    headers = [[(pair["key"], pair["value"]) for pair in row or []] for row in rows["headers"].to_pylist()]
+    assert headers == [record.headers for record in records]
+    values = pa.array([record.value for record in records], pa.binary())
+    if fields is None:
+        assert rows["value"].to_pylist() == values.to_pylist()
+        return
+    names = column_names(fields)
+    columns = {name: rows[names[name]].combine_chunks() for name in fields}
+    kept, forms = rows["value"].combine_chunks().cast(pa.binary()), rows["value_form"].combine_chunks()
+    restored = restore(kept, forms, columns).to_pylist()
+    as_sent = zip(values.to_pylist(), without_blanks(values).to_pylist(), forms.to_pylist(), strict=True)
+    assert restored == [bare if form.startswith("columns") else value for value, bare, form in as_sent]
+
+
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2)
+VALUES = st.none() | st.binary(max_size=9) | st.sampled_from([b'{"a":1}', b'{"a": 1.50}', b'{"A":"1"}', b"{}"])
+TIMESTAMPS = st.integers(-(2**60), 2**60) | st.integers(1_600_000_000_000, 1_600_200_000_000)
+RECORD = st.builds(Sent, st.none() | st.binary(max_size=5), VALUES, TIMESTAMPS, HEADERS)
+RECORDS = st.lists(RECORD, min_size=1, max_size=6)
+
+
+@given(RECORDS, st.booleans())
+@settings(max_examples=examples(50))
+def test_what_is_written_gives_back_what_was_produced(records: list[Sent], decodes: bool) -> None:
+    found = infer_fields([record.value for record in records])
+    fields: Fields = {name: kind or "string" for name, kind in found.items()} if decodes else None
+    with tempfile.TemporaryDirectory() as folder:
+        tables = [pq.read_table(path, partitioning=None) for path in write(Path(folder), records, fields)]
+    check_same(pa.concat_tables(tables), records, fields)
+
+
+@pytest.mark.parametrize("fields", [None, {"a": "double", "A": "string", "b.c": "long"}])
+def test_no_record_stops_the_commit(tmp_path: Path, fields: Fields) -> None:
+    text = "\ud7ff" * 20
+    records = [
+        Sent(b"\xff" * 20, b'{"A":"%s","b.c":1}' % text.encode(), 10**11, [(text, b"\xff" * 20)]),
+        Sent(None, b'{"A":"%s"}' % ("\U0010ffff" * 20).encode(), -(2**60), []),
+        Sent(b"", b'{"a":1e400}', -1, []),
+        Sent(b"", b'{"a":-0.0}', 0, []),
+        Sent(b"", b'{"a":1e308,"A":"\x00"}', 10**15, []),
+        Sent(b"", None, 10**12, []),
+        Sent(b"", b"\xff", 10**12, []),
+    ]
+    warehouse = Warehouse.open(tmp_path)
+    base = warehouse.begin("t")
+    folder = base.location().local_folder
+    assert folder is not None
+    (folder / "data").mkdir(parents=True)
+    loaded = [OffsetRange("t", 0, 0, len(records))]
+    properties = snapshot_properties("one", Ledger().advanced({}, loaded), loaded, len(records))
+    base.commit(write(folder / "data", records, fields), properties, fields)
+    check_same(warehouse.table("t").scan().to_arrow(), records, fields)
