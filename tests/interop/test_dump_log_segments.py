@@ -6,6 +6,7 @@ no Java or no network, the tests are skipped and say so.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -44,16 +45,18 @@ def kafka_jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             pytest.skip(f"Kafka's dump tool needs {program}, which is not installed")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jars = cache / "barnabas" / f"kafka-{KAFKA_VERSION}-jars"
-    if not jars.exists():
-        download(tmp_path_factory.mktemp("maven"), jars)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
+    cache.mkdir(parents=True, exist_ok=True)
+    jars = cache / f"kafka-{KAFKA_VERSION}-jars"
+    with (cache / f"{jars.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        if not jars.exists():
+            download(tmp_path_factory.mktemp("maven"), jars)
     return jars
 
 
 def download(project: Path, jars: Path) -> None:
     (project / "pom.xml").write_text(POM)
-    jars.parent.mkdir(parents=True, exist_ok=True)
     incomplete = jars.with_name(f"{jars.name}.{os.getpid()}")
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={incomplete}"]
     try:
