@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,25 @@ def no_descriptors() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def all_descriptors_used() -> Iterator[None]:
+    """Let the process open as many files as it closes, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    fillers = []
+    try:
+        # There may be holes below the limit: a number that is freed above it would be of no use to anybody.
+        with suppress(OSError):
+            while True:
+                fillers.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
 
 
 @pytest.fixture
@@ -119,14 +138,8 @@ def test_flush_needs_no_more_files_than_sealed_segments_hold(log: Log, make_batc
     for number in range(4):
         log.append(make_batch([b"%d" % number]), 0)
         log.roll()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = os.open("/dev/null", os.O_RDONLY)
-    os.close(used)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
-    try:
+    with all_descriptors_used():
         log.flush()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert log.recovery_point == log.log_end_offset
 
 
