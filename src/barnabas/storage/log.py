@@ -1,10 +1,8 @@
-"""One partition's log: batches appended, found, read, flushed, truncated.
+"""One partition's log: batches appended, flushed, deleted, truncated; `ReadableLog` is the part that reads them.
 
-    log_start_offset <= high_watermark <= log_end_offset
-
-Appending gives batches their offsets and writes them with one writev; reading gives a `FileRegion` that the
-socket layer hands to sendfile. Neither looks at a single record, and neither does any other work on files: an append
-that first needs a new segment says so (`append_ready`), and `roll` makes it. A new leader epoch is noted in memory;
+Appending gives batches their offsets and writes them with one writev. Neither it nor reading looks at a single record,
+and neither does any other work on files: an append that first needs a new segment says so (`append_ready`), and `roll`
+makes it. A new leader epoch is noted in memory;
 its file is written with the next flush, and recovery learns it from the batches.
 
 An append is one transaction: everything is checked before the first byte is written; then the batches are written,
@@ -32,29 +30,28 @@ from pathlib import Path
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
-from barnabas.model import FileRegion, TopicPartition
+from barnabas.model import TopicPartition
 from barnabas.records.header import Buffer
 from barnabas.storage.append import AppendInfo
 from barnabas.storage.append_group import AppendGroup, LogState, Outcome
 from barnabas.storage.checkpoints import StoredOffsets
 from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
-from barnabas.storage.health import LogHealth
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerEntry
+from barnabas.storage.readable_log import ReadableLog
 from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
 from barnabas.storage.retention import OldSegments
 from barnabas.storage.segment import ActiveSegment, SealedSegment
 from barnabas.storage.segment_files import set_segment_files_aside
-from barnabas.storage.segment_list import OpenSegments, SegmentList
-from barnabas.storage.time_search import TimeSearch
+from barnabas.storage.segment_list import OpenSegments
 from barnabas.storage.truncation import cut_segments, delete_segments
 
 UNFLUSHED_SEGMENTS_MAX = 8
 """The most segments sealed and not flushed: each holds a file open. More rolls wait until some are flushed."""
 
 
-class Log:
+class Log(ReadableLog):
     """A log. Made with `Log.open`."""
 
     def __init__(
@@ -69,8 +66,7 @@ class Log:
         open_segments: OpenSegments | None = None,
         offline: str | None = None,
     ) -> None:
-        self._folder = str(folder)
-        self.partition = partition
+        super().__init__(folder, partition, loaded, recovery_point, open_segments, offline)
         self.config = config
         """May be replaced at any time."""
         self.leader_epochs = loaded.epochs
@@ -78,13 +74,8 @@ class Log:
         """Whether an append moves the high watermark; replication switches it off and sets it itself."""
         self._clock = clock
         self._filesystem = filesystem
-        self._segments = SegmentList(loaded.sealed, loaded.active, open_segments)
         self._removed: list[SealedSegment] = []
         self._active_since_ms = clock.time_ms()
-        self._log_start_offset = loaded.log_start_offset
-        self._log_end_offset = loaded.active.next_offset
-        self._high_watermark = self._log_end_offset
-        self._recovery_point = min(recovery_point, self._log_end_offset)
         end = self._log_end_offset
         self._producers = load_producers(filesystem, folder, loaded.segments, end, clock.time_ms(), loaded.snapshots)
         self._beside = BesideFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs)
@@ -92,7 +83,6 @@ class Log:
         self._as_closed = False
         self._unaccounted: AppendGroup | None = None
         self._bytes_since_checkpoint = loaded.active.size
-        self._health = LogHealth(folder, partition, offline)
         self._state_lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self.on_truncated: Callable[[], None] = lambda: None
@@ -129,56 +119,6 @@ class Log:
         log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
         log._new_names = not clean
         return log
-
-    @property
-    def folder(self) -> Path:
-        """Where its files are."""
-        return Path(self._folder)
-
-    # --- offsets ---
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that can be read."""
-        return self._log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset that the next record will have."""
-        return self._log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """Records below it may be shown to consumers."""
-        return self._high_watermark
-
-    @high_watermark.setter
-    def high_watermark(self, offset: int) -> None:
-        self._high_watermark = max(self.log_start_offset, min(offset, self._log_end_offset))
-
-    @property
-    def recovery_point(self) -> int:
-        """All records below it are durable."""
-        return self._recovery_point
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of batches."""
-        return self._segments.size_bytes
-
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments.sealed) + 1
-
-    @property
-    def active_base_offset(self) -> int:
-        """Where the segment begins that is appended to."""
-        return self._segments.active.base_offset
-
-    @property
-    def is_offline(self) -> bool:
-        """Whether the disk refused; such a log must be opened anew, which recovers it."""
-        return self._health.is_offline
 
     @property
     def has_unflushed_segments(self) -> bool:
@@ -284,40 +224,6 @@ class Log:
                 self.flush()
             with self._health.offline_on_error("roll", even_if_short=False):
                 self._roll(self._clock.time_ms())
-
-    # --- read ---
-
-    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> FileRegion | None:
-        """Return whole batches, the first of them the one that holds `offset`, all from one segment.
-
-        :param max_bytes: of the result; the first batch may be larger if `min_one_batch`.
-        :param max_offset: nothing from this offset on is returned; the high watermark, for consumers.
-        :returns: None if there is nothing to return.
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
-        :raises IndexDamagedError: an index of a sealed segment has to be made anew first.
-        :raises CorruptBatchError: the batches are damaged.
-        :raises StorageError: the disk refused.
-        """
-        self._health.check()
-        if not self.log_start_offset <= offset <= self._log_end_offset:
-            message = (
-                f"{self.partition}: offset {offset}, the log has {self.log_start_offset} to {self._log_end_offset}"
-            )
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if offset >= min(max_offset, self._log_end_offset):
-            if offset == self._log_end_offset:
-                self._segments.active.hint(offset, self._segments.active.size)
-            return None
-        with self._health.offline_on_error("read", even_if_short=False):
-            return self._segments.holding(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
-
-    def time_search(self) -> TimeSearch:
-        """Return a search by time over the records that are in the log now, to be carried out on any thread.
-
-        :raises StorageError: the log is offline.
-        """
-        self._health.check()
-        return TimeSearch([segment.snapshot() for segment in self._segments.all], self._log_start_offset)
 
     # --- deletion of old records ---
 

@@ -1,0 +1,128 @@
+"""What can be asked of a log: its offsets, its batches, its records by their time.
+
+    log_start_offset <= high_watermark <= log_end_offset
+
+A read gives a `FileRegion` that the socket layer hands to sendfile. Nothing here changes what the log holds: that is
+done by `barnabas.storage.log`, which tells of threads and of errors for both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import FileRegion, TopicPartition
+from barnabas.storage.health import LogHealth
+from barnabas.storage.recovery import LoadedLog
+from barnabas.storage.segment_list import OpenSegments, SegmentList
+from barnabas.storage.time_search import TimeSearch
+
+
+class ReadableLog:
+    """The part of a `Log` that reads.
+
+    :param loaded: what was found in the folder.
+    :param offline: why the log is offline from the beginning, if it is.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        partition: TopicPartition,
+        loaded: LoadedLog,
+        recovery_point: int,
+        open_segments: OpenSegments | None,
+        offline: str | None,
+    ) -> None:
+        self._folder = str(folder)
+        self.partition = partition
+        self._segments = SegmentList(loaded.sealed, loaded.active, open_segments)
+        self._log_start_offset = loaded.log_start_offset
+        self._log_end_offset = loaded.active.next_offset
+        self._high_watermark = self._log_end_offset
+        self._recovery_point = min(recovery_point, self._log_end_offset)
+        self._health = LogHealth(folder, partition, offline)
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return Path(self._folder)
+
+    # --- offsets ---
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will have."""
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Records below it may be shown to consumers."""
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        self._high_watermark = max(self.log_start_offset, min(offset, self._log_end_offset))
+
+    @property
+    def recovery_point(self) -> int:
+        """All records below it are durable."""
+        return self._recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return self._segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments.sealed) + 1
+
+    @property
+    def active_base_offset(self) -> int:
+        """Where the segment begins that is appended to."""
+        return self._segments.active.base_offset
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk refused; such a log must be opened anew, which recovers it."""
+        return self._health.is_offline
+
+    # --- read ---
+
+    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> FileRegion | None:
+        """Return whole batches, the first of them the one that holds `offset`, all from one segment.
+
+        :param max_bytes: of the result; the first batch may be larger if `min_one_batch`.
+        :param max_offset: nothing from this offset on is returned; the high watermark, for consumers.
+        :returns: None if there is nothing to return.
+        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises IndexDamagedError: an index of a sealed segment has to be made anew first.
+        :raises CorruptBatchError: the batches are damaged.
+        :raises StorageError: the disk refused.
+        """
+        self._health.check()
+        if not self.log_start_offset <= offset <= self._log_end_offset:
+            message = (
+                f"{self.partition}: offset {offset}, the log has {self.log_start_offset} to {self._log_end_offset}"
+            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        if offset >= min(max_offset, self._log_end_offset):
+            if offset == self._log_end_offset:
+                self._segments.active.hint(offset, self._segments.active.size)
+            return None
+        with self._health.offline_on_error("read", even_if_short=False):
+            return self._segments.holding(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+
+    def time_search(self) -> TimeSearch:
+        """Return a search by time over the records that are in the log now, to be carried out on any thread.
+
+        :raises StorageError: the log is offline.
+        """
+        self._health.check()
+        return TimeSearch([segment.snapshot() for segment in self._segments.all], self._log_start_offset)
