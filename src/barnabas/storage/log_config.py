@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from typing import Any
 
 from barnabas.errors import ConfigurationError
@@ -18,6 +19,15 @@ _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
 }
+
+
+class CleanupPolicy(StrEnum):
+    """What becomes of old segments; a log may have both."""
+
+    DELETE = "delete"
+    """They go as a whole, by time and by size."""
+    COMPACT = "compact"
+    """Of each key the last record is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,7 @@ class LogConfig:
     """A segment whose offset index has this size is closed."""
     index_interval_bytes: int = 4096
     """Bytes of batches between two entries of the sparse indexes."""
+    cleanup_policy: frozenset[CleanupPolicy] = frozenset({CleanupPolicy.DELETE})
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
     max_message_bytes: int = 1_048_588
@@ -65,6 +76,16 @@ class LogConfig:
         return self.flush_messages != NEVER or self.flush_ms != NEVER
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether records may be missing between others: of each key the last one is kept."""
+        return CleanupPolicy.COMPACT in self.cleanup_policy
+
+    @property
+    def deletes_old(self) -> bool:
+        """Whether `retention_ms` and `retention_bytes` hold."""
+        return CleanupPolicy.DELETE in self.cleanup_policy
+
+    @property
     def has_timestamp_bounds(self) -> bool:
         """Whether batches may be refused for their timestamps."""
         return self.message_timestamp_before_max_ms != NEVER or self.message_timestamp_after_max_ms != NEVER
@@ -90,15 +111,24 @@ def _field_of(name: str) -> str:
     return _FIELDS[name]
 
 
-def _parse(name: str, text: str) -> int | TimestampType:
+def _parse(name: str, text: str) -> int | TimestampType | frozenset[CleanupPolicy]:
     if name == "message.timestamp.type":
         if text not in _TIMESTAMP_TYPES:
             raise ConfigurationError(f"{name} is {text!r}; it can be {' or '.join(_TIMESTAMP_TYPES)}")
         return _TIMESTAMP_TYPES[text]
+    if name == "cleanup.policy":
+        return _parse_cleanup_policy(text)
     try:
         return int(text)
     except ValueError:
         raise ConfigurationError(f"{name} is {text!r}; it must be a whole number") from None
+
+
+def _parse_cleanup_policy(text: str) -> frozenset[CleanupPolicy]:
+    try:
+        return frozenset(CleanupPolicy(item.strip()) for item in text.split(","))
+    except ValueError:
+        raise ConfigurationError(f"cleanup.policy is {text!r}; it can be delete, compact, or both") from None
 
 
 def _check_range(name: str, value: int, least: int, greatest: int) -> None:

@@ -5,7 +5,8 @@ As in Kafka, segments go from the oldest on, whole, and only if all of their rec
 - by time: while the newest record of the segment is older than `retention.ms`;
 - by size: while the log without the segment still has `retention.bytes`.
 
-The active segment may be among them; an empty one never is. A segment whose index says that it is old enough is
+Where `cleanup.policy` is compact alone, all stay, whatever these two settings say. The active segment may be among
+those that go; an empty one never is. A segment whose index says that it is old enough is
 checked batch by batch before it goes: a wrong index must not delete anything.
 """
 
@@ -43,6 +44,8 @@ def count_deletable(
     :param newest_ms: returns the time of a segment's newest record. Only asked where it matters, since it may have
         to open a file.
     """
+    if not config.deletes_old:
+        return 0
     excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
     for segment in segments:
@@ -83,6 +86,8 @@ class OldSegments:
         """Return the search for a log's segments as they are now; None where it is clear that all are kept."""
         active = segments.active
         must_roll = now_ms - active_since_ms > config.segment_ms and active.size > 0
+        if not config.deletes_old and not must_roll:
+            return None
         is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms
         is_small = config.retention_bytes == UNLIMITED or active.size <= config.retention_bytes
         # Most logs have one segment that has just been written to: nothing has to be read to know that it stays.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from barnabas.storage import LogConfig
+from barnabas.storage.log_config import CleanupPolicy
 from barnabas.storage.retention import count_deletable
 
 NOW_MS = 1_000_000
@@ -21,7 +22,7 @@ class Extent(NamedTuple):
 SEGMENTS = [Extent(100, 10, NOW_MS - 900), Extent(100, 20, NOW_MS - 500), Extent(50, 25, NOW_MS - 100)]
 
 
-def count(high_watermark: int = 25, segments: list[Extent] = SEGMENTS, **settings: int) -> int:
+def count(high_watermark: int = 25, segments: list[Extent] = SEGMENTS, **settings: Any) -> int:
     config = LogConfig(**{"retention_ms": -1, "retention_bytes": -1, **settings})
     return count_deletable(segments, config, NOW_MS, high_watermark, lambda segment: segment.newest_ms)
 
@@ -51,3 +52,9 @@ def test_records_that_are_not_exposed_stay() -> None:
 
 def test_empty_segment_stays() -> None:
     assert count(segments=[*SEGMENTS, Extent(0, 25, -1)], retention_ms=0, retention_bytes=0) == 3
+
+
+@pytest.mark.parametrize(("policies", "gone"), [("compact", 0), ("delete", 3), ("compact,delete", 3)])
+def test_compaction_alone_deletes_nothing_by_time_or_size(policies: str, gone: int) -> None:
+    policy = frozenset(CleanupPolicy(each) for each in policies.split(","))
+    assert count(retention_ms=0, retention_bytes=0, cleanup_policy=policy) == gone
