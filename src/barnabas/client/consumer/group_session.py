@@ -15,7 +15,8 @@ from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 log = logging.getLogger(__name__)
 
 PURPOSE = "group"
-"""A join waits at the coordinator for the other members; commits must not wait behind it."""
+"""A join waits at the coordinator for the other members, and a connection's requests are answered in turn: neither
+commits nor the word that this member leaves must wait behind it, so they go over another one."""
 
 JOIN_GRACE_S = 5.0
 """The coordinator answers a join within the rebalance timeout, and then some for the way."""
@@ -129,7 +130,6 @@ class GroupSession:
             await self._cluster.ask_coordinator(
                 self._membership.group,
                 request,
-                purpose=PURPOSE,
                 version_max=LEAVE_GROUP_VERSION_MAX,
                 timeout_s=LEAVE_TIMEOUT_S,
             )

@@ -208,7 +208,8 @@ class LoopShell:
         task = asyncio.create_task(self._call(listener, tell))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
-        await asyncio.shield(task)
+        # Not by `shield`: where closing the consumer ends the listener, who polls was not cancelled.
+        await asyncio.wait({task})
 
     async def _call(self, listener: Listener, tell: Tell) -> None:
         error: BaseException | None = None

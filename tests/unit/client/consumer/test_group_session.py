@@ -20,7 +20,7 @@ from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
-from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -51,6 +51,23 @@ class FakeCluster:
 
     async def refresh(self):
         return VIEW
+
+
+class SilentCluster(FakeCluster):
+    """Never answers a join; on a connection the answers come in the order of the requests, so none comes after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.stuck = set()
+        self.answered = []
+
+    async def ask_coordinator(self, group, request, *, purpose="coordinator", version_max=None, timeout_s=None):
+        if isinstance(request, JoinGroupRequest):
+            self.stuck.add(purpose)
+        if purpose in self.stuck:
+            await asyncio.get_running_loop().create_future()
+        self.answered.append(type(request))
+        return LeaveGroupResponse(error_code=0)
 
 
 class Fixture:
@@ -167,6 +184,24 @@ def test_a_member_that_does_not_poll_leaves(caplog):
     assert isinstance(fixture.cluster.requests[-1], LeaveGroupRequest)
     assert fixture.membership.lost
     assert "max_poll_interval_ms" in caplog.text
+
+
+def test_leaving_does_not_stand_behind_a_join_that_waits_for_others():
+    fixture = Fixture()
+    fixture.session = GroupSession(fixture.state, cluster := SilentCluster(), fixture.membership)
+    fixture.membership.member_id = "m1"
+
+    async def main():
+        join = asyncio.create_task(fixture.session.join())
+        while not cluster.stuck:
+            await asyncio.sleep(0)
+        join.cancel()
+        await asyncio.gather(join, return_exceptions=True)
+        async with asyncio.timeout(10):
+            await fixture.session.leave("closed")
+
+    asyncio.run(main())
+    assert cluster.answered == [LeaveGroupRequest]
 
 
 def test_leaving_without_a_coordinator_does_no_harm():

@@ -241,6 +241,7 @@ def test_a_listener_that_closing_ends_is_told_so():
         await give_way()
         await shell.stop()
         await asyncio.gather(caller, return_exceptions=True)
+        assert not caller.cancelled(), "nobody has cancelled the task that polls"
         assert isinstance(tell.error, ClosedError)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
