@@ -28,6 +28,7 @@ class AtHand:
         self._meter = state.meter
         self._deserializers = deserializers
         self._guard = state.guard
+        self._subscription = state.subscription
         self._fetcher = state.fetcher
         self._check_crc = state.config.check_crcs
 
@@ -45,11 +46,7 @@ class AtHand:
             if taken is None:
                 return False
             chunk, position = taken
-            try:
-                records, whole, trouble = self._decode(chunk, position)
-            except BaseException:
-                self._give_back(chunk, position)
-                raise
+            records, whole, trouble = self._decode(chunk, position)
             with self._guard:
                 if not self._fetcher.holds(chunk):
                     continue
@@ -130,11 +127,17 @@ class AtHand:
         assert position is not None
         return chunk, position
 
-    def _give_back(self, chunk: Chunk, position: int) -> None:
-        """Let what was not decoded come again: a signal, or a lack of memory, must not make a gap."""
+    def begin_again(self, cursor: Cursor) -> None:
+        """Forget all that `cursor` has taken since it was last finished: who asked for it was interrupted, and has got
+        nothing. It is fetched again, so that a signal, or a lack of memory, neither makes a gap nor a copy."""
         with self._guard:
-            if self._fetcher.holds(chunk):
-                self._fetch_again_from(chunk, position)
+            cursor.drop(lambda _state: True)
+            for state in self._subscription.partitions.values():
+                if cursor.accepts(state.tp) and state.done is not None:
+                    state.position = state.done
+                    state.refetch()
+            self._fetcher.drop_stale()
+            self._guard.tell_background()
 
     def _fetch_again_from(self, chunk: Chunk, offset: int) -> None:
         """What came after damage is not to be handed out before it: fetch that again. Under the guard."""

@@ -28,7 +28,7 @@ from barnabas.client.consumer.subscription import PartitionState
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, committed_offsets, list_offsets
 from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
-from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
+from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from barnabas.records import Record
 
@@ -137,6 +137,10 @@ class ConsumerCore:
         """Wait for records, and return an iterator over a stretch of them."""
         with self._guard:
             cursor.finish()
+        return (yield from self._all_or_nothing(cursor, self._next_slice(cursor, nested)))
+
+    def _next_slice(self, cursor: Cursor, nested: bool) -> Steps[Iterator[Record]]:
+        with self._guard:
             if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
                 self.state.polled()
                 return cursor.take_iterator(self.config.max_poll_records)
@@ -151,6 +155,9 @@ class ConsumerCore:
         cursor = self.cursor
         with self._guard:
             cursor.finish()
+        return (yield from self._all_or_nothing(cursor, self._poll(cursor, records_max, deadline_s, nested)))
+
+    def _poll(self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool) -> Steps[list[Record]]:
         if not (yield from self._ask(deadline_s, lambda: self._at_hand.load(cursor), nested)):
             return []
         return self._at_hand.take_list(cursor, records_max)
@@ -161,16 +168,32 @@ class ConsumerCore:
         :raises ConfigurationError: pyarrow is not installed.
         """
         deadline_s = self.state.now_s() + timeout_s
+        cursor = self.cursor
+        with self._guard:
+            cursor.finish()
+        return (yield from self._all_or_nothing(cursor, self._poll_columns(cursor, records_max, deadline_s, nested)))
+
+    def _poll_columns(
+        self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool
+    ) -> Steps[pyarrow.RecordBatch]:
         if self._columns is None:
             from barnabas.records.arrow import ArrowReader  # noqa: PLC0415  not every program reads columns
 
             self._columns = ArrowReader()
         columns = self._columns
-        cursor = self.cursor
-        with self._guard:
-            cursor.finish()
         yield from self._ask(deadline_s, lambda: self._at_hand.fill(cursor, columns, records_max), nested)
         return columns.finish()
+
+    def _all_or_nothing(self, cursor: Cursor, steps: Steps[T]) -> Steps[T]:
+        """Take a call that hands out records to its end. Where it is interrupted, nothing counts as handed out."""
+        try:
+            return (yield from steps)
+        except (GeneratorExit, BarnabasError):  # it was waiting, or has found out what to say: nothing is half done
+            raise
+        except BaseException:
+            self._columns = None
+            self._at_hand.begin_again(cursor)
+            raise
 
     def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> Steps[bool]:
         """Wait until `get` succeeds; returns False at the deadline. The application counts as alive meanwhile."""

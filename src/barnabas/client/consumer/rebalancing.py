@@ -43,6 +43,8 @@ class Rebalancing:
         self._guard = state.guard
         self._procedure: Procedure | None = None
         self._awaited: Work | Tell | None = None
+        self._untold: Tell | None = None
+        """What is awaited, if who was to tell it was interrupted before the listener had its say."""
 
     @property
     def due(self) -> bool:
@@ -74,8 +76,20 @@ class Rebalancing:
                     self._state.raise_what_must_be_told()
                     if self._state.now_s() >= deadline_s:
                         return False
-            yield self._state.wait(deadline_s, news) if tell is None else tell
+            yield from self._tell_or(tell, self._state.wait(deadline_s, news))
         return True
+
+    def _tell_or(self, tell: Tell | None, wait: Wait) -> Steps[None]:
+        """Have `tell` told; if there is nothing to tell, wait."""
+        if tell is None:
+            yield wait
+            return
+        try:
+            yield tell
+        finally:
+            with self._guard:
+                if self._awaited is tell and not (tell.done or tell.goes_on):
+                    self._untold = tell
 
     def _reads_on(self) -> bool:
         return isinstance(self._awaited, Join) and bool(self._state.subscription.partitions)
@@ -88,6 +102,9 @@ class Rebalancing:
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> Tell | None:
         """Under the guard: go as far as it goes without waiting; returns what the application must be told now."""
+        if self._untold is not None:
+            tell, self._untold = self._untold, None
+            return tell
         while self._awaited is None or self._awaited.done:
             if self._procedure is None:
                 self._procedure = begin()
@@ -231,7 +248,7 @@ class Rebalancing:
                 tell = self._advance(lambda: next(procedures, None))
                 if self._procedure is None:
                     return
-            yield Wait(FOREVER_S, news) if tell is None else tell
+            yield from self._tell_or(tell, Wait(FOREVER_S, news))
 
     def _leave(self, membership: Membership, reason: str) -> Procedure:
         if membership.lost:
@@ -264,6 +281,6 @@ class Rebalancing:
 
     def abandon(self) -> None:
         """Under the guard: break off what is under way."""
-        procedure, self._procedure, self._awaited = self._procedure, None, None
+        procedure, self._procedure, self._awaited, self._untold = self._procedure, None, None, None
         if procedure is not None:
             procedure.close()

@@ -205,6 +205,7 @@ class LoopShell:
             self._state.told(tell)
             return
         # In a task of its own: an application that gives up waiting must not leave the assignment half changed.
+        tell.goes_on = True
         task = asyncio.create_task(self._call(listener, tell))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)

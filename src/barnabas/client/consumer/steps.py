@@ -41,6 +41,8 @@ class Tell:
     partitions: list[TopicPartition]
     done: bool = False
     error: BaseException | None = None
+    goes_on: bool = False
+    """The listener runs to its end even if who polls gives up; else it is told again with the next poll then."""
 
 
 Steps = Generator[Wait | Tell, None, T]

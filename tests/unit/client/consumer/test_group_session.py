@@ -59,11 +59,13 @@ class SilentCluster(FakeCluster):
     def __init__(self):
         super().__init__()
         self.stuck = set()
+        self.is_stuck = asyncio.Event()
         self.answered = []
 
     async def ask_coordinator(self, group, request, *, purpose="coordinator", version_max=None, timeout_s=None):
         if isinstance(request, JoinGroupRequest):
             self.stuck.add(purpose)
+            self.is_stuck.set()
         if purpose in self.stuck:
             await asyncio.get_running_loop().create_future()
         self.answered.append(type(request))
@@ -193,8 +195,7 @@ def test_leaving_does_not_stand_behind_a_join_that_waits_for_others():
 
     async def main():
         join = asyncio.create_task(fixture.session.join())
-        while not cluster.stuck:
-            await asyncio.sleep(0)
+        await cluster.is_stuck.wait()
         join.cancel()
         await asyncio.gather(join, return_exceptions=True)
         async with asyncio.timeout(10):
