@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+import barnabas
+from barnabas.errors import ErrorCode, KafkaError
 from tests.conftest import BrokerProcess
 from tests.interop.clients.asyncio_kafka import Aiokafka
 from tests.interop.clients.confluent import ConfluentKafka
@@ -19,6 +23,8 @@ from tests.interop.clients.kafka_python import KafkaPython
 from tests.interop.clients.neutral import Client
 from tests.interop.clients.ours import Ours
 from tests.interop.flowing import PARTITIONS, Flow
+from tests.interop.java.maven import java
+from tests.interop.java.program import LOGGING, OPTIONS, Program, Run
 
 CLIENTS: list[Client] = [ConfluentKafka(), KafkaPython(), Aiokafka(), Ours()]
 
@@ -87,3 +93,38 @@ def flow(bootstrap: str, topic: str) -> Iterator[Flow]:
     flow = Flow(bootstrap, topic)
     yield flow
     flow.stop()
+
+
+@pytest.fixture
+def run_java(tmp_path: Path) -> Iterator[Run]:
+    """Start Java programs: `run_java(["-cp", "...", "Main", "argument"], VARIABLE="value")`. All end with the test."""
+    started: list[Program] = []
+
+    def run(arguments: list[str], **variables: str) -> Program:
+        command = [java(), *OPTIONS, *LOGGING, f"-Djava.io.tmpdir={tmp_path}", *arguments]
+        program = Program(tmp_path / f"java-{len(started)}.log", command, os.environ | variables)
+        started.append(program)
+        return program
+
+    yield run
+    for program in started:
+        program.kill()
+
+
+@pytest.fixture
+def make_compacting_broker(make_broker: Callable[..., BrokerProcess]) -> Callable[..., BrokerProcess]:
+    """Start brokers as `make_broker` does, for programs that make compacted topics."""
+
+    def make(**settings: str) -> BrokerProcess:
+        broker = make_broker(**settings)
+        with barnabas.Admin(broker.bootstrap) as admin:
+            try:
+                admin.create_topic("compacted", config={"cleanup.policy": "compact"})
+            except KafkaError as error:
+                if error.code is not ErrorCode.INVALID_CONFIG:
+                    raise
+                pytest.skip("topics are not compacted yet")
+            admin.delete_topic("compacted")
+        return broker
+
+    return make

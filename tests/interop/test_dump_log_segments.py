@@ -1,15 +1,11 @@
 """Kafka's own `kafka.tools.DumpLogSegments` reads a folder that Barnabas wrote, and finds nothing to complain about.
 
-Its jars come through Maven, once, into `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`). Where there is no Maven,
-no Java or no network, the tests are skipped and say so.
+Where there is no Maven, no Java or no network, the tests are skipped and say so.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,55 +15,21 @@ import pytest
 from tests.conftest import BrokerProcess
 from tests.interop.clients.neutral import Event, Sending
 from tests.interop.conftest import CLIENTS
+from tests.interop.java import maven
 
-pytestmark = pytest.mark.xdist_group("Kafka's jars")  # one process brings them
+pytestmark = pytest.mark.xdist_group(maven.GROUP)
 
 KAFKA_VERSION = "3.9.1"
-MAVEN_TIMEOUT_S = 600
 TOOL_TIMEOUT_S = 60
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = 60
 """So many with each client and compression."""
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>barnabas</groupId><artifactId>kafka-jars</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-  </dependency></dependencies>
-</project>
-"""
-
 
 @pytest.fixture(scope="session")
-def kafka_jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kafka_jars() -> Path:
     """The folder of Kafka's jars."""
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            pytest.skip(f"Kafka's dump tool needs {program}, which is not installed")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
-    cache.mkdir(parents=True, exist_ok=True)
-    jars = cache / f"kafka-{KAFKA_VERSION}-jars"
-    with (cache / f"{jars.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
-        if not jars.exists():
-            download(tmp_path_factory.mktemp("maven"), jars)
-    return jars
-
-
-def download(project: Path, jars: Path) -> None:
-    (project / "pom.xml").write_text(POM)
-    incomplete = jars.with_name(f"{jars.name}.{os.getpid()}")
-    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={incomplete}"]
-    try:
-        done = subprocess.run(
-            command, cwd=project, timeout=MAVEN_TIMEOUT_S, capture_output=True, text=True, check=False
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"Maven did not bring Kafka's jars within {MAVEN_TIMEOUT_S} s")
-    if done.returncode:
-        pytest.skip(f"Maven cannot bring Kafka's jars: {done.stdout.strip()[-300:]}")
-    incomplete.rename(jars)
+    return maven.jars(f"kafka-{KAFKA_VERSION}-jars", f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}")
 
 
 @pytest.fixture
@@ -76,7 +38,7 @@ def dump(kafka_jars: Path) -> Callable[..., str]:
 
     def run(files: Iterator[Path] | list[Path], *options: str) -> str:
         names = ",".join(map(str, files))
-        command = ["java", "-cp", f"{kafka_jars}/*", "kafka.tools.DumpLogSegments", *options, "--files", names]
+        command = [maven.java(), "-cp", f"{kafka_jars}/*", "kafka.tools.DumpLogSegments", *options, "--files", names]
         done = subprocess.run(command, timeout=TOOL_TIMEOUT_S, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
