@@ -35,8 +35,7 @@ What is changed while the broker runs is kept in the tree (`/config/topics/<topi
 exist already.
 
 Settings of Kafka's that have no effect here are checked, kept and shown all the same, so that tools which set them
-work; they are marked. What a broker of this version could not live up to is refused: `cleanup.policy=compact` and
-`remote.storage.enable=true`.
+work; they are marked. What a broker of this version could not live up to is refused: `remote.storage.enable=true`.
 """
 
 

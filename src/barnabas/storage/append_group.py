@@ -182,7 +182,7 @@ class AppendGroup:
             batch_bytes_max=config.max_message_bytes,
             bytes_max=config.segment_bytes - self.size,
             offset_max=min(self.base_offset + RELATIVE_OFFSET_MAX - 1, OFFSET_MAX),
-            timestamp_ms_max=min(first_ms + config.segment_ms, _TIMESTAMP_MAX),
+            timestamp_ms_max=min(first_ms + config.roll_ms, _TIMESTAMP_MAX),
         )
         if batches:
             self._put_plain(requests[start : start + len(batches)], batches)

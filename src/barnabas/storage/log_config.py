@@ -53,6 +53,14 @@ class LogConfig:
     """The largest batch that is taken."""
     flush_messages: int = NEVER
     flush_ms: int = NEVER
+    min_cleanable_dirty_ratio: float = 0.5
+    """How much of a compacted log was appended since it was compacted, before it is compacted again."""
+    min_compaction_lag_ms: int = 0
+    """How long a record stays before it can be compacted away."""
+    max_compaction_lag_ms: int = NEVER
+    """How long a record can wait for compaction."""
+    delete_retention_ms: int = _DAY_MS
+    """How long a tombstone stays after it was first compacted."""
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = NEVER
     message_timestamp_after_max_ms: int = NEVER
@@ -67,8 +75,17 @@ class LogConfig:
         _check_range("max.message.bytes", self.max_message_bytes, 0, _INT_MAX)
         _check_range("flush.messages", self.flush_messages, 1, _LONG_MAX)
         _check_range("flush.ms", self.flush_ms, 0, _LONG_MAX)
+        _check_range("min.cleanable.dirty.ratio", self.min_cleanable_dirty_ratio, 0, 1)
+        _check_range("min.compaction.lag.ms", self.min_compaction_lag_ms, 0, _LONG_MAX)
+        _check_range("max.compaction.lag.ms", self.max_compaction_lag_ms, 1, _LONG_MAX)
+        _check_range("delete.retention.ms", self.delete_retention_ms, 0, _LONG_MAX)
         _check_range("message.timestamp.before.max.ms", self.message_timestamp_before_max_ms, 0, _LONG_MAX)
         _check_range("message.timestamp.after.max.ms", self.message_timestamp_after_max_ms, 0, _LONG_MAX)
+
+    @property
+    def roll_ms(self) -> int:
+        """A segment whose records span more time than this is closed: a record cannot be compacted before."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def has_flush_policy(self) -> bool:
@@ -111,7 +128,9 @@ def _field_of(name: str) -> str:
     return _FIELDS[name]
 
 
-def _parse(name: str, text: str) -> int | TimestampType | frozenset[CleanupPolicy]:
+def _parse(name: str, text: str) -> int | float | TimestampType | frozenset[CleanupPolicy]:
+    if name == "min.cleanable.dirty.ratio":
+        return _number(name, text)
     if name == "message.timestamp.type":
         if text not in _TIMESTAMP_TYPES:
             raise ConfigurationError(f"{name} is {text!r}; it can be {' or '.join(_TIMESTAMP_TYPES)}")
@@ -131,6 +150,13 @@ def _parse_cleanup_policy(text: str) -> frozenset[CleanupPolicy]:
         raise ConfigurationError(f"cleanup.policy is {text!r}; it can be delete, compact, or both") from None
 
 
-def _check_range(name: str, value: int, least: int, greatest: int) -> None:
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} is {text!r}; it must be a number") from None
+
+
+def _check_range(name: str, value: float, least: int, greatest: int) -> None:
     if not least <= value <= greatest:
         raise ConfigurationError(f"{name} is {value}; it must be from {least} to {greatest}")

@@ -85,7 +85,7 @@ class OldSegments:
     ) -> OldSegments | None:
         """Return the search for a log's segments as they are now; None where it is clear that all are kept."""
         active = segments.active
-        must_roll = now_ms - active_since_ms > config.segment_ms and active.size > 0
+        must_roll = now_ms - active_since_ms > config.roll_ms and active.size > 0
         if not config.deletes_old and not must_roll:
             return None
         is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms

@@ -48,4 +48,4 @@ def must_roll(
         first_ms, latest_ms = active_since_ms, now_ms
     elif end.append_time_ms != NO_TIMESTAMP:
         latest_ms = end.append_time_ms
-    return latest_ms - first_ms > config.segment_ms
+    return latest_ms - first_ms > config.roll_ms

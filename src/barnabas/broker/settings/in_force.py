@@ -12,7 +12,8 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from barnabas.broker.settings.rules import FLAG, Rule, text, whole
+from barnabas.broker.settings.cleaner_table import CLEANER_RULES
+from barnabas.broker.settings.rules import FLAG, Rule, number, text, whole
 from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
 from barnabas.broker.settings.static import SETTING_DOCUMENTATION, BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, check_supported
@@ -23,14 +24,22 @@ _FIELDS = {field.name.replace("_", "."): field for field in dataclasses.fields(B
 _READ_ONLY_DEFAULTS = frozenset({"file.delete.delay.ms"})
 """A default of the topics' that the broker needs itself, from its start on."""
 
-DYNAMIC_RULES: dict[str, Rule] = {
-    setting.broker_setting: setting.rule
-    for setting in TOPIC_SETTINGS.values()
-    if setting.broker_setting in _FIELDS and setting.broker_setting not in _READ_ONLY_DEFAULTS
-} | {name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()}
+DYNAMIC_RULES: dict[str, Rule] = (
+    {
+        setting.broker_setting: setting.rule
+        for setting in TOPIC_SETTINGS.values()
+        if setting.broker_setting in _FIELDS and setting.broker_setting not in _READ_ONLY_DEFAULTS
+    }
+    | {name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()}
+    | CLEANER_RULES
+)
 """The settings that can be changed while the broker runs."""
 
-_READ_ONLY_RULES = {bool: FLAG, int: whole(-1), str: text()}
+_READ_ONLY_RULES = {bool: FLAG, int: whole(-1), float: number(), str: text()}
+
+
+_PARSERS: dict[type, type[int] | type[float] | type[str]] = {int: int, float: float, str: str}
+"""No switch can be changed while the broker runs."""
 
 
 class BrokerSettings(NamedTuple):
@@ -48,7 +57,7 @@ class BrokerSettings(NamedTuple):
         """
         changed = {**self.of_all, **self.own}
         values: dict[str, Any] = {
-            field.name: int(changed[name]) if isinstance(field.default, int) else changed[name]
+            field.name: _PARSERS[type(field.default)](changed[name])
             for name, field in _FIELDS.items()
             if name in changed
         }
@@ -114,4 +123,6 @@ def _not_dynamic(name: str) -> KafkaError:
 
 
 def _told(value: object) -> str:
+    if isinstance(value, float):
+        return str(value).replace("e+", "E")  # as Java writes it
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,12 +11,14 @@ import dataclasses
 import difflib
 import logging
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.settings.cleaner_table import BUFFER_BYTES_PER_THREAD_MIN, CLEANER_RULES
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.errors import ConfigurationError
@@ -59,6 +61,20 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "log_retention_ms": "The topics' default of retention.ms.",
     "log_retention_bytes": "The topics' default of retention.bytes.",
     "log_retention_check_interval_ms": "How often it is looked whether old segments can go.",
+    "log_cleanup_policy": "The topics' default of cleanup.policy.",
+    "log_cleaner_enable": "Whether logs with cleanup.policy=compact are compacted.",
+    "log_cleaner_threads": "How many logs are compacted at a time, each by a process of its own; 0: none.",
+    "log_cleaner_dedupe_buffer_size": "The memory for the keys of logs that are being compacted, in bytes, for all"
+    " threads together: 24 bytes a key.",
+    "log_cleaner_io_buffer_size": "The memory for reading and writing while logs are compacted, in bytes, for all"
+    " threads together.",
+    "log_cleaner_io_buffer_load_factor": "How full the memory for keys may become; here at most 0.9.",
+    "log_cleaner_io_max_bytes_per_second": "How fast compaction reads and writes, all threads together.",
+    "log_cleaner_backoff_ms": "How long to wait, where there was nothing to compact, before it is looked again.",
+    "log_cleaner_min_cleanable_ratio": "The topics' default of min.cleanable.dirty.ratio.",
+    "log_cleaner_min_compaction_lag_ms": "The topics' default of min.compaction.lag.ms.",
+    "log_cleaner_max_compaction_lag_ms": "The topics' default of max.compaction.lag.ms.",
+    "log_cleaner_delete_retention_ms": "The topics' default of delete.retention.ms.",
     "log_flush_offset_checkpoint_interval_ms": "How often sealed segments are flushed and recovery points stored.",
     "file_delete_delay_ms": "How long the files of a deleted topic stay, for those who still read them.",
     "socket_request_max_bytes": "The largest request; a larger one ends its connection.",
@@ -112,6 +128,18 @@ class BrokerConfig:
     log_retention_ms: int = 7 * 24 * 3600 * 1000
     log_retention_bytes: int = -1
     log_retention_check_interval_ms: int = 300_000
+    log_cleanup_policy: str = "delete"
+    log_cleaner_enable: bool = True
+    log_cleaner_threads: int = 1
+    log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_io_buffer_size: int = 524_288
+    log_cleaner_io_buffer_load_factor: float = 0.9
+    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_min_cleanable_ratio: float = 0.5
+    log_cleaner_min_compaction_lag_ms: int = 0
+    log_cleaner_max_compaction_lag_ms: int = LONG_MAX
+    log_cleaner_delete_retention_ms: int = 24 * 3600 * 1000
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     file_delete_delay_ms: int = 60_000
     socket_request_max_bytes: int = 104_857_600
@@ -142,6 +170,10 @@ class BrokerConfig:
             field_name = (setting.broker_setting or "").replace(".", "_")
             if hasattr(self, field_name):
                 setting.rule.check(_dotted(field_name), str(getattr(self, field_name)))
+        for name, rule in CLEANER_RULES.items():
+            rule.check(name, str(getattr(self, name.replace(".", "_"))))
+        if self.log_cleaner_dedupe_buffer_size < BUFFER_BYTES_PER_THREAD_MIN * self.log_cleaner_threads:
+            raise ConfigurationError("log.cleaner.dedupe.buffer.size must be at least 1 MiB for each cleaner thread")
         if self.num_partitions < 1:
             raise ConfigurationError("num.partitions must be at least 1")
 
@@ -236,12 +268,21 @@ def _convert(name: str, value: Any, wanted: type) -> Any:
         return value.lower() == "true"
     if wanted is int and isinstance(value, str) and value.lstrip("-").isdigit():
         return int(value)
+    if wanted is float and isinstance(value, int | str):
+        value = _to_float(value)
     if type(value) is wanted:
         return value
     raise ConfigurationError(f"{name} takes {_KINDS[wanted]}, not {value!r}")
 
 
-_KINDS = {bool: "true or false", int: "a whole number", str: "text"}
+def _to_float(value: int | str) -> float | int | str:
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return value
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def _dotted(field: str) -> str:

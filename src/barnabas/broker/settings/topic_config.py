@@ -38,9 +38,18 @@ def default_log_config(config: BrokerConfig) -> LogConfig:
         retention_bytes=config.log_retention_bytes,
         flush_messages=config.log_flush_interval_messages,
         flush_ms=config.log_flush_interval_ms,
+        min_cleanable_dirty_ratio=config.log_cleaner_min_cleanable_ratio,
+        min_compaction_lag_ms=config.log_cleaner_min_compaction_lag_ms,
+        max_compaction_lag_ms=config.log_cleaner_max_compaction_lag_ms,
+        delete_retention_ms=config.log_cleaner_delete_retention_ms,
         message_timestamp_before_max_ms=config.log_message_timestamp_before_max_ms,
         message_timestamp_after_max_ms=config.log_message_timestamp_after_max_ms,
-    ).override({"message.timestamp.type": config.log_message_timestamp_type})
+    ).override(
+        {
+            "cleanup.policy": config.log_cleanup_policy,
+            "message.timestamp.type": config.log_message_timestamp_type,
+        }
+    )
 
 
 def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:

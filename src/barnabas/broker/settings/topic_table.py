@@ -24,7 +24,6 @@ CLEANUP_POLICY, REMOTE_STORAGE = "cleanup.policy", "remote.storage.enable"
 
 _REPLICA_LIST = r"(|\*|[0-9]+:[0-9]+)"
 _ONE_FORMAT = "record batches (format 2) are stored as they come"
-_NO_COMPACTION = "logs are not compacted"
 _NO_TIERED_STORAGE = "there is no tiered storage"
 _NO_REPLICATION = "there is one broker"
 
@@ -60,8 +59,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             CLEANUP_POLICY,
             items("delete", "compact"),
             "delete",
-            "What becomes of old segments. Only 'delete' is supported: they go when retention.ms or retention.bytes"
-            " says so.",
+            "What becomes of old records. 'delete': segments go when retention.ms or retention.bytes says so."
+            " 'compact': the last record of each key stays, and those before it go. 'compact,delete': both.",
             "log.cleanup.policy",
         ),
         TopicSetting(
@@ -100,9 +99,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "delete.retention.ms",
             whole(),
             _DAY_MS,
-            "How long a compacted log keeps tombstones.",
+            "How long a compacted log keeps a tombstone (a record without a value) after it was first compacted.",
             "log.cleaner.delete.retention.ms",
-            _NO_COMPACTION,
         ),
         TopicSetting(
             "file.delete.delay.ms",
@@ -172,7 +170,6 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             _EVER,
             "How long a record can wait for compaction.",
             "log.cleaner.max.compaction.lag.ms",
-            _NO_COMPACTION,
         ),
         TopicSetting(
             "max.message.bytes",
@@ -230,9 +227,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "min.cleanable.dirty.ratio",
             number(0.0, 1.0),
             "0.5",
-            "How much of a log is not compacted before it is compacted again.",
+            "How much of a compacted log was appended since it was compacted, before it is compacted again.",
             "log.cleaner.min.cleanable.ratio",
-            _NO_COMPACTION,
         ),
         TopicSetting(
             "min.compaction.lag.ms",
@@ -240,7 +236,6 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "0",
             "How long a record stays before it can be compacted away.",
             "log.cleaner.min.compaction.lag.ms",
-            _NO_COMPACTION,
         ),
         TopicSetting(
             "min.insync.replicas",
@@ -354,9 +349,5 @@ def check_supported(name: str, value: str) -> None:
 
     :raises ConfigurationError: it is.
     """
-    if name in {CLEANUP_POLICY, "log.cleanup.policy"} and value != "delete":
-        raise ConfigurationError(
-            f"{name} is {value!r}; only 'delete' is supported (log compaction does not exist here yet)"
-        )
     if name == REMOTE_STORAGE and value.strip().lower() == "true":
         raise ConfigurationError(f"{name} is 'true'; {_NO_TIERED_STORAGE} here")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from barnabas.broker.settings.rules import FLAG, LONG_MAX, Rule, items, number, small, text, whole
+from barnabas.broker.settings.rules import FLAG, LONG_MAX, Rule, number, small, text, whole
 
 NO_EFFECT = "Known from Kafka, and kept without effect."
 
@@ -23,7 +23,6 @@ class UnusedSetting(NamedTuple):
 
 _EVER = str(LONG_MAX)
 _DAY_MS = str(24 * 3600 * 1000)
-_DOUBLE_MAX = "1.7976931348623157E308"
 
 UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
     setting.name: setting
@@ -34,17 +33,6 @@ UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("compression.zstd.level", small(-131072, 22), "3"),
         UnusedSetting("follower.replication.throttled.rate", whole(), _EVER),
         UnusedSetting("leader.replication.throttled.rate", whole(), _EVER),
-        UnusedSetting("log.cleaner.backoff.ms", whole(), "15000"),
-        UnusedSetting("log.cleaner.dedupe.buffer.size", whole(), "134217728"),
-        UnusedSetting("log.cleaner.delete.retention.ms", whole(), _DAY_MS),
-        UnusedSetting("log.cleaner.io.buffer.load.factor", number(), "0.9"),
-        UnusedSetting("log.cleaner.io.buffer.size", small(), "524288"),
-        UnusedSetting("log.cleaner.io.max.bytes.per.second", number(0.0, float(_DOUBLE_MAX)), _DOUBLE_MAX),
-        UnusedSetting("log.cleaner.max.compaction.lag.ms", whole(1), _EVER),
-        UnusedSetting("log.cleaner.min.cleanable.ratio", number(0.0, 1.0), "0.5"),
-        UnusedSetting("log.cleaner.min.compaction.lag.ms", whole(), "0"),
-        UnusedSetting("log.cleaner.threads", small(), "1"),
-        UnusedSetting("log.cleanup.policy", items("delete", "compact"), "delete"),
         UnusedSetting("log.local.retention.bytes", whole(-2), "-2"),
         UnusedSetting("log.local.retention.ms", whole(-2), "-2"),
         UnusedSetting("log.preallocate", FLAG, "false"),

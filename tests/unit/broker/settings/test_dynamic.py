@@ -157,7 +157,11 @@ def test_what_the_tree_says_and_cannot_be_is_left_out(run: Run, tmp_path: Path, 
         ("", "file.delete.delay.ms", "3", ErrorCode.INVALID_REQUEST, "cannot be changed while the broker runs"),
         ("0", "log.segment.byte", "3", ErrorCode.INVALID_CONFIG, "did you mean log.segment.bytes?"),
         ("0", "log.segment.bytes", "3", ErrorCode.INVALID_CONFIG, "log.segment.bytes is 3; it must be from 14 to"),
-        ("0", "log.cleanup.policy", "compact", ErrorCode.INVALID_CONFIG, "log compaction does not exist here yet"),
+        ("0", "log.cleanup.policy", "keep", ErrorCode.INVALID_CONFIG, "it can be delete, compact"),
+        ("0", "log.cleaner.enable", "false", ErrorCode.INVALID_REQUEST, "cannot be changed while the broker runs"),
+        ("0", "log.cleaner.threads", "-1", ErrorCode.INVALID_CONFIG, "it must be from 0 to"),
+        ("0", "log.cleaner.threads", "129", ErrorCode.INVALID_CONFIG, "at least 1 MiB for each cleaner thread"),
+        ("0", "log.cleaner.io.max.bytes.per.second", "fast", ErrorCode.INVALID_CONFIG, "it must be a number"),
         ("0", "log.message.timestamp.type", "Never", ErrorCode.INVALID_CONFIG, "CreateTime, LogAppendTime"),
         ("1", "log.segment.bytes", "3000", ErrorCode.INVALID_REQUEST, "this is broker 0, not '1'"),
     ],
@@ -270,6 +274,7 @@ def test_a_stop_waits_for_changes_that_have_begun(tmp_path: Path) -> None:
 
 
 KAFKAS = {
+    "cleanup.policy": "compact,delete",
     "compression.gzip.level": "6",
     "delete.retention.ms": "900",
     "file.delete.delay.ms": "1000",
@@ -303,6 +308,8 @@ def test_a_topic_can_have_all_of_kafkas_settings(run: Run) -> None:
         assert set(found) == set(TOPIC_SETTINGS)
         assert len(found) == 36
         log = caller.broker.topics.partition("t", 0).config.log
+        assert (log.is_compacted, log.deletes_old, log.delete_retention_ms) == (True, True, 900)
+        assert (log.min_cleanable_dirty_ratio, log.min_compaction_lag_ms, log.roll_ms) == (0.1, 5, 3_600_000)
         assert (log.message_timestamp_after_max_ms, log.message_timestamp_before_max_ms) == (3_600_000, 86_400_000)
         assert found["preallocate"].documentation is not None
         assert "Kept without effect" in found["preallocate"].documentation
@@ -313,8 +320,7 @@ def test_a_topic_can_have_all_of_kafkas_settings(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("cleanup.policy", "compact", "log compaction does not exist here yet"),
-        ("cleanup.policy", "delete,compact", "log compaction does not exist here yet"),
+        ("cleanup.policy", "", "it can be delete, compact"),
         ("cleanup.policy", "keep", "cleanup.policy is 'keep'; it can be delete, compact"),
         ("compression.gzip.level", "10", "compression.gzip.level is 10; it must be from -1 to 9"),
         ("compression.type", " gzip", "compression.type is ' gzip'"),
@@ -347,5 +353,26 @@ def test_records_cannot_have_to_wait_for_compaction_longer_than_they_may(run: Ru
             ErrorCode.INVALID_CONFIG,
             "min.compaction.lag.ms is 10, and must not be greater than max.compaction.lag.ms, which is 9",
         )
+
+    run(scenario)
+
+
+def test_the_settings_of_the_cleaner_change_while_the_broker_runs(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        changes = {
+            "log.cleaner.threads": "2",
+            "log.cleaner.io.max.bytes.per.second": "1048576",
+            "log.cleaner.min.cleanable.ratio": "0.01",
+            "log.cleanup.policy": "compact",
+        }
+        before = await described(caller, BROKER, "0")
+        assert before["log.cleaner.io.max.bytes.per.second"].value == "1.7976931348623157E308"
+        assert before["log.cleaner.enable"].read_only
+        code, told = await alter(caller, BROKER, "0", *((name, SET, value) for name, value in changes.items()))
+        assert (code, told) == (ErrorCode.NONE, None)
+        config = caller.broker.config
+        assert (config.log_cleaner_threads, config.log_cleaner_io_max_bytes_per_second) == (2, 1_048_576.0)
+        log = caller.broker.topics.partition("clicks", 0).config.log
+        assert (log.is_compacted, log.deletes_old, log.min_cleanable_dirty_ratio) == (True, False, 0.01)
 
     run(scenario)

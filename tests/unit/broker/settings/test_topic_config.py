@@ -22,7 +22,7 @@ def test_a_topics_settings_win_over_the_brokers() -> None:
     [
         ("segment.byte", "1"),
         ("segment.bytes", "many"),
-        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "keep"),
         ("compression.type", "brotli"),
         ("min.insync.replicas", "0"),
     ],
