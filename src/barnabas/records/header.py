@@ -12,7 +12,7 @@ Layout (format version 2 of Kafka's protocol documentation, KIP-98), big-endian:
 The batch length counts what follows it. The CRC covers everything from the attributes to the end, so base
 offset and leader epoch can be stamped by the broker without touching it.
 
-Attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control.
+Attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+"""The base timestamp is when the tombstones of the batch may go (KIP-534); timestamps of records count from it."""
 
 _COMPRESSION_LAST = max(Compression)
 _HEADER = struct.Struct(">qiibIhiqqqhii")
