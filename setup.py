@@ -9,17 +9,17 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 RECORDS = "src/barnabas/records"
-CODEC_PARTS = sorted(str(path) for path in Path(RECORDS, "codec_parts").glob("*.pxi"))
+PARTS = sorted(str(path) for path in Path(RECORDS).glob("*_parts/*.pxi"))
 
 setup(
     ext_modules=[
         Extension(
             f"barnabas.records.{name}",
             [f"{RECORDS}/{name}.pyx"],
-            depends=parts,
+            depends=PARTS,
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for name, parts in (("codec_compiled", CODEC_PARTS), ("scan_compiled", []))
+        for name in ("codec_compiled", "scan_compiled")
     ]
 )

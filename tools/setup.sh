@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 extra=${1:?"usage: tools/setup.sh demo|dev|bench"}
 stamp=.venv/installed-$extra
-wanted=$(cat pyproject.toml setup.py src/barnabas/records/*.pyx src/barnabas/records/codec_parts/*.pxi | cksum)
+wanted=$(cat pyproject.toml setup.py src/barnabas/records/*.pyx src/barnabas/records/*_parts/*.pxi | cksum)
 
 is_installed() {
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && .venv/bin/python -c 'import barnabas' 2>/dev/null

@@ -31,15 +31,9 @@ cdef extern from *:
     """
     #define BARNABAS_TIMESTAMP_LIMIT (INT64_C(1) << 62)
     #define BARNABAS_WRITTEN_TIMESTAMP_LIMIT (INT64_C(1) << 61)
-
-    /* The bytes that a zigzag varint of a number takes. */
-    static inline Py_ssize_t barnabas_zigzag_size(uint64_t zigzag) {
-        return (63 - __builtin_clzll(zigzag | 1)) / 7 + 1;
-    }
     """
     const int64_t TIMESTAMP_LIMIT "BARNABAS_TIMESTAMP_LIMIT"
     const int64_t WRITTEN_TIMESTAMP_LIMIT "BARNABAS_WRITTEN_TIMESTAMP_LIMIT"
-    Py_ssize_t barnabas_zigzag_size(uint64_t zigzag) noexcept nogil
 
 cdef enum:
     HEADER_SIZE = 61
@@ -53,6 +47,7 @@ CODEC = "compiled"
 
 include "codec_parts/storage.pxi"
 include "codec_parts/varints.pxi"
+include "codec_parts/fields.pxi"
 include "codec_parts/given_bytes.pxi"
 include "codec_parts/encoding.pxi"
 include "codec_parts/appending.pxi"

@@ -1,5 +1,17 @@
 # Varints, as records have them: zigzag, seven bits a byte, the lowest first.
 
+cdef extern from *:
+    """
+    #include <stdint.h>
+
+    /* The bytes that a zigzag varint of a number takes. */
+    static inline Py_ssize_t barnabas_zigzag_size(uint64_t zigzag) {
+        return (63 - __builtin_clzll(zigzag | 1)) / 7 + 1;
+    }
+    """
+    Py_ssize_t barnabas_zigzag_size(uint64_t zigzag) noexcept nogil
+
+
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 
