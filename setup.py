@@ -20,6 +20,6 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for name in ("codec_compiled", "scan_compiled")
+        for name in ("codec_compiled", "scan_compiled", "compaction_compiled")
     ]
 )

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the record codec and the scan over batch headers with gcc's address and undefined-behaviour sanitizers, in a
-# temporary folder, and runs their tests and the comparison with their twins on them: a read outside of a buffer ends
-# the run with a report.
+# Builds the record codec, the scan over batch headers and log compaction with gcc's address and undefined-behaviour
+# sanitizers, in a temporary folder, and runs their tests and the comparison with their twins on them: a read outside of
+# a buffer ends the run with a report.
 #
 #   tools/sanitize_codec.sh [EXAMPLES]     examples for each property, 20,000 if not given
 set -eu
@@ -18,7 +18,7 @@ suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUF
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 cp -R src "$folder/src"
 rm -f "$folder"/src/barnabas/records/*_compiled*.so
-for module in codec_compiled scan_compiled; do
+for module in codec_compiled scan_compiled compaction_compiled; do
     "$python" -m cython -3 "src/barnabas/records/$module.pyx" -o "$folder/$module.c"
     # Python itself counts references and shifts signed numbers in ways that only this sanitizer minds: alignment, shift.
     gcc -g -O1 -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=alignment,shift \
@@ -31,5 +31,5 @@ PYTHONPATH=$folder/src PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 BARNABAS_
     LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
     PARITY_EXAMPLES=$examples "$python" -m pytest -q -p no:cacheprovider --timeout=3600 \
     tests/unit/records/test_codec.py tests/unit/records/test_reader.py tests/unit/records/test_scan.py \
-    tests/properties/test_codec_parity.py tests/properties/test_scan_parity.py \
-    tests/properties/test_records_round_trip.py
+    tests/unit/records/test_compaction.py tests/properties/test_compaction.py tests/properties/test_codec_parity.py \
+    tests/properties/test_scan_parity.py tests/properties/test_records_round_trip.py

@@ -43,6 +43,9 @@ ENTRY_BYTES = DIGEST_BYTES + OFFSET_BYTES
 RELATIVE_OFFSET_MAX = 2 ** (8 * OFFSET_BYTES) - 2
 """An entry holds the offset above the map's base offset, plus one: 0 is a free slot."""
 
+SLOTS_MAX = 2**32 - 1
+"""More memory than 84 GiB is of no use: places are computed with 64 bits."""
+
 
 class Added(NamedTuple):
     """What became of batches given to `OffsetMap.add`."""
@@ -139,11 +142,10 @@ class OffsetMap:
         :param batches: as they stand in the log, one after the other; the last one may be there in part.
         :param first_offset: records below it are passed over.
         :param decompressed_bytes_max: the size that the records of a batch may have when decompressed.
-        :raises CorruptBatchError: a batch is damaged; those before it are in the map.
+        :raises CorruptBatchError: a batch is damaged. The map may hold keys of it then: do not filter by it.
         :raises ValueError: `first_offset` is below the map's base offset.
         """
-        if first_offset < self.base_offset:
-            raise ValueError(f"records from offset {first_offset} for a map from offset {self.base_offset}")
+        check_first_offset(first_offset, self.base_offset)
         size = 0
         with memoryview(batches) as view:
             for position, header in whole_batches(view):
@@ -230,7 +232,7 @@ def check_map_parameters(memory_bytes: int, base_offset: int, secret: bytes) -> 
 
     :raises ValueError: a parameter is out of range.
     """
-    slots = memory_bytes // ENTRY_BYTES
+    slots = min(memory_bytes // ENTRY_BYTES, SLOTS_MAX)
     if capacity_of(slots) < 1:
         raise ValueError(f"{memory_bytes} bytes hold no key, it takes {2 * ENTRY_BYTES}")
     if not 0 <= base_offset < OFFSET_MAX:
@@ -238,6 +240,12 @@ def check_map_parameters(memory_bytes: int, base_offset: int, secret: bytes) -> 
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret of {len(secret)} bytes, it must have {SECRET_BYTES}")
     return slots
+
+
+def check_first_offset(first_offset: int, base_offset: int) -> None:
+    """:raises ValueError: an offset that the map cannot hold."""
+    if first_offset < base_offset:
+        raise ValueError(f"records from offset {first_offset} for a map from offset {base_offset}")
 
 
 def capacity_of(slots: int) -> int:
@@ -343,12 +351,13 @@ def must_stay(header: BatchHeader, filtering: Filtering) -> bool:
 
 
 def delete_horizon(filtering: Filtering) -> int:
-    """Return the delete horizon that tombstones get now, in ms; never so late that timestamps could not count from it.
+    """Return the delete horizon that tombstones get now, in ms; never such that usual timestamps could not count
+    from it.
 
     >>> delete_horizon(Filtering(5, 10, {}, 0))
     15
     """
-    return min(filtering.now_ms + filtering.delete_retention_ms, WRITTEN_TIMESTAMP_LIMIT - 1)
+    return max(0, min(filtering.now_ms + filtering.delete_retention_ms, WRITTEN_TIMESTAMP_LIMIT - 1))
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
@@ -411,24 +420,48 @@ def record_spans(body: bytes) -> Iterator[tuple[int, int]]:
 def whole_batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of each sound batch that `view` holds as a whole.
 
-    :raises CorruptBatchError: a header that no batch can have, a wrong CRC, or offsets that go back.
+    :raises CorruptBatchError: as `sound_header` does.
     """
-    position = 0
-    next_offset = 0
-    while len(view) - position >= BATCH_HEADER_SIZE:
-        header = read_header(view, position)
-        check_structure(header, position)
-        if header.base_offset < next_offset or header.next_offset > OFFSET_MAX:
-            raise CorruptBatchError(
-                f"batch at position {position}: offsets from {header.base_offset} to {header.last_offset}"
-                f" after {next_offset - 1}"
-            )
-        if header.size > len(view) - position:
-            return
-        check_batch(view, position, header)
+    position = next_offset = 0
+    while (header := sound_header(view, position, next_offset)) is not None:
         yield position, header
         next_offset = header.next_offset
         position += header.size
+
+
+def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHeader | None:
+    """Return the header of the batch at `position`, or None: it is not there as a whole.
+
+    :param next_offset: the least offset that it may have.
+    :raises CorruptBatchError: a header that no batch can have, a wrong CRC, or offsets that go back.
+    """
+    if len(view) - position < BATCH_HEADER_SIZE:
+        return None
+    header = read_header(view, position)
+    check_structure(header, position)
+    if header.base_offset < next_offset or header.next_offset > OFFSET_MAX:
+        raise CorruptBatchError(
+            f"batch at position {position}: offsets from {header.base_offset} to {header.last_offset}"
+            f" after {next_offset - 1}"
+        )
+    if header.size > len(view) - position:
+        return None
+    check_batch(view, position, header)
+    return header
+
+
+def body_of(view: memoryview, position: int, header: BatchHeader, decompressed_bytes_max: int) -> Buffer:
+    """Return the body of a batch as it is without compression.
+
+    :raises CorruptBatchError: it is damaged, or larger than `decompressed_bytes_max` when decompressed.
+    """
+    stored = view[position + BATCH_HEADER_SIZE : position + header.size]
+    if header.compression is Compression.NONE or (not stored and not header.record_count):
+        return bytes(stored)
+    try:
+        return decompressed(header.compression, stored, decompressed_bytes_max)
+    except CorruptBatchError as error:
+        raise _corrupt(position, header, error) from error
 
 
 def records_of(
@@ -436,15 +469,15 @@ def records_of(
 ) -> tuple[bytes, Lists]:
     """Return the body of a batch as it is without compression, and the fields of its records.
 
-    :raises CorruptBatchError: the body is not what the header announces and nothing else.
+    :raises CorruptBatchError: as `body_of` does, or the body is not what the header announces and nothing else.
     """
-    stored = view[position + BATCH_HEADER_SIZE : position + header.size]
+    body = bytes(body_of(view, position, header, decompressed_bytes_max))
     try:
-        if header.compression is Compression.NONE or (not stored and not header.record_count):
-            body = bytes(stored)
-        else:
-            body = bytes(decompressed(header.compression, stored, decompressed_bytes_max))
         lists, _ = decode_batch(body, header, 0, OFFSET_MAX)
     except CorruptBatchError as error:
-        raise CorruptBatchError(f"batch at position {position}, offset {header.base_offset}: {error}") from error
+        raise _corrupt(position, header, error) from error
     return body, lists
+
+
+def _corrupt(position: int, header: BatchHeader, error: CorruptBatchError) -> CorruptBatchError:
+    return CorruptBatchError(f"batch at position {position}, offset {header.base_offset}: {error}")

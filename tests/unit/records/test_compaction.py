@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +34,8 @@ NOW_MS = 1_000_000
 RETENTION_MS = 500
 HORIZON_MS = NOW_MS + RETENTION_MS
 DECOMPRESSED_BYTES_MAX = 1_000_000
+
+STATM = Path("/proc/self/statm")
 
 Row = tuple[bytes | None, bytes | None]
 
@@ -122,6 +126,11 @@ def offsets(data: bytes | bytearray) -> list[int]:
     return [record.offset for record in records_of(data)]
 
 
+def resident_bytes() -> int:
+    """The memory that this process has just now."""
+    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
+
+
 def test_a_map_knows_the_latest_offset_of_each_key(twin: ModuleType) -> None:
     offset_map = map_of(twin, batch(0, [(b"a", b""), (b"b", b""), (b"a", None)]) + batch(7, [(b"b", b""), (b"", b"")]))
     assert [offset_map.latest(key) for key in (b"a", b"b", b"", b"c")] == [2, 7, 8, None]
@@ -174,6 +183,36 @@ def test_a_map_takes_no_offsets_that_it_cannot_hold(twin: ModuleType) -> None:
     offset_map = twin.OffsetMap(1_000, 5, SECRET)
     assert offset_map.add(near + far, 5) == (len(near), 2**40 + 4, True)
     assert offset_map.latest(b"a") == 2**40 + 3
+
+
+@pytest.mark.parametrize("memory_bytes", [42, 100, 24 * 1_000, 2**27])
+def test_a_key_takes_less_than_24_bytes(twin: ModuleType, memory_bytes: int) -> None:
+    capacity = twin.OffsetMap(memory_bytes, 0, SECRET).capacity
+    # Less than a slot is lost at the end, and less than a key by rounding.
+    assert memory_bytes < 24 * capacity + 21 + 24
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="there is no /proc")
+def test_a_map_has_no_memory_before_there_is_something_to_write(twin: ModuleType) -> None:
+    before = resident_bytes()
+    offset_map = map_of(twin, batch(0, [(b"%d" % i, b"") for i in range(100)]), memory_bytes=2**30)
+    assert offset_map.latest(b"7") == 7
+    assert resident_bytes() - before < 2**28
+
+
+@pytest.mark.parametrize(
+    ("size", "digest"),
+    [
+        (0, "a3817f04ba25a8e66df67214c7550293"),
+        (1, "da87c1d86b99af44347659119b22fc45"),
+        (8, "3b62a9ba6258f5610f83e264f31497b4"),
+        (15, "5493e99933b0a8117e08ec0f97cfc3d9"),
+    ],
+)
+def test_keys_are_hashed_with_siphash(size: int, digest: str) -> None:
+    """What OpenSSL's `openssl mac -macopt size:16 SIPHASH` prints."""
+    compiled = pytest.importorskip("barnabas.records.compaction_compiled", reason="it was not built")
+    assert compiled.keyed_hash(SECRET, bytes(range(size))).hex() == digest
 
 
 @pytest.mark.parametrize(
@@ -369,13 +408,13 @@ DAMAGED = {
 
 @pytest.mark.parametrize(("damaged", "words"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_batch_is_told_by_its_place(twin: ModuleType, damaged: bytearray, words: str) -> None:
-    sound = batch(0, [(b"a", b"")])
+    sound = batch(0, [(b"s", b"")])
     log = sound + damaged
     offset_map = twin.OffsetMap(1_000, 0, SECRET)
     with pytest.raises(CorruptBatchError) as error:
         offset_map.add(log, 0, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
     assert str(error.value).startswith(words)
-    assert offset_map.latest(b"a") == 0
+    assert (offset_map.latest(b"s"), offset_map.end_offset) == (0, 1)
     behind = map_of(twin, sound + batch(1, [(b"z", b"")] * 3))
     with pytest.raises(CorruptBatchError) as error:
         twin.filter_batches(log, behind, filtering())

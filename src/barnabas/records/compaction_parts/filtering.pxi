@@ -1,0 +1,329 @@
+# What stays of batches; the twin is `filter_batches` of `compaction_pure.py`.
+
+@cython.final
+cdef class Sieve:
+    """One call of `filter_batches`."""
+
+    cdef OffsetMap offset_map
+    cdef int64_t now_ms
+    cdef int64_t horizon_ms
+    cdef int64_t round_end_offset
+    cdef Walk walk
+    cdef Header header
+    # What is left of the batch at `walk.at`, if something is: it lies in `kept`, or in `counted` from the horizon on.
+    cdef Storage kept
+    cdef Storage counted
+    cdef bint has_new_horizon
+    cdef int32_t kept_count
+    cdef int64_t kept_timestamp_ms
+    # Batches that changed, and short runs of others between them; what lies behind `output_start` is in no piece yet.
+    cdef Storage output
+    cdef int64_t output_start
+    cdef list pieces
+    # Where the run of unchanged batches begins that ends at `walk.at`.
+    cdef int64_t run_start
+    cdef int64_t bytes_kept
+    cdef int64_t batches_read
+    cdef int64_t batches_kept
+    cdef int64_t records_read
+    cdef int64_t records_kept
+
+    def __cinit__(self, OffsetMap offset_map, filtering):
+        self.offset_map = offset_map
+        self.now_ms = filtering.now_ms
+        self.horizon_ms = compaction_pure.delete_horizon(filtering)
+        self.round_end_offset = filtering.round_end_offset
+        self.kept = Storage()
+        self.counted = Storage()
+        self.output = Storage()
+        self.pieces = []
+
+    cdef Outcome sift_batches(self) noexcept nogil:
+        """Go along the batches up to one that is compressed, damaged, not there as a whole, or EMPTIED and may stay."""
+        cdef Outcome outcome
+        while True:
+            outcome = find_batch(&self.walk, &self.header)
+            if outcome != FOUND:
+                return outcome
+            if self.header.attributes & CONTROL_MASK or self.header.base_offset >= self.offset_map.end_offset:
+                outcome = UNCHANGED
+            elif is_compressed(&self.header):
+                return COMPRESSED
+            else:
+                outcome = self.sift(self.walk.data + self.walk.at + HEADER_SIZE, self.header.size - HEADER_SIZE)
+                if outcome == CHANGED:
+                    outcome = self.write_left()
+                elif outcome == EMPTIED and self.is_needless():
+                    outcome = self.drop_batch()
+            if outcome == UNCHANGED:
+                self.keep_batch()
+            elif outcome != WRITTEN:
+                return outcome
+
+    cdef Outcome sift(self, const uint8_t* body, int64_t size) noexcept nogil:
+        """Find what stays of a body without compression: UNCHANGED, CHANGED, EMPTIED, DAMAGED or NO_MEMORY."""
+        cdef const uint8_t* at = body
+        cdef int64_t previous = -1
+        cdef int32_t left = self.header.record_count
+        cdef int32_t copied_end = 0
+        cdef int32_t count, i
+        cdef bint has_tombstone = False
+        cdef Candidate records[GROUP]
+        self.kept.size = 0
+        self.kept_count = 0
+        self.kept_timestamp_ms = UNKNOWN
+        self.has_new_horizon = False
+        if not are_in_range(&self.header, size):
+            return DAMAGED
+        while left:
+            count = min(left, <int32_t>GROUP)
+            left -= count
+            for i in range(count):
+                at = parse_record(body, at, body + size, &self.header, &previous, &records[i])
+                if at == NULL:
+                    return DAMAGED
+                self.offset_map.prepare(body, &records[i])
+            for i in range(count):
+                if self.stays(&records[i]):
+                    self.kept_count += 1
+                    has_tombstone |= records[i].is_tombstone
+                    self.kept_timestamp_ms = max(self.kept_timestamp_ms, records[i].timestamp_ms)
+                else:
+                    if not append(self.kept, body + copied_end, records[i].start - copied_end):
+                        return NO_MEMORY
+                    copied_end = records[i].end
+        if at != body + size:
+            return DAMAGED
+        if self.kept_count == 0:
+            return EMPTIED
+        if has_tombstone and not self.header.attributes & DELETE_HORIZON_MASK:
+            return self.sift_tombstones(body, size, copied_end)
+        if self.kept_count == self.header.record_count:
+            return UNCHANGED
+        return CHANGED if append(self.kept, body + copied_end, size - copied_end) else NO_MEMORY
+
+    cdef Outcome sift_tombstones(self, const uint8_t* body, int64_t size, int32_t copied_end) noexcept nogil:
+        """Give the batch a delete horizon, if its timestamps allow it; what is left behind `copied_end` stays too."""
+        if not append(self.kept, body + copied_end, size - copied_end):
+            return NO_MEMORY
+        cdef Outcome outcome = self.count_from_horizon()
+        if outcome == UNCHANGED and self.kept_count < self.header.record_count:
+            return CHANGED
+        return outcome
+
+    cdef inline bint stays(self, const Candidate* record) noexcept nogil:
+        cdef const uint8_t* entry
+        if record.offset >= self.offset_map.end_offset:
+            return True
+        if record.key_size == NULL_SIZE or (
+            record.is_tombstone
+            and self.header.attributes & DELETE_HORIZON_MASK
+            and self.now_ms >= self.header.base_timestamp_ms
+        ):
+            return False
+        entry = self.offset_map.find(record.hash)
+        return entry == NULL or <int64_t>stored_offset(entry) - 1 <= record.offset - self.offset_map.base_offset
+
+    cdef Outcome count_from_horizon(self) noexcept nogil:
+        """Copy the records that stay so that their timestamps count from the horizon: CHANGED, NO_MEMORY, or UNCHANGED
+        where that cannot be; see `_parts_from` of the twin."""
+        cdef const uint8_t* at = self.kept.data
+        cdef const uint8_t* kept_end = at + self.kept.size
+        cdef const uint8_t* end
+        cdef uint8_t* out
+        cdef uint8_t attributes
+        cdef int64_t length, delta, timestamp_ms
+        self.counted.size = 0
+        while at < kept_end:
+            at = read_varint(at, kept_end, &length)
+            end = at + length
+            attributes = at[0]
+            at = read_varint(at + 1, end, &delta)
+            timestamp_ms = self.header.base_timestamp_ms + delta
+            if not self.horizon_ms - TIMESTAMP_LIMIT < timestamp_ms < self.horizon_ms + TIMESTAMP_LIMIT:
+                return UNCHANGED
+            delta = timestamp_ms - self.horizon_ms
+            length = 1 + varint_size(delta) + (end - at)
+            if not self.counted.reserve(length + VARINT_BYTES_MAX):
+                return NO_MEMORY
+            out = write_varint(self.counted.data + self.counted.size, length)
+            out[0] = attributes
+            out = write_varint(out + 1, delta)
+            memcpy(out, at, end - at)
+            self.counted.size = out + (end - at) - self.counted.data
+            at = end
+            if self.counted.size > INT32_MAX - HEADER_SIZE:
+                return UNCHANGED
+        self.has_new_horizon = True
+        return CHANGED
+
+    cdef inline bint is_needless(self) noexcept nogil:
+        """Whether a batch without records can tell nothing that must be known."""
+        return self.header.producer_id == UNKNOWN and (
+            self.header.base_offset + self.header.last_offset_delta + 1 != self.round_end_offset
+        )
+
+    cdef inline void keep_batch(self) noexcept nogil:
+        self.batches_kept += 1
+        self.records_kept += self.header.record_count
+        self.bytes_kept += self.header.size
+        self.pass_batch()
+
+    cdef inline void pass_batch(self) noexcept nogil:
+        self.batches_read += 1
+        self.records_read += self.header.record_count
+        pass_batch(&self.walk, &self.header)
+
+    cdef Outcome drop_batch(self) noexcept nogil:
+        """Go on behind a batch that is not written as it was: WRITTEN or NO_MEMORY."""
+        if not self.end_run():
+            return NO_MEMORY
+        self.pass_batch()
+        self.run_start = self.walk.at
+        return WRITTEN
+
+    cdef inline Outcome write_left(self) noexcept nogil:
+        if self.has_new_horizon:
+            return self.write_batch(self.counted.data, self.counted.size)
+        return self.write_batch(self.kept.data, self.kept.size)
+
+    cdef Outcome write_batch(self, const uint8_t* body, int64_t size) noexcept nogil:
+        """Write what is left of the batch, with a body that is compressed as it was: WRITTEN or NO_MEMORY."""
+        cdef int64_t batch_size = HEADER_SIZE + size
+        cdef uint8_t* out
+        if not self.end_run() or not self.output.reserve(batch_size):
+            return NO_MEMORY
+        out = self.output.data + self.output.size
+        memcpy(out, self.walk.data + self.walk.at, HEADER_SIZE)
+        memcpy(out + HEADER_SIZE, body, size)
+        barnabas_put_big(out + 8, 4, batch_size - LENGTH_OVERHEAD)
+        if self.has_new_horizon:
+            barnabas_put_big(out + 21, 2, self.header.attributes | DELETE_HORIZON_MASK)
+            barnabas_put_big(out + 27, 8, self.horizon_ms)
+        if not self.header.attributes & TIMESTAMP_TYPE_MASK:
+            barnabas_put_big(out + 35, 8, self.kept_timestamp_ms)
+        barnabas_put_big(out + 57, 4, self.kept_count)
+        barnabas_put_big(out + 17, 4, barnabas_crc(out + CRC_START, batch_size - CRC_START))
+        return self.note_written(batch_size, self.kept_count)
+
+    cdef Outcome note_written(self, int64_t batch_size, int32_t record_count) noexcept nogil:
+        """Account for a batch at the end of `output`; the run before it has been ended."""
+        self.output.size += batch_size
+        self.bytes_kept += batch_size
+        self.batches_kept += 1
+        self.records_kept += record_count
+        return self.drop_batch()
+
+    cdef bint end_run(self) noexcept nogil:
+        """Put the run of unchanged batches before `walk.at` into the output: if it is long, as a view of what was given.
+
+        False where there is no memory.
+        """
+        cdef int64_t size = self.walk.at - self.run_start
+        if size < VIEW_BYTES_MIN:
+            if not append(self.output, self.walk.data + self.run_start, size):
+                return False
+        elif not (self.end_output() and self.add_piece(True, self.run_start, self.walk.at)):
+            return False
+        self.run_start = self.walk.at
+        return True
+
+    cdef bint end_output(self) noexcept nogil:
+        cdef int64_t start = self.output_start
+        self.output_start = self.output.size
+        return start == self.output.size or self.add_piece(False, start, self.output.size)
+
+    cdef bint add_piece(self, bint is_view, int64_t start, int64_t end) noexcept with gil:
+        try:
+            self.pieces.append((is_view, start, end))
+        except MemoryError:
+            return False
+        return True
+
+    cdef Outcome sift_compressed(self, body) except *:
+        """Do with a batch that was decompressed what `sift_batches` does with others."""
+        cdef Py_buffer view
+        cdef Outcome outcome
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        with nogil:
+            outcome = self.sift(<const uint8_t*>view.buf, view.len)
+        PyBuffer_Release(&view)
+        if outcome == UNCHANGED:
+            self.keep_batch()
+            return WRITTEN
+        if outcome != CHANGED:
+            return outcome
+        with memoryview(self.counted if self.has_new_horizon else self.kept) as left:
+            compressed = compress(Compression(self.header.attributes & COMPRESSION_MASK), left)
+        PyObject_GetBuffer(compressed, &view, PyBUF_SIMPLE)
+        outcome = self.write_batch(<const uint8_t*>view.buf, view.len)
+        PyBuffer_Release(&view)
+        return outcome
+
+    cdef Outcome write_empty(self, header) except *:
+        """Write the batch without its records, unless it is like that already."""
+        cdef bytes empty
+        if header.size == HEADER_SIZE:
+            self.keep_batch()
+            return WRITTEN
+        empty = bytes(compaction_pure.empty_batch(header))
+        if not self.end_run() or not append(self.output, <const uint8_t*>PyBytes_AS_STRING(empty), HEADER_SIZE):
+            return NO_MEMORY
+        self.output.size -= HEADER_SIZE
+        return self.note_written(HEADER_SIZE, 0)
+
+    cdef object filtered(self, batches):
+        """Return what stays of all batches up to `walk.at`."""
+        if not (self.end_run() and self.end_output()):
+            raise MemoryError
+        given, changed = memoryview(batches), memoryview(self.output)
+        return Filtered(
+            [(given if is_view else changed)[start:end] for is_view, start, end in self.pieces],
+            self.walk.at,
+            self.bytes_kept,
+            self.batches_read,
+            self.batches_kept,
+            self.records_read,
+            self.records_kept,
+            self.walk.next_offset if self.batches_read else UNKNOWN,
+        )
+
+
+cdef bint append(Storage storage, const uint8_t* data, int64_t size) noexcept nogil:
+    """Append bytes; False where there is no memory."""
+    if not storage.reserve(size):
+        return False
+    memcpy(storage.data + storage.size, data, size)
+    storage.size += size
+    return True
+
+
+def filter_batches(batches, OffsetMap offset_map not None, filtering):
+    """Return what stays of batches; see the twin."""
+    cdef Sieve sieve = Sieve(offset_map, filtering)
+    cdef Outcome outcome
+    cdef Py_buffer view
+    offset_map.check_idle()
+    PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+    offset_map.readers += 1
+    try:
+        sieve.walk = Walk(<const uint8_t*>view.buf, view.len, 0, 0)
+        while True:
+            with nogil:
+                outcome = sieve.sift_batches()
+            if outcome == COMPRESSED:
+                outcome = sieve.sift_compressed(
+                    decompressed_body(batches, &sieve.walk, filtering.decompressed_bytes_max)
+                )
+            if outcome == EMPTIED:
+                header = header_at(batches, &sieve.walk)
+                outcome = sieve.write_empty(header) if compaction_pure.must_stay(header, filtering) else sieve.drop_batch()
+            if outcome == DAMAGED:
+                complain(batches, &sieve.walk, filtering.decompressed_bytes_max)
+            if outcome == NO_MEMORY:
+                raise MemoryError
+            if outcome == STOPPED:
+                return sieve.filtered(batches)
+    finally:
+        offset_map.readers -= 1
+        PyBuffer_Release(&view)
