@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from barnabas.records import codec_pure, scan_pure
 from barnabas.records.header import BatchHeader, iter_headers
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.producer_state import ProducerStates
-from barnabas.storage.segment import ActiveSegment
 from tests.searches import examples
 
 scan_compiled = pytest.importorskip("barnabas.records.scan_compiled", reason="the compiled scan was not built")
@@ -45,21 +45,23 @@ rows = st.tuples(
     st.sampled_from([0, 0, 0, 1, -1]),
     sequences,
     st.integers(0, 120),
+    st.sampled_from([0, 0, 0, 0, 1, 40, 2**31]),
 )
 """Of a batch: last offset delta, what its leader epoch is more, attributes, greatest timestamp, producer id, producer
-epoch, base sequence, and bytes of the body."""
+epoch, base sequence, bytes of the body, and the gap before it."""
 
 contents = st.lists(rows, max_size=14)
 plain_rows = st.tuples(
-    st.integers(0, 3), st.just(0), st.just(0), st.integers(0, 99), *[st.just(-1)] * 3, st.integers(0, 60)
+    st.integers(0, 3), st.just(0), st.just(0), st.integers(0, 99), *[st.just(-1)] * 3, st.integers(0, 60), st.just(0)
 )
 
 
 def segment_of(content: list[tuple], base_offset: int, epoch: int = -1) -> bytearray:
     """The bytes of a segment; sound unless offsets go beyond what there can be."""
     data = bytearray()
-    for delta, epoch_step, attributes, timestamp_ms, producer_id, producer_epoch, sequence, body_bytes in content:
+    for delta, epoch_step, attributes, timestamp_ms, producer_id, producer_epoch, sequence, body_bytes, gap in content:
         epoch += epoch_step
+        base_offset += gap
         tail = struct.pack(
             ">hiqqqhii", attributes, delta, 0, timestamp_ms, producer_id, producer_epoch, sequence, min(delta, 5)
         ) + bytes(body_bytes)
@@ -104,6 +106,7 @@ def parameters(draw: st.DrawFn, base_offset: int, data: bytes) -> dict[str, Any]
         "bytes_since_entry": draw(st.sampled_from([0, 81, 4097])),
         "max_timestamp_ms": draw(st.integers(-1, 40)) if has_time else -1,
         "max_timestamp_offset": base_offset if has_time else -1,
+        "gaps_up_to": draw(st.one_of(st.just(0), st.integers(0, base_offset + 60), st.just(2**63 - 1))),
     }
 
 
@@ -143,9 +146,11 @@ def test_a_sound_segment_is_scanned_to_its_end(
 def test_they_keep_what_appending_keeps(
     content: list[tuple], base_offset: int, sizes: list[int], index_interval_bytes: int
 ) -> None:
-    content = [(row[0] % 100, *row[1:]) for row in content]
+    content = [(row[0] % 100, *row[1:-1], row[-1] % 100) for row in content]
     data = bytes(segment_of(content, base_offset, epoch=0))
-    scan = assert_same_scan(data, sizes, base_offset, check_crc=True, index_interval_bytes=index_interval_bytes)
+    scan = assert_same_scan(
+        data, sizes, base_offset, check_crc=True, index_interval_bytes=index_interval_bytes, gaps_up_to=2**63 - 1
+    )
     headers = [header for _, header in iter_headers(data)]
     nothing = cast("Any", None)
     segment = ActiveSegment(nothing, Path(), base_offset, nothing)

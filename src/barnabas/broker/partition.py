@@ -289,8 +289,8 @@ class Partition:
             if not exposed.done():
                 exposed.set_exception(error)
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
-        """Return whole batches from the one that holds `offset`, below the high watermark.
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
+        """Return whole batches from the first that ends at or after `offset`, below the high watermark; see `Log.read`.
 
         :returns: None where there is nothing; or where an index has to be rebuilt first; a thread does that, and then
             calls those who watch.

@@ -18,6 +18,8 @@ else:
     scan = chosen("scan")
 
 SCAN = scan.CODEC
+ANY_GAPS = scan_pure.OFFSET_MAX
+"""`SegmentScan.gaps_up_to` where batches need not follow one another."""
 BATCHES_KEPT = scan_pure.BATCHES_KEPT
 PRODUCERS_ATTRIBUTES = scan_pure.PRODUCERS_ATTRIBUTES
 RELATIVE_OFFSET_MAX = scan_pure.RELATIVE_OFFSET_MAX

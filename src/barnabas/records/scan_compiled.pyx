@@ -239,6 +239,7 @@ cdef class SegmentScan:
     cdef bint has_time_entry
     cdef int64_t end
     cdef int64_t index_interval_bytes
+    cdef int64_t gaps_up_to
     cdef bint check_crc
     cdef bint busy
     cdef Column offset_offsets
@@ -262,6 +263,7 @@ cdef class SegmentScan:
         int64_t bytes_since_entry=0,
         int64_t max_timestamp_ms=UNKNOWN,
         int64_t max_timestamp_offset=UNKNOWN,
+        int64_t gaps_up_to=0,
     ):
         if next_offset is None:
             next_offset = UNKNOWN if position else base_offset
@@ -280,6 +282,7 @@ cdef class SegmentScan:
         self.end = UNKNOWN if end is None else end
         self.index_interval_bytes = index_interval_bytes
         self.check_crc = check_crc
+        self.gaps_up_to = gaps_up_to
 
     def __dealloc__(self):
         free(self.offset_offsets.data)
@@ -349,7 +352,7 @@ cdef class SegmentScan:
         return 0
 
     cdef str tell_damage(self, chunk, int64_t at):
-        expected = scan_pure.Expected(self.base_offset, self.next_offset, self.epoch, self.end)
+        expected = scan_pure.Expected(self.base_offset, self.next_offset, self.epoch, self.end, self.gaps_up_to)
         with memoryview(chunk) as whole:
             damage = scan_pure.damage_at(whole, at, self.size, expected, check_crc=self.check_crc)
         assert damage is not None, "the twins disagree, or the chunk was changed while it was read"
@@ -387,7 +390,11 @@ cdef class SegmentScan:
         return (
             (self.end == UNKNOWN or header.size <= self.end - self.size)
             and header.size <= INT32_MAX - self.size
-            and (self.next_offset == UNKNOWN or header.base_offset == self.next_offset)
+            and (
+                self.next_offset == UNKNOWN
+                or header.base_offset == self.next_offset
+                or self.next_offset < header.base_offset <= self.gaps_up_to
+            )
             and header.base_offset >= self.base_offset
             and header.base_offset < INT64_MAX - delta
             and header.base_offset - self.base_offset <= INT32_MAX - delta

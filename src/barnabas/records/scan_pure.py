@@ -67,6 +67,8 @@ class Expected(NamedTuple):
     """The leader epoch of the batch before."""
     end: int
     """Where the file ends, or -1: not known."""
+    gaps_up_to: int = 0
+    """Up to which offset a batch may begin later than where the one before ended."""
 
 
 class SegmentScan:
@@ -89,6 +91,8 @@ class SegmentScan:
     :param bytes_since_entry: bytes from the last index entry to `position`. To scan again from an index entry, and
         to make that entry again: `index_interval_bytes` + 1.
     :param max_timestamp_ms: the last entry of the time index that is kept, with `max_timestamp_offset`; or -1 both.
+    :param gaps_up_to: a batch that begins at or below this offset may begin later than where the one before ended, as
+        compaction leaves them; the others must follow one another.
     :raises ValueError: a parameter is out of range.
     """
 
@@ -96,6 +100,7 @@ class SegmentScan:
         "_check_crc",
         "_end",
         "_epochs",
+        "_gaps_up_to",
         "_index_interval_bytes",
         "_last_time_entry_ms",
         "_offset_entries",
@@ -128,12 +133,14 @@ class SegmentScan:
         bytes_since_entry: int = 0,
         max_timestamp_ms: int = NO_TIMESTAMP,
         max_timestamp_offset: int = NO_OFFSET,
+        gaps_up_to: int = 0,
     ) -> None:
         if next_offset is None:
             next_offset = NO_OFFSET if position else base_offset
         check_scan_range(base_offset, next_offset, position, end, max_timestamp_offset)
         self._index_interval_bytes = index_interval_bytes
         self._check_crc = check_crc
+        self._gaps_up_to = gaps_up_to
         self._end = -1 if end is None else end
         self._epochs: list[tuple[int, int]] = []
         self._offset_entries: tuple[array[int], array[int]] = array("I"), array("I")
@@ -206,7 +213,7 @@ class SegmentScan:
         if self.damage is not None or len(view) - at < BATCH_HEADER_SIZE:
             return False
         header = BatchHeader._make(_HEADER.unpack_from(view, at))
-        expected = Expected(self.base_offset, self.next_offset, self.epoch, self._end)
+        expected = Expected(self.base_offset, self.next_offset, self.epoch, self._end, self._gaps_up_to)
         self.damage = header_damage(header, self.size, expected)
         if self.damage is None and self._check_crc:
             if header.size > len(view) - at:
@@ -305,7 +312,8 @@ def header_damage(header: BatchHeader, position: int, expected: Expected) -> str
 
 def _offset_damage(header: BatchHeader, position: int, expected: Expected) -> str | None:
     base_offset, last_offset = header.base_offset, header.last_offset
-    if expected.next_offset not in (NO_OFFSET, base_offset):
+    follows = expected.next_offset in (NO_OFFSET, base_offset)
+    if not follows and not expected.next_offset < base_offset <= expected.gaps_up_to:
         return f"batch with offset {base_offset} instead of {expected.next_offset}"
     if base_offset < expected.base_offset or last_offset >= OFFSET_MAX:
         return f"batch at position {position}: offsets from {base_offset} to {last_offset}"

@@ -105,7 +105,8 @@ def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, le
     """Return the batches that a leader sent to its follower, after every check.
 
     They were judged by the leader when it took them, so its rules for producers are not asked again; what would
-    make this log another one than the leader's is: offsets, epochs, and bytes that are damaged.
+    make this log another one than the leader's is: offsets, epochs, and bytes that are damaged. There may be gaps
+    between offsets: the leader's log may have been compacted.
 
     :param next_offset: where this log ends.
     :param last_epoch: the epoch of its last batch, -1 if that is not known.
@@ -117,8 +118,10 @@ def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, le
     while position < size:
         header = read_header(view, position)
         check_batch(view, position, header)
-        if header.base_offset != next_offset:
-            raise CorruptBatchError(f"batch with offset {header.base_offset} instead of {next_offset}")
+        if header.base_offset < next_offset or header.last_offset > OFFSET_MAX:
+            raise CorruptBatchError(
+                f"batch with offsets {header.base_offset} to {header.last_offset}, the log ends with {next_offset}"
+            )
         if not last_epoch <= header.leader_epoch <= leader_epoch:
             raise CorruptBatchError(
                 f"batch of leader epoch {header.leader_epoch} at offset {next_offset}:"
@@ -127,7 +130,7 @@ def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, le
         batches.append((position, header))
         next_offset, last_epoch = header.next_offset, header.leader_epoch
         position += header.size
-    if batches and next_offset - batches[0][1].base_offset > RELATIVE_OFFSET_MAX:
+    if batches and next_offset - 1 - batches[0][1].base_offset > RELATIVE_OFFSET_MAX:
         raise CorruptBatchError(f"batches that span {next_offset - batches[0][1].base_offset} offsets")
     return batches
 

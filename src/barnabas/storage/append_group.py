@@ -15,6 +15,7 @@ from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from barnabas.records.header import LENGTH_OVERHEAD, BatchHeader, Buffer
 from barnabas.records.scan import RELATIVE_OFFSET_MAX, StampedBatch, stamp_plain_batches
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import (
     OFFSET_MAX,
     AppendInfo,
@@ -27,7 +28,6 @@ from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
 from barnabas.storage.rolling import must_roll
-from barnabas.storage.segment import ActiveSegment
 from barnabas.storage.timestamp_bounds import check_timestamps
 
 Outcome = AppendInfo | BarnabasError
@@ -133,11 +133,12 @@ class AppendGroup:
             self.outcomes.append(error)
             return True
         batches = ((0, header),)
-        if self._must_roll(len(view), batches):
+        if self._must_roll(len(view), batches, self.next_offset + header.last_offset_delta):
             return False
         if self._leader_epoch > self._latest_epoch:
             self._begin_epoch(self._leader_epoch, self.next_offset)
-        self._put(stamped(view, self.next_offset, self._leader_epoch, self.append_time_ms), batches)
+        view = stamped(view, self.next_offset, self._leader_epoch, self.append_time_ms)
+        self._put(view, ((self.next_offset, header),))
         return True
 
     def replicate(self, view: memoryview) -> bool:
@@ -148,12 +149,12 @@ class AppendGroup:
         """
         self.append_time_ms = NO_TIMESTAMP
         batches = batches_to_replicate(view, self.next_offset, self._latest_epoch, self._leader_epoch)
-        if self._must_roll(len(view), batches):
+        if batches and self._must_roll(len(view), batches, batches[-1][1].last_offset):
             return False
         for _, header in batches:
             if header.leader_epoch > self._latest_epoch:
                 self._begin_epoch(header.leader_epoch, header.base_offset)
-        self._put(view, batches)
+        self._put(view, [(header.base_offset, header) for _, header in batches])
         return True
 
     def fail(self, error: BarnabasError) -> None:
@@ -206,24 +207,25 @@ class AppendGroup:
         self._latest_epoch = epoch
         self.epochs.append(EpochStart(epoch, start_offset))
 
-    def _must_roll(self, size: int, batches: Sequence[Placed]) -> bool:
-        self.needs_roll = must_roll(self, self.config, size, batches, self._now_ms, self._since_ms)
+    def _must_roll(self, size: int, batches: Sequence[Placed], last_offset: int) -> bool:
+        self.needs_roll = must_roll(self, self.config, size, batches, last_offset, self._now_ms, self._since_ms)
         return self.needs_roll
 
-    def _put(self, view: memoryview, batches: Sequence[Placed]) -> None:
-        base_offset = offset = self.next_offset
+    def _put(self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]]) -> None:
+        """Let batches come next, of each of which the base offset is given."""
+        base_offset = batches[0][0] if batches else self.next_offset
         append_time_ms, noted = self.append_time_ms, self.batches
-        for _, header in batches:
+        for offset, header in batches:
             last_offset = offset + header.last_offset_delta
             timestamp_ms = header.max_timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
             noted.append((header.batch_length + LENGTH_OVERHEAD, last_offset, timestamp_ms))
             if header.producer_id != NO_PRODUCER_ID and not header.is_control:
                 self.producers.update(header, offset, self._now_ms)
-            offset = last_offset + 1
+            self.next_offset = last_offset + 1
         if batches:
             self.chunks.append(view)
             if self.first_timestamp_ms is None:
                 self.first_timestamp_ms = noted[0][2]
         self.size += len(view)
-        self.next_offset = offset
-        self.outcomes.append(AppendInfo(base_offset, offset - 1, append_time_ms, self._log_start_offset, False))
+        last_offset = self.next_offset - 1
+        self.outcomes.append(AppendInfo(base_offset, last_offset, append_time_ms, self._log_start_offset, False))

@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.checkpoints import EpochStart, encode_leader_epochs
 from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
 from barnabas.storage.filesystem import OPEN_FILES, SHORTAGES, FilePath, FileSystem, replace_file
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import ProducerEntry, encode_snapshot
 from barnabas.storage.recovery import snapshot_offsets
-from barnabas.storage.segment import ActiveSegment, SealedSegment
+from barnabas.storage.segment import SealedSegment
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024
 """After this many bytes a flush stores indexes and producers too. It bounds how much of the flushed part of the

@@ -1,4 +1,5 @@
-"""Offsets whose records are lost: a batch without records stands for them, so that none is used twice.
+"""A batch without records, which stands for offsets that have none: lost ones, so that none is used twice, and those
+that compaction has left nothing of.
 
 Kafka's cleaner leaves such batches too, and every client passes over them.
 """
@@ -8,20 +9,16 @@ from __future__ import annotations
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader
 from barnabas.records.header import LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
-from barnabas.storage.segment import ActiveSegment
+from barnabas.storage.active_segment import ActiveSegment
 
-_LAST_RELATIVE_OFFSET = 2**31 - 1
 _NONE = -1
 
 
 def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None:
-    """Append empty batches until a segment ends at `end_offset`, or as near to it as its indexes can express.
+    """Append an empty batch, so that a segment ends at `end_offset`, which its indexes must be able to express.
 
     :raises OSError: the disk refuses.
     """
-    end_offset = min(end_offset, segment.base_offset + _LAST_RELATIVE_OFFSET + 1)
-    if end_offset <= segment.next_offset:
-        return
     batch = empty_batch(segment.next_offset, end_offset - 1, max(leader_epoch, 0))
     segment.write([batch])
     segment.note(segment.size, len(batch), end_offset - 1, NO_TIMESTAMP)

@@ -32,6 +32,7 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records.header import Buffer
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import AppendInfo
 from barnabas.storage.append_group import AppendGroup, LogState, Outcome
 from barnabas.storage.checkpoints import StoredOffsets
@@ -42,7 +43,7 @@ from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.readable_log import ReadableLog
 from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
 from barnabas.storage.retention import OldSegments
-from barnabas.storage.segment import ActiveSegment, SealedSegment
+from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_files import set_segment_files_aside
 from barnabas.storage.segment_list import OpenSegments
 from barnabas.storage.truncation import cut_segments, delete_segments
@@ -69,7 +70,6 @@ class Log(ReadableLog):
         super().__init__(folder, partition, loaded, recovery_point, open_segments, offline)
         self.config = config
         """May be replaced at any time."""
-        self.leader_epochs = loaded.epochs
         self.high_watermark_follows_end = True
         """Whether an append moves the high watermark; replication switches it off and sets it itself."""
         self._clock = clock
@@ -210,20 +210,23 @@ class Log(ReadableLog):
             self._account_for(group)
         return group.outcomes[0]
 
-    def roll(self) -> None:
+    def roll(self, base_offset: int | None = None) -> None:
         """Begin a new segment, unless the active one is empty.
 
         May be called from another thread; nobody appends meanwhile.
 
+        :param base_offset: with which the new segment begins, and at least the end of the log; None: with that end.
+            Where it is further on, the log ends there from now on, even if the active segment is empty.
         :raises StorageError: the disk refused.
         """
         self._health.check()
-        if self._segments.active.size:
+        base_offset = max(base_offset or 0, self._log_end_offset)
+        if self._segments.active.size or base_offset > self._log_end_offset:
             self._as_closed = False
             if self._segments.unflushed_count >= UNFLUSHED_SEGMENTS_MAX:
                 self.flush()
             with self._health.offline_on_error("roll", even_if_short=False):
-                self._roll(self._clock.time_ms())
+                self._roll(base_offset, self._clock.time_ms())
 
     # --- deletion of old records ---
 
@@ -294,8 +297,9 @@ class Log(ReadableLog):
     def truncate_to(self, offset: int) -> None:
         """Remove all records from `offset` on, and with them the batch that holds it.
 
+        Where there is a gap before `offset`, the log ends where the gap begins.
         An offset below the start of the log empties it; the log then begins with `offset`. So does one in the batch
-        that the log begins in; the log then begins where it did.
+        that the log begins in, or in the gap; the log then begins where it did.
 
         :raises StorageError: the disk refused.
         """
@@ -308,7 +312,7 @@ class Log(ReadableLog):
             self.high_watermark = min(self._high_watermark, offset)
             self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
             start = self._log_start_offset
-            if offset < start or self._segments.holding(offset).locate(offset).header.base_offset < start:
+            if offset < start or self._segments.end_before(offset) < start:
                 self._start_over(min(offset, start))
             else:
                 self._end_at(*cut_segments(self._filesystem, self.folder, self._segments, offset, self.config))
@@ -417,8 +421,8 @@ class Log(ReadableLog):
             return False
         return True
 
-    def _roll(self, now_ms: int) -> None:
-        sealed, base_offset = self._segments.active, self._log_end_offset
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        sealed = self._segments.active
         with self._state_lock:
             self._producers.expire(now_ms)
             indexes = sealed.encode_indexes(closing=True)
@@ -437,6 +441,7 @@ class Log(ReadableLog):
             raise
         with self._state_lock:
             self._segments.seal_active(active)
+            self._log_end_offset = base_offset
             self._new_names = True
             self._bytes_since_checkpoint = 0
         self._active_since_ms = now_ms

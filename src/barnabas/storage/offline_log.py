@@ -6,13 +6,13 @@ from pathlib import Path
 
 from barnabas.clock import Clock
 from barnabas.model import TopicPartition
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.checkpoints import StoredOffsets
 from barnabas.storage.filesystem import DataFile, FileSystem
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.recovery import LoadedLog
-from barnabas.storage.segment import ActiveSegment
 
 
 def offline_log(

@@ -2,8 +2,10 @@
 
     log_start_offset <= high_watermark <= log_end_offset
 
-A read gives a `FileRegion` that the socket layer hands to sendfile. Nothing here changes what the log holds: that is
-done by `barnabas.storage.log`, which tells of threads and of errors for both.
+A read gives a `FileRegion` that the socket layer hands to sendfile. Compaction leaves gaps between offsets; a read in a
+gap gives the batches behind it, and where none is left behind it, an empty batch over the gap: what a reader is told to
+be there it comes to. Nothing here changes what the log holds: that is done by `barnabas.storage.log`, which tells of
+threads and of errors for both.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from pathlib import Path
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import FileRegion, TopicPartition
+from barnabas.records.scan import RELATIVE_OFFSET_MAX
+from barnabas.storage.gap import empty_batch
 from barnabas.storage.health import LogHealth
 from barnabas.storage.recovery import LoadedLog
 from barnabas.storage.segment_list import OpenSegments, SegmentList
@@ -37,6 +41,7 @@ class ReadableLog:
         self._folder = str(folder)
         self.partition = partition
         self._segments = SegmentList(loaded.sealed, loaded.active, open_segments)
+        self.leader_epochs = loaded.epochs
         self._log_start_offset = loaded.log_start_offset
         self._log_end_offset = loaded.active.next_offset
         self._high_watermark = self._log_end_offset
@@ -95,12 +100,15 @@ class ReadableLog:
 
     # --- read ---
 
-    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> FileRegion | None:
-        """Return whole batches, the first of them the one that holds `offset`, all from one segment.
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True
+    ) -> FileRegion | bytearray | None:
+        """Return whole batches, the first of them the first that ends at or after `offset`, all from one segment.
 
         :param max_bytes: of the result; the first batch may be larger if `min_one_batch`.
         :param max_offset: nothing from this offset on is returned; the high watermark, for consumers.
-        :returns: None if there is nothing to return.
+        :returns: None if there is nothing to return; bytes where there are offsets, but no records: a batch without
+            records that stands for them.
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         :raises IndexDamagedError: an index of a sealed segment has to be made anew first.
         :raises CorruptBatchError: the batches are damaged.
@@ -112,12 +120,22 @@ class ReadableLog:
                 f"{self.partition}: offset {offset}, the log has {self.log_start_offset} to {self._log_end_offset}"
             )
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if offset >= min(max_offset, self._log_end_offset):
+        end = min(max_offset, self._log_end_offset)
+        if offset >= end:
             if offset == self._log_end_offset:
                 self._segments.active.hint(offset, self._segments.active.size)
             return None
+        if max_bytes <= 0 and not min_one_batch:
+            return None
         with self._health.offline_on_error("read", even_if_short=False):
-            return self._segments.holding(offset).read(offset, max_bytes, max_offset, min_one_batch=min_one_batch)
+            segment, start = self._segments.find(offset)
+            if start < segment.size:
+                region = segment.read(start, max_bytes, end, min_one_batch=min_one_batch)
+                if region is not None or end >= segment.next_offset or segment.header_at(start).base_offset < end:
+                    return region
+            epoch = self.leader_epochs.epoch_for_offset(offset)
+            gap = empty_batch(offset, min(end - 1, offset + RELATIVE_OFFSET_MAX), max(epoch, 0))
+            return gap if min_one_batch or len(gap) <= max_bytes else None
 
     def time_search(self) -> TimeSearch:
         """Return a search by time over the records that are in the log now, to be carried out on any thread.

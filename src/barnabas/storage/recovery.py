@@ -5,6 +5,10 @@ them is trusted beyond the recovery point, the offset up to which everything was
 batch is checked (length, CRC, offset contiguity, epoch order), and the log is cut before the first one that fails.
 After a clean shutdown the recovery point is the end of the log.
 
+Compaction leaves gaps between batches and between segments, and empty segments. They are believed below the recovery
+point, and in a log that is compacted, where a copied folder may come without its checkpoints. In other logs a gap
+behind the recovery point is damage: a crash of the machine has lost the end of one segment, and not the next one.
+
 What may be of use to somebody is set aside, not deleted (`barnabas.storage.set_aside`): later segments, a tail in
 which there is a sound batch, damaged files. What is in a file raises nothing but OSError, where the disk refuses.
 
@@ -21,7 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from barnabas.errors import CorruptBatchError
-from barnabas.records.scan import SegmentScan
+from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.batch_scan import scan_segment
 from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
 from barnabas.storage.file_names import (
@@ -44,7 +49,7 @@ from barnabas.storage.gap import fill_gap
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
-from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
+from barnabas.storage.segment import SealedSegment, Segment
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
 from barnabas.storage.set_aside import copy_tail_aside, holds_sound_batch, set_aside, set_segment_aside
 
@@ -106,7 +111,7 @@ def load_log(
         loaded = _begin(filesystem, folder, config, max(*stored, *snapshots, *found[INDEX_SUFFIX], 0))
     else:
         loaded = _load_from(filesystem, folder, config, bases, stored, TRUST_ALL if clean else stored.recovery_point)
-        _check_end(loaded, folder, stored)
+        _check_end(loaded, folder, stored, config)
     loaded.snapshots = snapshots
     return loaded
 
@@ -148,7 +153,7 @@ def _load_from(
     return loaded
 
 
-def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets) -> None:
+def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: LogConfig) -> None:
     """See that no offset is used twice, if the log ends before what is said of it."""
     end, reached = loaded.active.next_offset, max(stored)
     if end >= reached:
@@ -160,15 +165,28 @@ def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets) -> None:
     )  # fmt: skip
     if end < stored.told_twice:
         logger.error("%s: the log goes on with offset %d, so that none is used twice", folder, stored.told_twice)
-        fill_gap(loaded.active, stored.told_twice, loaded.epochs.latest)
+        _go_on_at(loaded, stored.told_twice, config.index_interval_bytes)
         loaded.damage = loaded.damage or "records are lost at its end"
+
+
+def _go_on_at(loaded: LoadedLog, offset: int, index_interval_bytes: int) -> None:
+    """Let a log end at `offset`, with an empty batch up to there, or with a new segment where none can reach so far."""
+    active = loaded.active
+    if offset - 1 - active.base_offset <= RELATIVE_OFFSET_MAX:
+        fill_gap(active, offset, loaded.epochs.latest)
+        return
+    loaded.active = ActiveSegment.create(active.filesystem, active.folder, offset, index_interval_bytes)
+    _store_indexes(active)
+    sealed = active.seal()
+    sealed.next_offset = offset
+    loaded.sealed.append(sealed)
 
 
 def _load_segments(
     filesystem: FileSystem, folder: Path, config: LogConfig, bases: list[int], recovery_point: int
 ) -> LoadedLog:
     epochs = _read_epochs(filesystem, folder, bases[0])
-    epoch_check = EpochCheck(epochs)
+    epoch_check = EpochCheck(epochs, may_have_gaps=config.is_compacted)
     first_checked = max(0, bisect_right(bases, recovery_point) - 1)
     sealed = [
         SealedSegment(
@@ -181,8 +199,10 @@ def _load_segments(
         for base, following in pairwise(bases[: first_checked + 1])
     ]
     for segment in sealed:
-        if not segment.size:
-            logger.error("%s is empty; the records that it held cannot be read", segment.paths.log)
+        if not segment.size and not config.is_compacted:
+            logger.error(
+                "%s is empty; if it was not compacted, the records that it held cannot be read", segment.paths.log
+            )
     active, damage = _check_segments(
         filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check
     )
@@ -263,18 +283,20 @@ def _check_segments(
     epoch_check: EpochCheck,
 ) -> tuple[ActiveSegment, str | None]:
     """Check segments in order; add them to `sealed`, and return the one where the log ends, and why there."""
+    gaps_up_to = ANY_GAPS if config.is_compacted else recovery_point
     for number, base in enumerate(bases):
         later = bases[number + 1 :]
         segment, damage = load_segment(
-            filesystem, folder, base, config.index_interval_bytes, recovery_point, epoch_check
+            filesystem, folder, base, config.index_interval_bytes, recovery_point, epoch_check, gaps_up_to
         )
-        if damage is None and later and segment.next_offset != later[0]:
+        if damage is None and later and not segment.next_offset <= later[0] <= max(segment.next_offset, gaps_up_to):
             damage = f"the next segment begins with offset {later[0]}"
         if damage is not None:
             return _cut(segment, damage, later, config.index_interval_bytes), damage
         if not later:
             return segment, None
         _store_indexes(segment)
+        segment.next_offset = later[0]
         sealed.append(segment.seal())
     raise AssertionError("there is at least one segment")
 
@@ -344,8 +366,13 @@ def _scans_from(segments: list[Segment], offset: int) -> list[SegmentScan]:
     for segment in segments:
         if segment.size and segment.next_offset > offset:
             try:
-                start = segment.locate(offset).position if offset > segment.base_offset else 0
-                scan = SegmentScan(segment.base_offset, check_crc=False, position=start, end=segment.size)
+                first = segment.locate(offset) if offset > segment.base_offset else None
+                if first is None and offset > segment.base_offset:
+                    continue
+                start = first.position if first else 0
+                scan = SegmentScan(
+                    segment.base_offset, check_crc=False, position=start, end=segment.size, gaps_up_to=ANY_GAPS
+                )
                 scan_segment(segment.filesystem, segment.file, scan, segment.size)
             except CorruptBatchError as error:
                 logger.warning("%s is damaged: %s", segment.paths.log, error)

@@ -19,7 +19,6 @@ class SegmentEnd(Protocol):
     """What counts of a segment, together with what is on its way into it."""
 
     base_offset: int
-    next_offset: int
     size: int
     index_bytes: int
     first_timestamp_ms: int | None
@@ -28,20 +27,28 @@ class SegmentEnd(Protocol):
 
 
 def must_roll(
-    end: SegmentEnd, config: LogConfig, size: int, batches: Sequence[Placed], now_ms: int, active_since_ms: int
+    end: SegmentEnd,
+    config: LogConfig,
+    size: int,
+    batches: Sequence[Placed],
+    last_offset: int,
+    now_ms: int,
+    active_since_ms: int,
 ) -> bool:
-    """Return whether these batches, of `size` bytes together, must not be appended to this segment."""
+    """Return whether these batches, of `size` bytes together, must not be appended to this segment.
+
+    :param last_offset: that the last of their records has, or will have.
+    """
+    if last_offset - end.base_offset > RELATIVE_OFFSET_MAX:
+        return True
     if not end.size:
         return False
     if end.size + size > config.segment_bytes or end.index_bytes >= config.segment_index_bytes:
         return True
-    next_offset, latest_ms = end.next_offset, NO_TIMESTAMP
+    latest_ms = NO_TIMESTAMP
     for _, header in batches:
-        next_offset += header.last_offset_delta + 1
         if header.max_timestamp_ms > latest_ms:  # noqa: PLR1730 - max() takes longer
             latest_ms = header.max_timestamp_ms
-    if next_offset - end.base_offset > RELATIVE_OFFSET_MAX:
-        return True
     first_ms = end.first_timestamp_ms
     if first_ms is None or first_ms == NO_TIMESTAMP:
         # Records without time: what counts is how long the segment has existed.

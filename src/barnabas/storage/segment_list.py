@@ -1,13 +1,15 @@
 """The segments of a log, in order: sealed ones, and the active one at the end.
 
-Each segment begins where the one before ends. `Log` guards every change with its state lock.
+Each segment covers the offsets up to where the next one begins; it may hold records of some of them, or of none. `Log`
+guards every change with its state lock.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
-from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
+from barnabas.storage.active_segment import ActiveSegment
+from barnabas.storage.segment import SealedSegment, Segment
 
 SEALED_OPEN_MAX = 8
 """The default number of sealed segments whose files are kept open after they were read."""
@@ -78,17 +80,37 @@ class SegmentList:
         """Return the sealed segments of which something was not flushed."""
         return [each for each in self.sealed if each.unflushed_file is not None or each.next_offset > recovery_point]
 
-    def holding(self, offset: int) -> Segment:
-        """Return the segment that holds an offset, or will."""
+    def find(self, offset: int) -> tuple[Segment, int]:
+        """Return the segment with the first batch that ends at or after `offset`, and the position of that batch.
+
+        Where there is none, this is the active segment, and its size.
+
+        :raises CorruptBatchError: as `Segment.position_of` does.
+        :raises OSError: a file cannot be read.
+        """
+        if offset < self.active.base_offset:
+            for segment in self.sealed[self._number_covering(offset) :]:
+                if segment.size:
+                    self._open.touch(segment)
+                    if (position := segment.position_of(offset)) < segment.size:
+                        return segment, position
+        return self.active, self.active.position_of(offset)
+
+    def end_before(self, offset: int) -> int:
+        """Return where the log ends that loses all batches that end at or after `offset`, as `Segment.end_before`."""
         if offset >= self.active.base_offset:
-            return self.active
-        segment = self.sealed[bisect_right(self.sealed, offset, key=lambda each: each.base_offset) - 1]
-        self._open.touch(segment)
-        return segment
+            return self.active.end_before(offset)
+        return self.sealed[self._number_covering(offset)].end_before(offset)
+
+    def _number_covering(self, offset: int) -> int:
+        """Return the number of the sealed segment that covers an offset."""
+        return max(0, bisect_right(self.sealed, offset, key=lambda each: each.base_offset) - 1)
 
     def seal_active(self, active: ActiveSegment) -> None:
         """Put another segment behind the active one, whose indexes were stored."""
-        self.sealed.append(self.active.seal())
+        sealed = self.active.seal()
+        sealed.next_offset = active.base_offset
+        self.sealed.append(sealed)
         self.active = active
 
     def remove_before(self, offset: int) -> list[SealedSegment]:

@@ -11,13 +11,13 @@ from pathlib import Path
 from barnabas.model import NO_LEADER_EPOCH
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, read_header
 from barnabas.records.scan import SegmentScan
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.batch_scan import scan_headers, scan_segment
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.file_names import LOG_SUFFIX, offset_name
 from barnabas.storage.filesystem import FileSystem, read_file
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
-from barnabas.storage.segment import ActiveSegment
 from barnabas.storage.segment_files import SegmentPaths
 from barnabas.storage.time_index import TimeIndex
 
@@ -33,14 +33,17 @@ class EpochCheck:
     The checkpoint may be behind: an epoch's first batch may be written before it.
 
     :param stored: what the checkpoint says; None: nothing that is believed.
+    :param may_have_gaps: whether the first batches of an epoch, or all of them, may be gone by compaction. What the
+        checkpoint says of them is right then, unless a batch contradicts it.
     """
 
-    def __init__(self, stored: LeaderEpochs | None) -> None:
+    def __init__(self, stored: LeaderEpochs | None, *, may_have_gaps: bool = False) -> None:
         self.last_epoch = NO_LEADER_EPOCH
         """Of the last batch seen, or -1."""
         self.seen: list[EpochStart] = []
         """The epochs of the batches seen; the first one may have begun before them."""
         self._stored = stored.entries if stored else ()
+        self._may_have_gaps = may_have_gaps
 
     def see(self, scan: SegmentScan) -> None:
         """Take note of the batches that a scan found to be sound; scans must come in order."""
@@ -60,7 +63,7 @@ class EpochCheck:
         if scan.epochs and following is not None and following.leader_epoch < scan.epoch:
             last = EpochStart(*scan.epochs[-1])
             # One of the two is wrong; an epoch that the checkpoint has is right.
-            if following.base_offset == scan.next_offset and last.epoch > self._latest_stored:
+            if following.base_offset >= scan.next_offset and last.epoch > self._latest_stored:
                 return last
         return None
 
@@ -74,7 +77,10 @@ class EpochCheck:
             return stored if self._stored else None
         known = [each for each in seen if each.epoch <= self._latest_stored]
         later = seen[len(known) :]
-        if known:
+        if known and self._may_have_gaps:
+            if any(each.epoch != stored.epoch_for_offset(each.start_offset) for each in known):
+                return None
+        elif known:
             expected = [each for each in self._stored if seen[0].start_offset < each.start_offset < end_offset]
             if known[0].epoch != stored.epoch_for_offset(seen[0].start_offset) or known[1:] != expected:
                 return None
@@ -101,9 +107,11 @@ def load_segment(
     index_interval_bytes: int,
     trust_below: int,
     epoch_check: EpochCheck,
+    gaps_up_to: int,
 ) -> tuple[ActiveSegment, str | None]:
     """Load one segment to append to it; check what comes after the last index entry below `trust_below`.
 
+    :param gaps_up_to: a batch that begins at or below this offset may begin later than where the one before ended.
     :returns: the segment, up to the last sound batch, and what is wrong with the bytes after it, if any.
         The file is not cut yet.
     """
@@ -112,12 +120,12 @@ def load_segment(
     segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
     # The first entry comes after so many bytes.
     entry = _load_indexes(segment, trust_below) if size > index_interval_bytes else None
-    scan = _scan(segment, entry, size, epoch_check.last_epoch)
-    if scan is None or (entry and scan.first_last_offset != base_offset + entry.relative_offset):
+    scan = _scan(segment, entry, size, epoch_check.last_epoch, gaps_up_to)
+    if scan is None or (entry and not 0 <= scan.first_last_offset <= base_offset + entry.relative_offset):
         logger.warning("the indexes of %s are wrong and made anew", file.path)
         segment = ActiveSegment(filesystem, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
         entry = None
-        scan = _scan(segment, None, size, epoch_check.last_epoch)
+        scan = _scan(segment, None, size, epoch_check.last_epoch, gaps_up_to)
     assert scan is not None, "without an entry there is a scan"
     damage = scan.damage
     unbelievable = _find_unbelievable(segment, entry, scan, epoch_check)
@@ -125,7 +133,7 @@ def load_segment(
         epoch, start_offset, position = unbelievable
         damage = f"leader epoch {epoch} at offset {start_offset} is not believed"
         segment, entry = _without_entry(segment, entry, position, index_interval_bytes)
-        scan = _scan(segment, entry, position, epoch_check.last_epoch) or scan
+        scan = _scan(segment, entry, position, epoch_check.last_epoch, gaps_up_to) or scan
     epoch_check.see(scan)
     segment.note_scan(scan)
     return segment, damage
@@ -137,10 +145,12 @@ def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | 
     return segment.load_indexes(*indexes, trust_below) if indexes else None
 
 
-def _scan(segment: ActiveSegment, entry: OffsetPosition | None, end: int, epoch: int) -> SegmentScan | None:
+def _scan(
+    segment: ActiveSegment, entry: OffsetPosition | None, end: int, epoch: int, gaps_up_to: int
+) -> SegmentScan | None:
     """Scan the batches from an index entry on, or all; None: the entry, or one by time, cannot be."""
     try:
-        scan = segment.begin_scan(entry, end, epoch)
+        scan = segment.begin_scan(entry, end, epoch, gaps_up_to)
     except (ValueError, OverflowError):
         if entry is None:
             raise

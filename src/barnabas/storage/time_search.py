@@ -59,12 +59,18 @@ class TimeSearch:
         :raises CorruptBatchError: the batches are damaged.
         :raises OSError: the files cannot be read.
         """
-        # The first segment's own greatest timestamp may be that of a record before the start of the log.
-        first, *others = self._segments
-        candidates = [first, max(others, key=_latest_ms)] if others else [first]
-        found = [self._latest_in(segment) for segment in candidates]
-        nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
-        return max((each for each in found if each), key=lambda each: each.timestamp_ms, default=nothing)
+        # A segment's own greatest timestamp may be that of a record before the start of the log, or of one that
+        # compaction took away: then the next segment has to be looked at.
+        latest = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
+        for claimed_ms, _, segment in sorted(
+            (-_latest_ms(segment), number, segment) for number, segment in enumerate(self._segments)
+        ):
+            if latest.offset != NO_OFFSET and -claimed_ms < latest.timestamp_ms:
+                break
+            found = self._latest_in(segment)
+            if found is not None and (found.timestamp_ms, -found.offset) > (latest.timestamp_ms, -latest.offset):
+                latest = found
+        return latest
 
     def _first_in(self, segment: SealedSegment, timestamp_ms: int) -> OffsetAndTimestamp | None:
         for batch in segment.find_timestamp(timestamp_ms):
@@ -78,8 +84,8 @@ class TimeSearch:
         latest_ms = _latest_ms(segment)
         if latest_ms == NO_TIMESTAMP:
             return None
-        if self._min_offset <= segment.base_offset:
-            return self._first_in(segment, latest_ms)
+        if self._min_offset <= segment.base_offset and (found := self._first_in(segment, latest_ms)) is not None:
+            return found
         latest: OffsetAndTimestamp | None = None
         for batch in segment.headers(self._min_offset):
             if latest is None or batch.header.max_timestamp_ms > latest.timestamp_ms:
@@ -90,6 +96,8 @@ class TimeSearch:
 
     def _records(self, segment: SealedSegment, batch: PlacedBatch) -> Sequence[Record | OffsetAndTimestamp]:
         header = batch.header
+        if not header.record_count:
+            return []
         if self._batches_left and header.record_count <= min(SEARCHED_RECORDS_MAX, self._records_left):
             self._batches_left -= 1
             self._records_left -= header.record_count

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from barnabas.records.scan import ANY_GAPS
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.filesystem import FileSystem
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.recovery import TRUST_ALL
-from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
+from barnabas.storage.segment import SealedSegment, Segment
 from barnabas.storage.segment_files import delete_segment_files
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
@@ -17,7 +19,7 @@ from barnabas.storage.segment_recovery import EpochCheck, load_segment
 def cut_segments(
     filesystem: FileSystem, folder: Path, segments: SegmentList, offset: int, config: LogConfig
 ) -> tuple[list[SealedSegment], ActiveSegment]:
-    """Remove the batch that holds `offset` and all behind it; return the segments that remain.
+    """Remove the first batch that ends at or after `offset` and all behind it; return the segments that remain.
 
     :raises OSError: the disk refuses, or a segment is damaged that was sealed.
     """
@@ -27,13 +29,13 @@ def cut_segments(
     if active.base_offset > offset:
         last = kept.pop()
         active, damage = load_segment(
-            filesystem, folder, last.base_offset, config.index_interval_bytes, TRUST_ALL, EpochCheck(None)
+            filesystem, folder, last.base_offset, config.index_interval_bytes, TRUST_ALL, EpochCheck(None), ANY_GAPS
         )
         last.close()
         if damage is not None:
             raise OSError(f"{last.paths.log} is damaged: {damage}")
-    if offset < active.next_offset:
-        active.truncate(active.locate(offset))
+    if (batch := active.locate(offset)) is not None:
+        active.truncate(batch)
     active.write_indexes(*active.encode_indexes(closing=False), durable=True)
     filesystem.fsync_folder(folder)
     return kept, active

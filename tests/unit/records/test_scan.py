@@ -97,6 +97,16 @@ def test_damage_ends_the_scan_for_good(scan: ModuleType, second: bytes, words: s
     assert result.feed(batch(1, epoch=4), 100) == 100
 
 
+def test_gaps_are_taken_up_to_an_offset(scan: ModuleType) -> None:
+    """As compaction leaves them: before the first batch, and between batches."""
+    data = batch(3) + batch(4) + batch(9, 2) + batch(11) + batch(30)
+    result = scanned(scan, data, gaps_up_to=29)
+    assert (result.size, result.next_offset, result.damage) == (400, 12, "batch with offset 30 instead of 12")
+    assert scanned(scan, data, gaps_up_to=30).damage is None
+    back = scanned(scan, batch(9) + batch(8), gaps_up_to=2**63 - 1)
+    assert back.damage == "batch with offset 8 instead of 10"
+
+
 def test_no_offset_goes_beyond_what_an_index_can_say(scan: ModuleType) -> None:
     result = scanned(scan, batch(7) + batch(8, 2**31 - 1) + batch(7 + 2**31), base_offset=7)
     assert result.damage == "batch at position 200: last offset 2147483655 is more than 2147483647 above 7"

@@ -11,8 +11,12 @@ from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
 from barnabas.records import Record, read_header
 from barnabas.records.header import CONTROL_MASK, pack_header, stamp, write_crc
 from barnabas.storage import Log, LogConfig
+from barnabas.storage.append import OFFSET_MAX
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.follower_append import append_as_follower
+from barnabas.storage.log_config import CleanupPolicy
+from tests.compacted import Batch
+from tests.log_steps import read
 
 OpenLog = Callable[..., Log]
 MakeBatch = Callable[..., bytearray]
@@ -48,7 +52,7 @@ def test_epochs_are_learned_and_written_down_before_the_batches(open_log: OpenLo
 
 
 @pytest.mark.parametrize(
-    ("base_offset", "epoch"), [(1, 5), (7, 5), (2, 6), (2, 3)], ids=["before", "gap", "later epoch", "earlier epoch"]
+    ("base_offset", "epoch"), [(1, 5), (2, 6), (2, 3)], ids=["before", "later epoch", "earlier epoch"]
 )
 def test_what_does_not_come_next_is_refused(
     open_log: OpenLog, make_batch: MakeBatch, base_offset: int, epoch: int
@@ -107,3 +111,46 @@ def test_segments_roll_and_nothing_is_no_batch(open_log: OpenLog, make_batch: Ma
         assert append_as_follower(log, b"", 0).last_offset == number
     assert log.segment_count == 4
     assert len(read_all(log)) == 7
+
+
+# --- a leader whose log was compacted ---
+
+
+def test_gaps_of_the_leader_are_taken_over(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    """Before the first batch, between batches, and batches that have lost all their records."""
+    log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 6}
+    empty = Batch(6, 9, producer_id=5, producer_epoch=0, base_sequence=2).encode()
+    sent = placed(make_batch(2), 3) + empty + placed(make_batch(1, **producer), 12)
+    assert append_as_follower(log, sent, 0)[:2] == (3, 12)
+    assert append_as_follower(log, placed(make_batch(2), 20), 0)[:2] == (20, 21)
+    assert content(log) == sent + placed(make_batch(2), 20)
+    for _ in range(2):
+        assert (log.log_start_offset, log.log_end_offset) == (0, 22)
+        assert [tuple(batch)[:4] for batch in log.producers[5].batches] == [(2, 5, 6, 9), (6, 6, 12, 12)]
+        log.abandon()
+        log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+
+
+def test_gap_that_no_index_can_span_begins_a_segment(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    far = 3 * 2**31 + 5
+    log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    for base_offset in (far, 2 * far, 2 * far + 2**31):
+        append_as_follower(log, placed(make_batch(2), base_offset), 0)
+        assert (log.active_base_offset, log.log_end_offset) == (base_offset, base_offset + 2)
+    for _ in range(2):
+        offset, found = 0, []
+        while (region := read(log, offset, 10**6, log.log_end_offset)) is not None:
+            header = read_header(os.pread(region.file.fileno(), region.length, region.position))
+            found.append(header.base_offset)
+            offset = header.next_offset
+        assert found == [far, 2 * far, 2 * far + 2**31]
+        log.abandon()
+        log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+
+
+def test_offsets_end_somewhere(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    with pytest.raises(CorruptBatchError, match="the log ends with 0"):
+        append_as_follower(log, placed(make_batch(1), OFFSET_MAX + 1), 0)
+    assert log.log_end_offset == 0

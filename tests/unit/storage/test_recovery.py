@@ -12,10 +12,12 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
-from barnabas.records import Record
+from barnabas.records import Record, read_header
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.filesystem import Chunk, DataFile
+from barnabas.storage.log_config import CleanupPolicy
+from tests.compacted import Batch, Kept, write_segments
 
 CLICKS = TopicPartition("clicks", 0)
 
@@ -286,3 +288,65 @@ def test_checkpoints_are_lowered_before_a_log_is_cut(tmp_path: Path, clock: Manu
     log.truncate_to(1)
     assert seen == ["0\n1\nclicks 0 1\n"]
     manager.close()
+
+
+# --- gaps ---
+
+
+def two_segments_with_gaps(folder: Path) -> None:
+    """Records 0, 2 and 3; 10 and 12: gaps in a segment, between two, and in front of the second."""
+    records = [[Batch(0, 0, [Kept(0, 1)]), Batch(2, 3, [Kept(2, 1), Kept(3, 1)])]]
+    records.append([Batch(10, 10, [Kept(10, 1)]), Batch(12, 12, [Kept(12, 1)])])
+    write_segments(folder, zip((0, 8), records, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("recovery_point", "end"), [(0, 1), (1, 1), (2, 4), (7, 4), (8, 8), (11, 11), (12, 13), (13, 13)]
+)
+def test_gap_behind_the_recovery_point_ends_a_log_that_is_not_compacted(
+    open_log: OpenLog, tmp_path: Path, recovery_point: int, end: int
+) -> None:
+    two_segments_with_gaps(tmp_path / "clicks-0")
+    log = open_log(recovery_point=recovery_point)
+    assert log.log_end_offset == end
+
+
+@pytest.mark.parametrize("recovery_point", range(14))
+def test_compacted_log_is_whole_wherever_its_gaps_are(open_log: OpenLog, tmp_path: Path, recovery_point: int) -> None:
+    two_segments_with_gaps(tmp_path / "clicks-0")
+    log = open_log(recovery_point=recovery_point, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    assert log.log_end_offset == 13
+    assert not [name for name in names_in(tmp_path / "clicks-0") if "damaged" in name]
+
+
+def test_epochs_whose_batches_are_gone_are_kept(open_log: OpenLog, tmp_path: Path) -> None:
+    """The checkpoint says more of where epochs began than the batches that compaction has left."""
+    folder = tmp_path / "clicks-0"
+    batches = [Batch(4, 5, [Kept(5, 1)], leader_epoch=1), Batch(9, 9, [Kept(9, 1)], leader_epoch=7)]
+    write_segments(folder, [(0, batches), (10, [Batch(11, 11, [Kept(11, 1)], leader_epoch=9)])])
+    (folder / "leader-epoch-checkpoint").write_bytes(b"0\n4\n0 0\n1 3\n4 6\n7 8\n")
+    log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    assert [tuple(entry) for entry in log.leader_epochs.entries] == [(0, 0), (1, 3), (4, 6), (7, 8), (9, 11)]
+
+
+def test_log_goes_on_further_than_its_indexes_can_say(
+    tmp_path: Path, clock: ManualClock, make_batch: MakeBatch
+) -> None:
+    """Two checkpoints say that it had come there: no offset below is used again."""
+    folder, reached = tmp_path / "clicks-0", 5 * 2**31
+    log = Log.open(folder, CLICKS, LogConfig(), clock, OsFileSystem())
+    log.append(make_batch(2), 0)
+    log.abandon()
+    log = Log.open(folder, CLICKS, LogConfig(), clock, OsFileSystem(), recovery_point=reached, high_watermark=reached)
+    assert log.log_end_offset == reached
+    offset = 2
+    while offset < reached:
+        gap = log.read(offset, 1_000, reached)
+        assert isinstance(gap, bytearray)
+        header = read_header(gap)
+        assert (header.base_offset, header.record_count) == (offset, 0)
+        offset = header.next_offset
+    assert offset == reached
+    assert log.append(make_batch(1), 0).base_offset == reached
+    log.close()
+    assert Log.open(folder, CLICKS, LogConfig(), clock, OsFileSystem(), clean=True).log_end_offset == reached + 1

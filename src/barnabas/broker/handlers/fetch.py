@@ -1,7 +1,8 @@
 """Fetch, versions 4 to 18: read record batches, waiting for them if need be.
 
-Whole batches are returned, from the one that holds the offset asked for, as file regions that go to the socket
-with sendfile. The first batch is returned even if it is larger than the limits; after that nothing exceeds
+Whole batches are returned, from the first that ends at or after the offset asked for, as file regions that go to the
+socket with sendfile. Where compaction has left nothing up to the high watermark, an empty batch says so, so that the
+reader comes there. The first batch is returned even if it is larger than the limits; after that nothing exceeds
 `max_bytes`. If there is less than `min_bytes`, the answer waits until there is, at most `max_wait_ms`.
 
 Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id of a request is ignored
