@@ -69,21 +69,21 @@ assert delivery.result(0).offset == 99
     assert values_of(bootstrap, topic) == [b"%d" % number for number in range(100)]
 
 
-@pytest.mark.parametrize("made", ["Admin({0!r})", "RangeReader({0!r}, {1!r}, 0, 0, 0)"])
+@pytest.mark.parametrize("made", ["an Admin({0!r})", "a RangeReader({0!r}, {1!r}, 0, 0, 0)"])
 def test_other_clients_that_are_dropped_warn_and_end_their_thread(bootstrap: str, topic: str, made: str) -> None:
     run = python(
         f"""
 import threading, barnabas
 from barnabas import Admin
 from barnabas.client.range_reader import RangeReader
-client = {made.format(bootstrap, topic)}
+client = {made.split(" ", 1)[1].format(bootstrap, topic)}
 [thread] = [each for each in threading.enumerate() if each.name.startswith("barnabas-")]
 del client
 thread.join()
 """,
         options=("-W", "always"),
     )
-    assert f"ResourceWarning: a {made.split('(', maxsplit=1)[0]} was dropped without close()" in run.stderr
+    assert f"ResourceWarning: {made.split('(', maxsplit=1)[0]} was dropped without close()" in run.stderr
 
 
 def test_who_holds_send_alone_holds_the_producer(bootstrap: str, topic: str) -> None:
@@ -114,6 +114,34 @@ for number in range(100):
     assert len(values_of(bootstrap, topic)) == 100
 
 
+OUTLIVE = {
+    "a thread": ("threading.main_thread().join()", "threading.Thread(target=work).start()"),
+    "an executor's": ("while not pool._shutdown: time.sleep(0.01)", "executor.submit(work)"),
+}
+
+
+@pytest.mark.parametrize("who", OUTLIVE)
+def test_a_thread_that_outlives_the_main_thread_sends_and_closes(bootstrap: str, topic: str, who: str) -> None:
+    wait, begin = OUTLIVE[who]
+    run = python(f"""
+import concurrent.futures.thread as pool, threading, time, barnabas
+# The address is a name: looking one up takes another thread, which there must be at the end of the program, too.
+producer = barnabas.Producer({bootstrap.replace("127.0.0.1", "localhost")!r}, linger_ms=5000)
+executor = pool.ThreadPoolExecutor()
+def work():
+    {wait}
+    try:
+        for number in range(100):
+            producer.send({topic!r}, b"%d" % number, partition=0)
+        producer.close()
+    except BaseException as error:
+        print(repr(error))
+{begin}
+""")
+    assert run.stdout == run.stderr == ""
+    assert values_of(bootstrap, topic) == [b"%d" % number for number in range(100)]
+
+
 def test_a_second_ctrl_c_ends_the_wait_for_what_cannot_be_delivered() -> None:
     # Nobody listens on that port, so that the record has to wait for `delivery_timeout_ms`.
     program = """
@@ -121,8 +149,8 @@ import barnabas, sys
 producer = barnabas.Producer("127.0.0.1:1", delivery_timeout_ms=3_600_000, enable_idempotence=False, acks=1)
 accumulator = producer._engine.accumulator
 accumulator.append(accumulator.set_partitions("t", 1, [0]), 0, 1, None, b"left", ())
-import barnabas.client.loop_thread as loop_thread
-loop_thread.SILENCE_S = 0.01
+import barnabas.client.life as life
+life.SILENCE_S = 0.01
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

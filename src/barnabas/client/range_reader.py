@@ -6,7 +6,6 @@ that is kept in memory: two responses.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import random
 from collections.abc import Iterator
@@ -58,12 +57,11 @@ class RangeReader:
         self._next_offset = start_offset
         self._end_offset = end_offset
         self._fetch_max_bytes = fetch_max_bytes
-        self._closed = False
         self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
         self._cluster.watch_topics([topic], auto_creates=False)
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._thread = LoopThread("barnabas-range-reader")
-        self._thread.serves(self, self._cluster.finish)
+        self._thread.serves(self, self._cluster.finish, "a RangeReader")
         self._fetch_ahead()
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -79,7 +77,7 @@ class RangeReader:
         return data
 
     def _fetch_ahead(self) -> None:
-        if self._next_offset < self._end_offset and not self._closed:
+        if self._next_offset < self._end_offset:
             self._under_way = self._thread.start(self._fetch(self._next_offset))
 
     def _end_of(self, data: memoryview) -> int:
@@ -135,18 +133,9 @@ class RangeReader:
 
     def close(self) -> None:
         """End the connection and the background thread. May be called again."""
-        if self._closed or self._thread.inherited:
-            return
-        self._closed = True
-        if self._under_way is not None:
-            self._under_way.cancel()
+        if self._thread.may_close():
             self._under_way = None
-        self._thread.call(self._disconnect())
-        self._thread.stop()
-
-    async def _disconnect(self) -> None:
-        self._cluster.close()
-        await asyncio.sleep(0)
+            self._thread.stop(self._cluster.finish)
 
     def __enter__(self) -> Self:
         return self

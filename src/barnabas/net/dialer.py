@@ -8,13 +8,16 @@ Kafka's clients: later answers would most likely be late too.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import errno
 import os
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from barnabas.errors import (
     BarnabasError,
@@ -33,6 +36,8 @@ from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.pairs import api_name, response_of
+
+T = TypeVar("T")
 
 RESPONSE_BYTES_MAX = 512 * 1024 * 1024
 CORRELATION_ID_MAX = 0x7FFFFFFF
@@ -146,10 +151,22 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
     """Return what `socket.getaddrinfo` does, without blocking the loop."""
     look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    try:
+    with contextlib.suppress(socket.gaierror):  # it is a name: that may take a while
         return look_up(flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        return await loop.run_in_executor(None, look_up)  # a name: that may take a while
+    # Not by an executor: none works any more when clients deliver what is left at the end of the program.
+    answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    threading.Thread(target=_settle_by, args=(answer, look_up), name="barnabas-name", daemon=True).start()
+    return await asyncio.wrap_future(answer, loop=loop)
+
+
+def _settle_by(answer: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
+    if answer.set_running_or_notify_cancel():
+        try:
+            result = call()
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
 
 
 async def _finish_connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import os
 import sys
@@ -78,7 +79,7 @@ class Client:
 
     def __init__(self, finish):
         self.thread = LoopThread("test")
-        self.thread.serves(self, finish)
+        self.thread.serves(self, finish, "a Client")
 
 
 def test_a_client_that_nobody_holds_is_told_to_finish_and_its_thread_ends():
@@ -140,6 +141,66 @@ def test_what_interrupts_the_end_is_told_to_who_finishes():
     client.thread.interrupt_end()
     assert client.thread.join(30)
     assert cut_short.is_set()
+
+
+def test_an_end_that_is_interrupted_before_it_has_begun_comes_all_the_same():
+    async def finish():
+        await asyncio.sleep(3600)
+
+    client, go_on = Client(finish), threading.Event()
+    client.thread.soon(lambda: go_on.wait(30))
+    client.thread.end_soon()
+    client.thread.interrupt_end()
+    go_on.set()
+    assert client.thread.join(30)
+
+
+def test_stopping_waits_for_an_end_that_is_under_way():
+    begun, finished = threading.Event(), []
+
+    async def finish():
+        begun.set()
+        await asyncio.sleep(0.01)
+        finished.append(True)
+
+    client = Client(finish)
+    client.thread.end_soon()
+    assert begun.wait(30)
+    client.thread.stop()
+    assert finished == [True]
+
+
+def test_what_comes_after_the_last_turn_of_the_loop_is_cancelled():
+    thread, go_on = LoopThread("test"), threading.Event()
+    thread.soon(lambda: (thread._loop.stop(), go_on.wait(30)))
+    late = thread.start(asyncio.sleep(3600))
+    go_on.set()
+    with pytest.raises(concurrent.futures.CancelledError):
+        late.result(30)
+    assert thread.join(30)
+
+
+def test_who_is_not_the_first_to_close_waits_until_it_is_done():
+    thread, order = LoopThread("test"), []
+    assert thread.may_close()
+    assert not thread.may_close(), "a signal handler must not wait for the closing that it interrupts"
+    started = threading.Event()
+
+    def close_too():
+        started.set()
+        assert not thread.may_close()
+        order.append("the other")
+
+    other = threading.Thread(target=close_too)
+    other.start()
+    assert started.wait(30)
+
+    async def finish():
+        order.append("the first")
+
+    thread.stop(finish)
+    other.join(30)
+    assert order == ["the first", "the other"]
 
 
 def test_a_forked_child_drops_its_copy_without_a_word():

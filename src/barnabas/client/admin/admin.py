@@ -54,7 +54,7 @@ class Admin:
         self._closed = False
         self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
         self._thread = LoopThread("barnabas-admin")
-        self._thread.serves(self, self._cluster.finish)
+        self._thread.serves(self, self._cluster.finish, "an Admin")
 
     # --- topics -----------------------------------------------------------------------------------------
 
@@ -270,11 +270,9 @@ class Admin:
 
     def close(self) -> None:
         """End the connections and the background thread. May be called again; does nothing in a forked child."""
-        if self._closed or self._thread.inherited:
-            return
-        self._closed = True
-        self._thread.call(self._cluster.finish())
-        self._thread.stop()
+        if self._thread.may_close():
+            self._closed = True
+            self._thread.stop(self._cluster.finish)
 
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import warnings
-import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.arguments import consumer_config
 from barnabas.client.consumer.background import Background
-from barnabas.client.consumer.consumer import COLUMNS_MAX, DROPPED
+from barnabas.client.consumer.consumer import COLUMNS_MAX
 from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.shells import Listener, LoopGuard, LoopShell, listeners_of
 from barnabas.client.consumer.steps import Steps
 from barnabas.client.dialing import dial_with
+from barnabas.client.life import ApplicationLoop
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
@@ -65,18 +65,21 @@ class AsyncConsumer:
         self._shell = LoopShell(self._core.state, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.bell)
-        self._runs = False
+        self._life = ApplicationLoop()
+        self._life.after_fork = self._core.state.stop_with
+        self._life.serves(self, partial(self._background.finish, self._core), f"an AsyncConsumer{self._core}")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that waits, does it as well."""
         if not self._runs:
             self._core.state.check_usable()
-            self._runs = True
-            guard, loop = self._shell.guard, asyncio.get_running_loop()
-            # No task of the loop refers to this object: who drops it ends it.
-            weakref.finalize(self, _on_dropped, self._core, guard, self._background, loop).atexit = False
+            self._life.loop = asyncio.get_running_loop()
             await self._background.start()
         return self
+
+    @property
+    def _runs(self) -> bool:
+        return self._life.loop is not None
 
     async def _run(self, call: Steps[T]) -> T:
         if not self._runs:
@@ -244,8 +247,9 @@ class AsyncConsumer:
         await self._close(all_done=True)
 
     async def _close(self, *, all_done: bool) -> None:
-        if self._core.state.stopped is not None:
+        if self._core.state.stopped is not None or not self._life.claim_end():
             return
+        self._life.is_over()
         try:
             if self._runs:
                 await self._shell.run(self._core.close(all_done=all_done))
@@ -267,29 +271,3 @@ class AsyncConsumer:
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer{self._core}>"
-
-
-_closing: set[asyncio.Task[None]] = set()
-"""Of consumers that were dropped: an event loop holds its tasks but weakly."""
-
-
-def _on_dropped(core: ConsumerCore, guard: LoopGuard, background: Background, loop: asyncio.AbstractEventLoop) -> None:
-    """Nobody has the consumer any more: leave its group, if the event loop still runs."""
-    if core.state.stopped is not None:
-        return
-
-    def begin() -> None:
-        task = loop.create_task(_end(core, guard, background))
-        _closing.add(task)
-        task.add_done_callback(_closing.discard)
-
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(begin)
-    warnings.warn(DROPPED.format(f"<AsyncConsumer{core}>"), ResourceWarning, stacklevel=2)
-
-
-async def _end(core: ConsumerCore, guard: LoopGuard, background: Background) -> None:
-    try:
-        await LoopShell(core.state, guard).run(core.close(all_done=False))
-    finally:
-        await background.close()

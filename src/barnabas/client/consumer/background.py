@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_lanes import FetchLanes
 from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.state import ConsumerState
@@ -68,6 +69,18 @@ class Background:
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
         self._bell.listen(self._on_bell)
+
+    async def finish(self, core: ConsumerCore) -> None:
+        """Commit what is dealt with, leave the group, and close: for a consumer that nobody closed."""
+        try:
+            if self._state.stopped is None:
+                core.stop(all_done=False)
+                last_works = core.last_works()
+                while (work := core.next_of(last_works)) is not None:
+                    self.look()
+                    await asyncio.wait({self._works[work]})
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """End all tasks and connections."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-import threading
-import warnings
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -22,7 +19,7 @@ from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.shells import BlockingShell, Listener, ThreadGuard, listeners_of
 from barnabas.client.dialing import dial_with
-from barnabas.client.loop_thread import LoopThread, at_exit
+from barnabas.client.loop_thread import LoopThread
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.client.streams import MessageStream
 from barnabas.clock import SYSTEM_CLOCK
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
 
 COLUMNS_MAX = 100_000
 """Records that one poll for columns returns at most, if not told otherwise."""
-
-DROPPED = "{} was dropped without close(); it leaves its group now. Use it in a with statement, or close it"
 
 
 class Consumer:
@@ -78,13 +73,11 @@ class Consumer:
         self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers)
         thread.after_fork = partial(_after_fork, self._core, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
-        background = Background(self._core.state, cluster, guard.bell)
+        self._background = Background(self._core.state, cluster, guard.bell)
         self._shell = BlockingShell(self._core.state, guard)
-        self._close = partial(_close, self._core, guard, background, thread)
-        # Neither the thread nor anything that it runs refers to this object: who drops it ends it.
-        weakref.finalize(self, _on_dropped, self._core, self._close).atexit = False
-        thread.call(background.start())
-        at_exit(self)
+        self._thread = thread
+        thread.serves(self, partial(self._background.finish, self._core), f"a Consumer{self._core}")
+        thread.call(self._background.start())
 
     # --- what to read -----------------------------------------------------------------------------------
 
@@ -282,13 +275,19 @@ class Consumer:
     def close(self) -> None:
         """Commit (if auto-commit is on) what was handed out, leave the group, end the background thread.
 
-        Ends running iterations and streams of other threads. May be called again.
+        Ends running iterations and streams of other threads. May be called again; if another thread closes it already,
+        or the program ends, this waits until that is done.
         """
         self._close(all_done=True)
 
-    def close_at_exit(self) -> None:
-        """Leave the group when the program ends; records in hand were not dealt with for sure."""
-        self._close(all_done=False)
+    def _close(self, *, all_done: bool) -> None:
+        if not self._thread.may_close():
+            return
+        try:
+            self._shell.run(self._core.close(all_done=all_done))
+        finally:
+            # Also if this was interrupted: heartbeats that go on would keep the partitions from others.
+            self._thread.stop(self._background.close)
 
     def __enter__(self) -> Self:
         return self
@@ -303,30 +302,9 @@ class Consumer:
         return f"<Consumer{self._core}>"
 
 
-def _close(core: ConsumerCore, guard: ThreadGuard, background: Background, thread: LoopThread, all_done: bool) -> None:
-    """End a consumer: by its owner, or for want of one."""
-    if core.state.stopped is not None:
-        return
-    try:
-        BlockingShell(core.state, guard).run(core.close(all_done=all_done))
-    finally:
-        # Also if this was interrupted: heartbeats that go on would keep the partitions from others.
-        thread.call(background.close())
-        thread.stop()
-
-
 def _after_fork(core: ConsumerCore, guard: ThreadGuard, error: ClosedError) -> None:
     guard.after_fork()
     core.state.stop_with(error)
-
-
-def _on_dropped(core: ConsumerCore, close: Callable[..., None]) -> None:
-    """Nobody has the consumer any more: end it, without holding up the thread that happened to let go of it."""
-    if core.state.stopped is not None:
-        return
-    # No daemon: at the end of the program the group must be left before other threads end.
-    threading.Thread(target=close, kwargs={"all_done": False}, name="barnabas-consumer-dropped").start()
-    warnings.warn(DROPPED.format(f"<Consumer{core}>"), ResourceWarning, stacklevel=2)
 
 
 class Stretches(Iterator[Iterator[Record]]):

@@ -23,7 +23,7 @@ from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Guard, Query, Steps
+from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Guard, Query, Steps, Work
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, committed_offsets, list_offsets
 from barnabas.client.streams import StreamPlan
@@ -367,9 +367,21 @@ class ConsumerCore:
 
         :param all_done: what is in hand counts as dealt with.
         """
-        if self.state.stopped is None:
-            self.stop(all_done=all_done)
-            yield from self._rebalancing.finish("the consumer was closed")
+        if self.state.stopped is not None:
+            return
+        self.stop(all_done=all_done)
+        last_works = self.last_works()
+        while (work := self.next_of(last_works)) is not None:
+            yield from self.state.await_end(work)
+
+    def last_works(self) -> Iterator[Work]:
+        """Return what is left to do for a consumer that was stopped; see `next_of`."""
+        return self._rebalancing.finish("the consumer was closed")
+
+    def next_of(self, works: Iterator[Work]) -> Work | None:
+        """Put down the next of the last works, when the one before has ended, and return it; None: that was all."""
+        with self._guard:
+            return next(works, None)
 
     def stop(self, *, all_done: bool) -> None:
         """Do of `close` what needs no broker."""

@@ -215,7 +215,7 @@ class Rebalancing:
             if tell.error is not None:
                 raise tell.error
 
-    def _commit_done(self) -> Procedure:
+    def _commit_done(self) -> Generator[Work, None, None]:
         commit = self._state.commit_of_done(COMMIT_ON_THE_WAY_OUT_S) if self._state.config.enable_auto_commit else None
         if commit is None:
             return
@@ -258,26 +258,19 @@ class Rebalancing:
         self._state.order(leave)
         yield leave
 
-    def finish(self, reason: str) -> Steps[None]:
-        """Commit and leave because the consumer is closed; listeners are not told."""
+    def finish(self, reason: str) -> Generator[Work, None, None]:
+        """Commit and leave because the consumer is closed; listeners are not told.
+
+        Advanced under the guard, by who closes: it yields what is to be done before it goes on.
+        """
         membership = self._state.membership
         if membership is None:
             return
-        lost = membership.lost and self._state.subscription.by_topics
-        if self._state.config.enable_auto_commit and not lost:
-            with self._guard:
-                commit = self._state.commit_of_done(COMMIT_ON_THE_WAY_OUT_S)
-                if commit is not None:
-                    self._state.order(commit)
-            if commit is not None:
-                try:
-                    yield from self._state.until_done(commit)
-                except BarnabasError as error:
-                    log.warning("auto-commit: %s", error)
+        if not (membership.lost and self._state.subscription.by_topics):
+            yield from self._commit_done()
         leave = Leave(reason)
-        with self._guard:
-            self._state.order(leave)
-        yield from self._state.until_done(leave)
+        self._state.order(leave)
+        yield leave
 
     def abandon(self) -> None:
         """Under the guard: break off what is under way."""

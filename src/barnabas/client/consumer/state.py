@@ -85,6 +85,12 @@ class ConsumerState:
 
     def until_done(self, work: Work) -> Steps[None]:
         """Wait for work that was put down; raises what went wrong. It is abandoned if the caller is interrupted."""
+        yield from self.await_end(work)
+        if work.error is not None:
+            raise work.error
+
+    def await_end(self, work: Work) -> Steps[None]:
+        """Wait for work that was put down, however it ends. It is abandoned if the caller is interrupted."""
         try:
             while True:
                 news = self.guard.news
@@ -94,8 +100,6 @@ class ConsumerState:
         finally:
             if not work.done:
                 self.abandon(work)
-        if work.error is not None:
-            raise work.error
 
     def _patience_end_s(self, since_s: float) -> float:
         return since_s + self.config.default_api_timeout_ms / 1000

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial as bind
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from barnabas.client.config import ProducerConfig, make_config
-from barnabas.client.loop_thread import at_exit
+from barnabas.client.life import ApplicationLoop
 from barnabas.client.producer.accumulator import TopicQueues
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
@@ -28,16 +26,15 @@ TURN_S = 0.002
 """How long records may be appended before others on the loop have their turn."""
 
 
-class OwnLoop:
+class OwnLoop(ApplicationLoop):
     """The application's loop, seen from where records are sent: which is on that loop, so that nothing may block."""
 
     inside = True
 
     def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop | None = None
+        super().__init__()
         self.turn_due = False
         """Whether the sender is about to take a turn."""
-        self.tasks: set[asyncio.Task[None]] = set()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Nothing can be waited for here; topics are looked up before records are appended."""
@@ -54,13 +51,6 @@ class OwnLoop:
     def _take_turn(self, function: Callable[[], object]) -> None:
         self.turn_due = False
         function()
-
-    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that nobody waits for."""
-        assert self.loop is not None
-        task = self.loop.create_task(coroutine)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
 
 
 class AsyncProducer:
@@ -98,9 +88,12 @@ class AsyncProducer:
         self._append_in_line = asyncio.Lock()
         """Held by who waits for room; all others queue behind, so that nobody overtakes."""
         self._closed = False
-        self._finalizer = weakref.finalize(self, _on_dropped, self._engine, self._own_loop)
-        self._finalizer.atexit = False
-        at_exit(self)
+        self._own_loop.after_fork = self._engine.after_fork
+        self._own_loop.on_program_end = bind(
+            self._engine.warn_of_losses,
+            "the program ended without `await close()` or an `async with` block of the producer",
+        )
+        self._own_loop.serves(self, self._engine.finish, "an AsyncProducer")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that sends, does it as well.
@@ -269,7 +262,7 @@ class AsyncProducer:
 
         :raises TimedOutError: some were still on their way after `timeout_s`.
         """
-        if self._engine.inherited:
+        if self._own_loop.inherited:
             self._accumulator.check_open()
         await self._engine.flush(timeout_s)
 
@@ -278,10 +271,10 @@ class AsyncProducer:
 
         :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up.
         """
-        if self._closed or self._engine.inherited:
+        if self._own_loop.inherited or not self._own_loop.claim_end():
             return
         self._closed = True
-        self._finalizer.detach()
+        self._own_loop.is_over()
         self._accumulator.refuse(ClosedError(CLOSED))
         if self._own_loop.loop is None:
             return
@@ -296,13 +289,6 @@ class AsyncProducer:
                 task.cancel()
             await self._engine.give_up()
 
-    def close_at_exit(self) -> None:
-        """Say what was not delivered when the program ends: without its event loop nothing can be any more."""
-        self._finalizer.detach()
-        self._engine.warn_of_losses(
-            "the program ended without `await close()` or an `async with` block of the producer"
-        )
-
     async def __aenter__(self) -> Self:
         return await self.start()
 
@@ -314,16 +300,3 @@ class AsyncProducer:
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self._engine.config.bootstrap_servers)
         return f"<AsyncProducer to {servers}{', closed' if self._closed else ''}>"
-
-
-def _on_dropped(engine: ProducerEngine, own_loop: OwnLoop) -> None:
-    """Run by the garbage collector, anywhere: deliver what was sent, if the loop still runs."""
-    loop = own_loop.loop
-    if engine.inherited or loop is None or loop.is_closed():
-        return
-    loop.call_soon_threadsafe(lambda: own_loop.run(engine.finish()))
-    warnings.warn(
-        "an AsyncProducer was dropped without `await close()`, so it ends by itself; use an `async with` block",
-        ResourceWarning,
-        stacklevel=2,
-    )

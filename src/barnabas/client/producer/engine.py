@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ProducerConfig
 from barnabas.client.dialing import dial_with
-from barnabas.client.loop_thread import forked_error
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.record_appender import RecordAppender
 from barnabas.client.producer.routing import Routing
@@ -63,7 +60,6 @@ class ProducerEngine:
     def __init__(self, config: ProducerConfig, clock: Clock, sender_side: SenderSide, serializers: Serializers) -> None:
         self.config = config
         self._sender_side = sender_side
-        self._pid = os.getpid()
         open_encoders: dict[str, OpenEncoders] = {}
         self.accumulator = Accumulator(
             batch_size=config.batch_size,
@@ -90,7 +86,6 @@ class ProducerEngine:
         """Set for a moment whenever something was settled, which also freed its memory."""
         self._tasks: list[asyncio.Task[None]] = []
         self._has_ended = False
-        _engines.add(self)
 
     # --- where records are sent -------------------------------------------------------------------------
 
@@ -121,14 +116,9 @@ class ProducerEngine:
     def _wake(self) -> None:
         self._sender_side.soon(self._send_loop.wake)
 
-    @property
-    def inherited(self) -> bool:
-        """Whether this is a copy in a forked child, where nothing can be delivered."""
-        return self._pid != os.getpid()
-
-    def after_fork(self) -> None:
-        """Take notice, in a forked child, that nobody sends any more."""
-        self.accumulator.after_fork(forked_error(self._pid))
+    def after_fork(self, error: ClosedError) -> None:
+        """Take notice, in a forked child, that nobody sends any more; calls raise `error`."""
+        self.accumulator.after_fork(error)
 
     def metrics(self) -> dict[str, float]:
         """Return figures of the producer, as they are now, by name."""
@@ -221,15 +211,3 @@ class ProducerEngine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-_engines: weakref.WeakSet[ProducerEngine] = weakref.WeakSet()
-
-
-def _tell_forked() -> None:
-    for engine in list(_engines):
-        engine.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell_forked)

@@ -50,11 +50,12 @@ class Producer:
         self._closed = False
         self._thread = LoopThread("barnabas-producer")
         self._engine = ProducerEngine(config, self._clock, self._thread, serializers)
+        self._thread.after_fork = self._engine.after_fork
         self._records = self._engine.records
         self._thread.call(self._engine.start())
         appender = self._records.appender()
         self._send = serializers.before(appender.send)
-        self._thread.serves(appender, self._engine.finish, "Producer")
+        self._thread.serves(appender, self._engine.finish, "a Producer")
         if type(self).send is _SEND:
             # What `send` would call, without a Python function in between: for each record that is half of the cost.
             self.send = self._send  # type: ignore[method-assign]
@@ -175,7 +176,7 @@ class Producer:
         :raises TimedOutError: some were still on their way after `timeout_s`.
         """
         accumulator = self._engine.accumulator
-        if self._engine.inherited:
+        if self._thread.inherited:
             accumulator.check_open()
         deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         for batch in accumulator.close_all():
@@ -186,19 +187,19 @@ class Producer:
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the background thread. May be called again; does nothing in a forked child.
 
+        If another thread closes it already, or the program ends, this waits until that is done.
+
         :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up.
         :raises ClosedError: a delivery's callback closes the producer; it is not closed by that.
         """
-        if self._closed or self._engine.inherited:
+        if not self._thread.may_close():
             return
-        self._thread.check_outside()
         self._closed = True
         self._engine.accumulator.refuse(ClosedError(CLOSED))
         try:
             self.flush(timeout_s)
         finally:
-            self._thread.call(self._engine.give_up())
-            self._thread.stop()
+            self._thread.stop(self._engine.give_up)
 
     def __enter__(self) -> Self:
         return self
