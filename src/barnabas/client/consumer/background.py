@@ -14,7 +14,7 @@ from typing import Any
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.core import ConsumerCore
-from barnabas.client.consumer.fetch_lanes import FetchLanes
+from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import Bell, Commit, Join, Leave, Query, Work
@@ -56,7 +56,9 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
         self._works: dict[Work, asyncio.Task[None]] = {}
         self._session = None if state.membership is None else GroupSession(state, cluster, state.membership)
-        self._lanes = FetchLanes(state, cluster, spawn=self._spawn, on_fault=self._on_fault, answered=self._answered)
+        self._fetches = FetchConnections(
+            state, cluster, spawn=self._spawn, on_fault=self._on_fault, answered=self._answered
+        )
 
     async def start(self) -> None:
         """Begin; on the event loop."""
@@ -88,7 +90,7 @@ class Background:
         tasks = [*self._tasks, *self._works.values()]
         for task in tasks:
             task.cancel()
-        self._lanes.close()
+        self._fetches.close()
         self._cluster.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._state.end_work()
@@ -136,7 +138,7 @@ class Background:
             if state.subscription.without_position():
                 self._positions_wanted.set()
         for node_id in leaders:
-            self._lanes.wake(node_id)
+            self._fetches.wake(node_id)
 
     def _answered(self) -> None:
         """Under the guard: a fetch was answered, and may have said that there is nothing at its offset."""

@@ -29,7 +29,7 @@ _Wanted = tuple[int, int]
 
 
 class FetchSession:
-    """One lane of fetches to one broker: each request is made after the answer to the one before."""
+    """The fetches of one connection to a broker: each request is made after the answer to the one before."""
 
     def __init__(self) -> None:
         self._id = NO_SESSION

@@ -318,7 +318,7 @@ class Sender:
 
     def on_posted(self, send: Send) -> None:
         """A request without acknowledgement (acks=0) was handed to the connection: that is all one will know."""
-        for _lane, batch in self._landed(send):
+        for _partition, batch in self._landed(send):
             self._settle(batch)
 
     def on_response(self, send: Send, response: ProduceResponse, now_s: float) -> set[str]:

@@ -30,7 +30,7 @@ SESSION_LOST = frozenset(
 )
 
 
-class FetchLanes:
+class FetchConnections:
     """All fetches of a consumer.
 
     :param spawn: runs a coroutine in the background.
@@ -56,18 +56,18 @@ class FetchLanes:
         self.answered = answered
         self.timeout_s = (state.config.request_timeout_ms + state.config.fetch_max_wait_ms) / 1000
         self.closed = False
-        self._lanes: dict[int, list[_Lane]] = {}
+        self._connections: dict[int, list[_FetchConnection]] = {}
 
     def wake(self, node_id: int) -> None:
         """See to it that somebody looks whether there is something to ask a broker for."""
-        lanes = self._lanes.setdefault(node_id, [])
-        for lane in lanes:
-            if not lane.busy:
-                lane.advance()
+        connections = self._connections.setdefault(node_id, [])
+        for connection in connections:
+            if not connection.busy:
+                connection.advance()
                 return
-        if len(lanes) < FETCHES_MAX:
-            lanes.append(_Lane(self, node_id, f"fetch-{len(lanes)}"))
-            lanes[-1].advance()
+        if len(connections) < FETCHES_MAX:
+            connections.append(_FetchConnection(self, node_id, f"fetch-{len(connections)}"))
+            connections[-1].advance()
 
     def wake_others(self, than_node_id: int) -> None:
         """See to those brokers that had to wait for room, and to those that lead partitions since a moment ago."""
@@ -80,22 +80,22 @@ class FetchLanes:
     def close(self) -> None:
         """Send nothing more; let the brokers forget the sessions."""
         self.closed = True
-        for lanes in self._lanes.values():
-            for lane in lanes:
-                lane.close()
+        for connections in self._connections.values():
+            for connection in connections:
+                connection.close()
 
 
-class _Lane:
+class _FetchConnection:
     """One fetch after the other to one broker, over a connection of its own."""
 
-    def __init__(self, lanes: FetchLanes, node_id: int, name: str) -> None:
+    def __init__(self, all_fetches: FetchConnections, node_id: int, name: str) -> None:
         self.busy = False
         """Whether a fetch, or a pause after trouble, is under way."""
-        self._lanes = lanes
+        self._all = all_fetches
         self._node_id = node_id
         self._name = name
         self._session = FetchSession()
-        self._view = lanes.cluster.view
+        self._view = all_fetches.cluster.view
         """Where the partitions were when the last fetch was planned."""
         self._failures = 0
         self._session_was_lost = False
@@ -105,18 +105,18 @@ class _Lane:
         """Send the next fetch, if there is something to fetch and room for it."""
         self._pause = None
         try:
-            with self._lanes.guard:
+            with self._all.guard:
                 fetch = self._plan()
             self._go_on_with(fetch)
         except Exception as unforeseen:  # noqa: BLE001 - of a callback, or of an application's call that it is not for
-            self._lanes.on_fault(unforeseen)
+            self._all.on_fault(unforeseen)
 
     def close(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
         request = self._session.farewell()
-        # On the lane's own connection it would stand behind the fetch that waits there.
-        channel = self._lanes.cluster.open_channel(self._node_id)
+        # On this connection it would stand behind the fetch that waits there.
+        channel = self._all.cluster.open_channel(self._node_id)
         if request is None or channel is None:
             return
         try:
@@ -128,22 +128,22 @@ class _Lane:
 
     def _plan(self) -> Fetch | None:
         """Under the guard: return what to ask for next."""
-        self._view = self._lanes.cluster.view
-        return self._lanes.fetcher.next_fetch(self._node_id, self._view)
+        self._view = self._all.cluster.view
+        return self._all.fetcher.next_fetch(self._node_id, self._view)
 
     def _go_on_with(self, fetch: Fetch | None) -> None:
         self.busy = fetch is not None
-        if fetch is None or self._lanes.closed:
+        if fetch is None or self._all.closed:
             return
-        channel = self._lanes.cluster.open_channel(self._node_id, self._name)
+        channel = self._all.cluster.open_channel(self._node_id, self._name)
         if channel is None:
-            self._lanes.spawn(self._connect(fetch))
+            self._all.spawn(self._connect(fetch))
         else:
             self._submit(channel, fetch)
 
     async def _connect(self, fetch: Fetch) -> None:
         try:
-            channel = await self._lanes.cluster.channel_to(self._node_id, self._name)
+            channel = await self._all.cluster.channel_to(self._node_id, self._name)
         except BarnabasError as error:
             self._failed(fetch, error)
         else:
@@ -153,8 +153,8 @@ class _Lane:
         try:
             version = _version(channel)
             request = self._session.narrow(fetch.request) if version >= SESSIONS_SINCE else fetch.request
-            answered = partial(self._answered, fetch, self._lanes.state.now_s())
-            channel.submit(request, answered, version=version, timeout_s=self._lanes.timeout_s)
+            answered = partial(self._answered, fetch, self._all.state.now_s())
+            channel.submit(request, answered, version=version, timeout_s=self._all.timeout_s)
         except BarnabasError as error:
             self._failed(fetch, error)
         else:
@@ -163,26 +163,26 @@ class _Lane:
     def _answered(self, fetch: Fetch, sent_s: float, response: FetchResponse, error: BarnabasError | None) -> None:
         try:
             if error is None:
-                state = self._lanes.state
+                state = self._all.state
                 state.meter.fetch_latency_ms.add((state.now_s() - sent_s) * 1_000)
                 self._take(fetch, response)
             else:
                 self._failed(fetch, error)
         except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody
-            self._lanes.on_fault(unforeseen)
+            self._all.on_fault(unforeseen)
 
     def _take(self, fetch: Fetch, response: FetchResponse) -> None:
-        lanes = self._lanes
+        fetches = self._all
         try:
-            with lanes.guard:
-                stale = lanes.fetcher.on_response(fetch, response)
+            with fetches.guard:
+                stale = fetches.fetcher.on_response(fetch, response)
                 self._session.on_response(response)
                 # Others may wait for the room that is free now, or lead what was asked for here.
-                others = bool(lanes.fetcher.put_off) or self._view is not lanes.cluster.view
+                others = bool(fetches.fetcher.put_off) or self._view is not fetches.cluster.view
                 next_fetch = None if stale or others else self._plan()
-                lanes.answered()
+                fetches.answered()
                 # Before the fetch leaves: while it does, the application's thread may run.
-                lanes.guard.tell_application()
+                fetches.guard.tell_application()
         except KafkaError as error:
             self._failed(fetch, error)
             return
@@ -191,36 +191,36 @@ class _Lane:
             return
         self._failures, self._session_was_lost = 0, False
         if others:
-            lanes.wake_others(self._node_id)
+            fetches.wake_others(self._node_id)
             self.advance()
         else:
             self._go_on_with(next_fetch)
 
     def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
-        lanes = self._lanes
+        fetches = self._all
         log.debug("fetch from broker %d: %s", self._node_id, error)
         self._session.begin_anew()
-        with lanes.guard:
-            lanes.fetcher.on_failure(fetch)
-            lanes.answered()
+        with fetches.guard:
+            fetches.fetcher.on_failure(fetch)
+            fetches.answered()
         if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._session_was_lost:
             self._session_was_lost = True
             self.advance()
             return
         if not error.retriable:
-            lanes.state.report(error)
+            fetches.state.report(error)
         self._wait_after_trouble()
 
     def _wait_after_trouble(self) -> None:
-        lanes = self._lanes
+        fetches = self._all
         self._failures += 1
         self.busy = True
-        if lanes.closed:
+        if fetches.closed:
             return
-        lanes.cluster.want_refresh()
+        fetches.cluster.want_refresh()
         loop = asyncio.get_running_loop()
-        loop.call_soon(lanes.wake_others, self._node_id)
-        self._pause = loop.call_later(lanes.cluster.backoff.delay_s(self._failures), self.advance)
+        loop.call_soon(fetches.wake_others, self._node_id)
+        self._pause = loop.call_later(fetches.cluster.backoff.delay_s(self._failures), self.advance)
 
 
 def _version(channel: Channel) -> int:
