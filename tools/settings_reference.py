@@ -60,8 +60,9 @@ def page() -> str:
         + _table(("setting", "default", "while it runs", "what it means"), broker_rows),
         "Known from Kafka, to be changed while the broker runs, and kept without effect:\n\n"
         + _table(("setting", "default", "values"), unused_rows),
-        "## Groups\n\nFor members of the next-generation group protocol (KIP-848), which is not served yet; kept"
-        " without effect.\n\n" + _table(("setting", "default", "values"), group_rows),
+        "## Groups\n\nFor members of protocols that are not served yet: the next-generation one (KIP-848), share groups"
+        " (KIP-932)\nand groups of Kafka Streams (KIP-1071). Kept without effect. In a classic group each member brings"
+        " its own timeouts.\n\n" + _table(("setting", "default", "values"), group_rows),
     )
     return "\n".join(sections)
 

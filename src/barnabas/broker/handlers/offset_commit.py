@@ -2,6 +2,7 @@
 
 The retention time of versions 2 to 4 is ignored, as Kafka does since offsets live as long as their group. The
 answer leaves when the offsets are stored. Offsets are kept by the topic's name, also where version 10 names it by id.
+A generation of a group that does not exist is GROUP_ID_NOT_FOUND from version 9 on, ILLEGAL_GENERATION before.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
@@ -39,6 +41,13 @@ async def offset_commit(
     refused = groups.check_commit(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
     )
+    is_illegal = refused is ErrorCode.ILLEGAL_GENERATION
+    if (
+        is_illegal
+        and context.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+        and not groups.describe(request.group_id)
+    ):
+        refused = ErrorCode.GROUP_ID_NOT_FOUND
     errors: dict[TopicPartition, ErrorCode] = {}
     committed: dict[TopicPartition, OffsetAndMetadata] = {}
     for topic in request.topics:

@@ -50,9 +50,9 @@ async def offset_delete(
 
 
 def _check(topics: Topics, where: TopicPartition, *, is_read: bool) -> ErrorCode:
-    if is_read:
-        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    return ErrorCode.NONE if topics.has_partition(where) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not topics.has_partition(where):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
 
 
 def _response(request: OffsetDeleteRequest, errors: dict[TopicPartition, ErrorCode]) -> OffsetDeleteResponse:

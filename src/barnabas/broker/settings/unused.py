@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from barnabas.broker.settings.rules import FLAG, LONG_MAX, Rule, number, small, text, whole
+from barnabas.broker.settings.rules import FLAG, LONG_MAX, ConfigType, Rule, number, small, text, whole
 
 NO_EFFECT = "Known from Kafka, and kept without effect."
 
@@ -24,6 +24,10 @@ class UnusedSetting(NamedTuple):
 _EVER = str(LONG_MAX)
 _DAY_MS = str(24 * 3600 * 1000)
 
+_SHARE_OFFSET_RESET = Rule(
+    ConfigType.STRING, pattern=r"latest|earliest|by_duration:P(?=[0-9T])([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9.]+S)?)?"
+)
+
 UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
     setting.name: setting
     for setting in (
@@ -32,6 +36,10 @@ UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("compression.lz4.level", small(1, 17), "9"),
         UnusedSetting("compression.zstd.level", small(-131072, 22), "3"),
         UnusedSetting("follower.replication.throttled.rate", whole(), _EVER),
+        UnusedSetting("group.consumer.assignment.interval.ms", small(), "1000"),
+        UnusedSetting("group.coordinator.cached.buffer.max.bytes", small(524_288), "1048588"),
+        UnusedSetting("group.share.assignment.interval.ms", small(), "1000"),
+        UnusedSetting("group.streams.assignment.interval.ms", small(), "1000"),
         UnusedSetting("leader.replication.throttled.rate", whole(), _EVER),
         UnusedSetting("log.local.retention.bytes", whole(-2), "-2"),
         UnusedSetting("log.local.retention.ms", whole(-2), "-2"),
@@ -56,9 +64,26 @@ UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
 GROUP_SETTINGS: dict[str, UnusedSetting] = {
     setting.name: setting
     for setting in (
+        UnusedSetting("consumer.assignment.interval.ms", small(0, 15_000), "1000"),
         UnusedSetting("consumer.heartbeat.interval.ms", small(5_000, 15_000), "5000"),
         UnusedSetting("consumer.session.timeout.ms", small(45_000, 60_000), "45000"),
+        UnusedSetting("share.assignment.interval.ms", small(0, 15_000), "1000"),
+        UnusedSetting("share.auto.offset.reset", _SHARE_OFFSET_RESET, "latest"),
+        UnusedSetting("share.delivery.count.limit", small(2, 10), "5"),
+        UnusedSetting("share.heartbeat.interval.ms", small(5_000, 15_000), "5000"),
+        UnusedSetting("share.isolation.level", text("read_committed", "read_uncommitted"), "read_uncommitted"),
+        UnusedSetting("share.partition.max.record.locks", small(100, 4_000), "2000"),
+        UnusedSetting("share.record.lock.duration.ms", small(15_000, 60_000), "30000"),
+        UnusedSetting("share.renew.acknowledge.enable", FLAG, "true"),
+        UnusedSetting("share.session.timeout.ms", small(45_000, 60_000), "45000"),
+        UnusedSetting("streams.assignment.interval.ms", small(0, 15_000), "1000"),
+        UnusedSetting("streams.heartbeat.interval.ms", small(5_000, 15_000), "5000"),
+        UnusedSetting("streams.initial.rebalance.delay.ms", small(), "3000"),
+        UnusedSetting("streams.num.standby.replicas", small(0, 2), "0"),
+        UnusedSetting("streams.session.timeout.ms", small(45_000, 60_000), "45000"),
     )
 }
-"""Settings of groups (KIP-848), by name: they are for members of the next-generation protocol, which is not served.
-The bounds are Kafka's defaults of `group.consumer.min.session.timeout.ms` and its kin."""
+"""Settings of groups, by name: those of Kafka 4.3. They are for members of protocols that are not served: the
+next-generation one (KIP-848), share groups (KIP-932) and groups of Kafka Streams (KIP-1071). The bounds are Kafka's
+defaults of `group.consumer.min.session.timeout.ms` and its kin. A classic group has no settings in Kafka either: each
+of its members brings its own timeouts."""

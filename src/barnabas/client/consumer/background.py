@@ -32,6 +32,7 @@ MISSING_TOPIC_PAUSE_S = 0.5
 GROUP_HAS_MOVED_ON = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.FENCED_INSTANCE_ID,

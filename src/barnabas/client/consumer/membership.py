@@ -41,6 +41,9 @@ from barnabas.protocol.messages.sync_group import (
 LEAVE_GROUP_VERSION_MAX = 2
 """Later versions let several members leave at once."""
 
+OUT_OF_GROUP = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION})
+"""The member has to join anew. OffsetCommit 9 and later says GROUP_ID_NOT_FOUND of a group that is gone (KIP-848)."""
+
 
 class Joined(enum.Enum):
     """What an answer to a join means for the next step."""
@@ -184,7 +187,7 @@ class Membership:
 
     def _check(self, code: ErrorCode) -> None:
         """Prepare to join again after an error that allows it, or raise."""
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        if code in OUT_OF_GROUP:
             self._forget(code)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._rejoin(code.name)
@@ -194,7 +197,7 @@ class Membership:
             raise KafkaError(code, f"group {self.group!r}{_ADVICE.get(code, '')}")
 
     def _forget(self, code: ErrorCode) -> None:
-        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+        if code is not ErrorCode.ILLEGAL_GENERATION:
             self.member_id = ""
         self.generation = NO_GENERATION
         self.lost = True
@@ -257,7 +260,7 @@ class Membership:
             raise self._fence()
         if self.joining or generation != self.generation:
             return self.generation == NO_GENERATION
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        if code in OUT_OF_GROUP:
             self._forget(code)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._rejoin(code.name)

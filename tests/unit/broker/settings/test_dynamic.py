@@ -253,6 +253,64 @@ def test_groups_have_settings_that_are_kept(run: Run) -> None:
     run(scenario)
 
 
+def test_groups_have_all_settings_that_kafka_has(run: Run) -> None:
+    """Those of Kafka 4.3, `org.apache.kafka.coordinator.group.GroupConfig`."""
+    good = {
+        "consumer.assignment.interval.ms": "0",
+        "consumer.heartbeat.interval.ms": "6000",
+        "consumer.session.timeout.ms": "60000",
+        "share.assignment.interval.ms": "15000",
+        "share.auto.offset.reset": "by_duration:P1DT2H",
+        "share.delivery.count.limit": "10",
+        "share.heartbeat.interval.ms": "15000",
+        "share.isolation.level": "read_committed",
+        "share.partition.max.record.locks": "100",
+        "share.record.lock.duration.ms": "15000",
+        "share.renew.acknowledge.enable": "false",
+        "share.session.timeout.ms": "45000",
+        "streams.assignment.interval.ms": "1",
+        "streams.heartbeat.interval.ms": "5000",
+        "streams.initial.rebalance.delay.ms": "0",
+        "streams.num.standby.replicas": "2",
+        "streams.session.timeout.ms": "45001",
+    }
+    bad = {
+        "share.auto.offset.reset": ("none", "by_duration:", "by_duration:P"),
+        "share.delivery.count.limit": ("1", "11"),
+        "streams.num.standby.replicas": ("3", "-1"),
+        "consumer.session.timeout.ms": ("5000", "60001", "x"),
+    }
+
+    async def scenario(caller: Caller) -> None:
+        changes = [(name, SET, value) for name, value in good.items()]
+        assert await alter(caller, GROUP, "g", *changes) == (ErrorCode.NONE, None)
+        assert {name: each.value for name, each in (await described(caller, GROUP, "g")).items()} == good
+        for name, values in bad.items():
+            for value in values:
+                assert (await alter(caller, GROUP, "g", (name, SET, value)))[0] is ErrorCode.INVALID_CONFIG, value
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "group.initial.rebalance.delay.ms",
+        "group.max.session.timeout.ms",
+        "group.max.size",
+        "group.min.session.timeout.ms",
+        "offsets.retention.minutes",
+    ],
+)
+def test_the_limits_of_classic_groups_are_read_only_as_in_kafka(run: Run, name: str) -> None:
+    async def scenario(caller: Caller) -> None:
+        assert (await described(caller, BROKER, "0"))[name].read_only
+        assert (await alter(caller, BROKER, "0", (name, SET, "7000")))[0] is ErrorCode.INVALID_REQUEST
+        assert (await alter(caller, BROKER, "", (name, SET, "7000")))[0] is ErrorCode.INVALID_REQUEST
+
+    run(scenario)
+
+
 def test_a_stop_waits_for_changes_that_have_begun(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = Caller(tmp_path / "data").broker

@@ -229,6 +229,7 @@ def test_a_subscription_that_changes_during_a_join_is_joined_with_afterwards():
     [
         (ErrorCode.REBALANCE_IN_PROGRESS, False),
         (ErrorCode.ILLEGAL_GENERATION, True),
+        (ErrorCode.GROUP_ID_NOT_FOUND, True),
         (ErrorCode.UNKNOWN_MEMBER_ID, True),
     ],
 )

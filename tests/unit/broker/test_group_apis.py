@@ -1,0 +1,87 @@
+"""The APIs of groups answer as Kafka does, also in their newest versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.unit.broker.calling import Caller, run_with_broker
+
+Run = Callable[[Callable[[Caller], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return lambda scenario: run_with_broker(tmp_path / "data", scenario)
+
+
+def commit_to(group: str, caller: Caller, **member: Any) -> OffsetCommitRequest:
+    """A commit by name and by id, for every version."""
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name="clicks", topic_id=caller.id_of("clicks"), partitions=[part])
+    return OffsetCommitRequest(group_id=group, topics=[topic], **member)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        (2, ErrorCode.ILLEGAL_GENERATION),
+        (8, ErrorCode.ILLEGAL_GENERATION),
+        (9, ErrorCode.GROUP_ID_NOT_FOUND),
+        (10, ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_a_member_of_a_group_that_is_gone_is_told_so(run: Run, version: int, code: ErrorCode) -> None:
+    async def scenario(caller: Caller) -> None:
+        request = commit_to("gone", caller, generation_id_or_member_epoch=3, member_id="m")
+        answer = await caller.call(request, version)
+        assert [each.error_code for topic in answer.topics for each in topic.partitions] == [code]
+
+    run(scenario)
+
+
+def test_offsets_of_a_topic_that_does_not_exist_are_not_deleted(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        await caller.call(commit_to("g", caller))
+        parts = [OffsetDeleteRequestPartition(partition_index=number) for number in (0, 9)]
+        topics = [OffsetDeleteRequestTopic(name=name, partitions=parts) for name in ("clicks", "nowhere")]
+        answer = await caller.call(OffsetDeleteRequest(group_id="g", topics=topics))
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [[each.error_code for each in topic.partitions] for topic in answer.topics] == [
+            [ErrorCode.NONE, unknown],
+            [unknown, unknown],
+        ]
+        assert (await caller.call(OffsetDeleteRequest(group_id="h", topics=topics))).error_code == (
+            ErrorCode.GROUP_ID_NOT_FOUND
+        )
+
+    run(scenario)
+
+
+def test_a_group_that_was_deleted_has_no_offsets(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        await caller.call(commit_to("g", caller))
+        for code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            (deleted,) = (await caller.call(DeleteGroupsRequest(groups_names=["g", "g"]))).results
+            assert (deleted.group_id, deleted.error_code) == ("g", code)
+        fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        (group,) = (await caller.call(fetch)).groups
+        assert (group.error_code, group.topics) == (ErrorCode.NONE, [])
+
+    run(scenario)
