@@ -52,7 +52,11 @@ def test_group_with_a_member_is_described(bootstrap, admin, topic, group):
         assert only.topics == (topic,)
         assert only.partitions == (TopicPartition(topic, 0), TopicPartition(topic, 1))
         (listed,) = [each for each in admin.list_groups() if each.group == group]
-        assert (listed.state, listed.protocol_type) == ("Stable", "consumer")
+        assert (listed.state, listed.protocol_type, listed.type) == ("Stable", "consumer", "classic")
+        assert listed in admin.list_groups(states=["stable"], types=["Classic"])
+        assert listed not in admin.list_groups(states=["Empty"])
+        assert admin.list_groups(types=["share"]) == []
+        assert found.coordinator in admin.brokers()
         with pytest.raises(KafkaError, match="has members; stop them first") as refused:
             admin.delete_group(group)
         assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
@@ -124,6 +128,20 @@ def test_settings_that_cannot_be_are_refused_and_nothing_changes(admin, topic):
         admin.describe_config("nothing")
     with pytest.raises(barnabas.ConfigurationError, match="whose settings"):
         admin.describe_config()
+
+
+def test_settings_of_a_group_are_set_and_shown(admin, group):
+    name = "consumer.session.timeout.ms"
+    assert admin.describe_config(group=group)[name].is_default
+    admin.alter_config(group=group, to_set={name: "50000"})
+    found = admin.describe_config(group=group)[name]
+    assert (found.value, found.source, found.default) == ("50000", ConfigSource.GROUP, "45000")
+    with pytest.raises(KafkaError, match=r"there is no group setting 'retention\.ms'"):
+        admin.alter_config(group=group, to_set={"retention.ms": "1"})
+    admin.alter_config(group=group, to_unset=[name])
+    assert admin.describe_config(group=group)[name].is_default
+    with pytest.raises(barnabas.ConfigurationError, match="whose settings"):
+        admin.describe_config("clicks", group=group)
 
 
 def test_settings_of_a_broker_are_shown_and_cannot_be_changed(admin):

@@ -30,13 +30,15 @@ def complete_groups(context: click.Context, _parameter: click.Parameter, incompl
 
 
 def complete_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the settings whose names begin so, of the topic or broker that the command line names."""
+    """Return the settings whose names begin so, of the topic, broker or group that the command line names."""
     kind, name = context.params.get("kind"), context.params.get("name")
 
     def names(admin: Admin) -> list[str]:
         if kind == "broker":
             return list(admin.describe_config(broker=int(name))) if name and name.isdigit() else []
-        return list(admin.describe_config(name)) if name else []
+        if not name:
+            return []
+        return list(admin.describe_config(group=name) if kind == "group" else admin.describe_config(name))
 
     return _complete(context, incomplete, names)
 

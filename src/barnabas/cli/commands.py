@@ -37,7 +37,7 @@ COMMANDS = {
     "up": "Start a broker in the foreground.",
     "topic": "Create, list, describe, delete and alter topics.",
     "group": "List, describe, reset and delete consumer groups.",
-    "config": "Show, set and unset the settings of topics and brokers.",
+    "config": "Show, set and unset the settings of topics, brokers and groups.",
     "produce": "Send lines from standard input or files to a topic.",
     "consume": "Print a topic's records, and follow it.",
     "ship": "Ship log files to a topic, and follow them.",

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_names import complete_groups
+from barnabas.cli.broker_names import complete_groups, complete_topics
 from barnabas.cli.failures import unknown_group
-from barnabas.cli.group_lag import (
-    PartitionLag,
-    count_members,
-    lags,
-    member_name,
-    short_partitions,
-    total_lag,
-)
+from barnabas.cli.group_describe import describe
 from barnabas.cli.group_reset import reset
-from barnabas.cli.options import bootstrap_option, confirm, connect, existing_partitions, json_option, yes_option
-from barnabas.cli.tables import Row, show_json, show_table
-
-if TYPE_CHECKING:
-    from barnabas import GroupDescription
+from barnabas.cli.offset_reset import parse_partitions
+from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
+from barnabas.cli.tables import show_json, show_table
+from barnabas.model import TopicPartition
 
 
 @click.group()
@@ -33,99 +22,115 @@ def group() -> None:
     """List, describe, reset and delete consumer groups."""
 
 
+group.add_command(describe)
 group.add_command(reset)
 
 
+def _split(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> list[str]:
+    return [each.strip() for text in texts for each in text.split(",") if each.strip()]
+
+
 @group.command(name="list")
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE,...",
+    multiple=True,
+    callback=_split,
+    help="Only groups in these states: Empty, PreparingRebalance, CompletingRebalance, Stable.",
+)
+@click.option(
+    "--type", "types", metavar="TYPE,...", multiple=True, callback=_split, help="Only groups of these types: classic."
+)
 @json_option
 @bootstrap_option
-def list_(as_json: bool, bootstrap: str) -> None:
+def list_(states: list[str], types: list[str], as_json: bool, bootstrap: str) -> None:
     """List the groups: those with members, and those that have committed offsets alone."""
     with connect(bootstrap) as admin:
-        listed = admin.list_groups()
+        listed = admin.list_groups(states=states, types=types)
     if as_json:
         show_json([asdict(each) for each in listed])
     elif listed:
-        show_table(["group", "state", "protocol"], [[each.group, each.state, each.protocol_type] for each in listed])
+        show_table(
+            ["group", "state", "type", "protocol"],
+            [[each.group, each.state, each.type or None, each.protocol_type] for each in listed],
+        )
+    elif states or types:
+        click.echo("there are no such groups", err=True)
     else:
         click.echo("there are no groups; a consumer joins one with: barnabas consume TOPIC -g GROUP", err=True)
 
 
 @group.command()
-@click.argument("name", shell_complete=complete_groups)
-@json_option
-@click.option(
-    "--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, as group reset --from-file takes it."
-)
-@bootstrap_option
-def describe(name: str, as_json: bool, as_csv: bool, bootstrap: str) -> None:
-    """Show the members of the group NAME, and its lag per partition and in all."""
-    with connect(bootstrap) as admin:
-        found = admin.describe_group(name)
-        if not found.exists:
-            raise unknown_group(name, [listed.group for listed in admin.list_groups()])
-        committed = admin.group_offsets(name)
-        read = {tp for member in found.members for tp in member.partitions}
-        ends = admin.end_offsets(existing_partitions(admin, committed.keys() | read))
-    rows = lags(committed, ends, found.members)
-    if as_json:
-        show_json(_as_json(found, rows))
-    elif as_csv:
-        _show_csv(rows)
-    else:
-        _show_group(found, rows)
-
-
-def _as_json(found: GroupDescription, rows: Sequence[PartitionLag]) -> dict[str, object]:
-    return {
-        "group": found.group,
-        "state": found.state,
-        "assignor": found.assignor,
-        "members": [asdict(member) for member in found.members],
-        "lag": total_lag(rows),
-        "partitions": [{**asdict(row), "lag": row.lag} for row in rows],
-    }
-
-
-def _show_csv(rows: Iterable[PartitionLag]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["topic", "partition", "offset"])
-    writer.writerows([row.topic, row.partition, row.committed] for row in rows if row.committed is not None)
-
-
-def _show_group(found: GroupDescription, rows: Sequence[PartitionLag]) -> None:
-    how = f", assigned by {found.assignor}" if found.assignor else ""
-    click.echo(f"group {found.group}: {found.state}, {count_members(found.members)}{how}")
-    if found.members:
-        table: list[Row] = [[member_name(each), each.host, short_partitions(each.partitions)] for each in found.members]
-        click.echo()
-        show_table(["member", "host", "partitions"], table)
-    if rows:
-        names = {each.member_id: member_name(each) for each in found.members}
-        readers = [names.get(row.member or "") for row in rows]
-        lines: list[Row] = [
-            [row.topic, row.partition, row.committed, row.end, row.lag, *([reader] if found.members else [])]
-            for row, reader in zip(rows, readers, strict=True)
-        ]
-        total: Row = ["total", None, None, None, total_lag(rows), *([None] if found.members else [])]
-        click.echo()
-        show_table(
-            ["topic", "partition", "committed", "end", "lag", *(["member"] if found.members else [])], [*lines, total]
-        )
-
-
-@group.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_groups)
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_groups)
+@click.option("--all-groups", is_flag=True, help="Delete all groups without members.")
 @yes_option
 @bootstrap_option
-def delete(names: tuple[str, ...], yes: bool, bootstrap: str) -> None:
+def delete(names: tuple[str, ...], all_groups: bool, yes: bool, bootstrap: str) -> None:
     """Forget groups without members, and their committed offsets."""
+    if bool(names) == all_groups:
+        raise click.UsageError("say which groups: NAME..., or --all-groups")
     with connect(bootstrap) as admin:
-        known = [listed.group for listed in admin.list_groups()]
+        known = {listed.group: listed.state for listed in admin.list_groups()}
         for name in names:
             if name not in known:
                 raise unknown_group(name, known)
+        if all_groups:
+            names = tuple(name for name, state in known.items() if state == "Empty")
+            if not names:
+                raise click.ClickException("there are no groups without members")
         confirm(f"forget {', '.join(names)} with all committed offsets?", yes=yes)
         for name in names:
             admin.delete_group(name)
             click.echo(f"deleted group {name}")
+
+
+@group.command(name="delete-offsets")
+@click.argument("name", shell_complete=complete_groups)
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    metavar="TOPIC[:P,...]",
+    multiple=True,
+    required=True,
+    shell_complete=complete_topics,
+    help="Of this topic, or of these partitions of it; may repeat.",
+)
+@yes_option
+@bootstrap_option
+def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
+    """Forget what the group NAME has committed in topics that none of its members reads."""
+    try:
+        named = [parse_partitions(text) for text in topics]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    with connect(bootstrap) as admin:
+        known = [listed.group for listed in admin.list_groups()]
+        if name not in known:
+            raise unknown_group(name, known)
+        wanted = _committed(admin.group_offsets(name), named, name)
+        confirm(f"forget the offsets of {name} in {', '.join(map(str, wanted))}?", yes=yes)
+        admin.delete_group_offsets(name, wanted)
+    for tp in wanted:
+        click.echo(f"deleted the offset of {name} in {tp}")
+
+
+def _committed(
+    committed: Iterable[TopicPartition], named: Iterable[tuple[str, tuple[int, ...] | None]], group: str
+) -> list[TopicPartition]:
+    """Return those partitions with a committed offset that were named.
+
+    :raises click.ClickException: something was named that has none.
+    """
+    committed = set(committed)
+    wanted: set[TopicPartition] = set()
+    for topic, numbers in named:
+        chosen = {tp for tp in committed if tp.topic == topic and (numbers is None or tp.partition in numbers)}
+        if len(chosen) < (1 if numbers is None else len(set(numbers))):
+            partitions = "" if numbers is None else f":{','.join(map(str, numbers))}"
+            raise click.ClickException(
+                f"group {group!r} has not committed in {topic}{partitions}; see: barnabas group describe {group}"
+            )
+        wanted |= chosen
+    return sorted(wanted)

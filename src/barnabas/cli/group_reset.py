@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from barnabas.cli.broker_names import complete_groups, complete_topics
 from barnabas.cli.group_lag import count_members, member_name
-from barnabas.cli.offset_reset import Move, Shift, Target, parse_partitions, plan, read_offsets
+from barnabas.cli.offset_reset import Current, Move, Shift, Target, parse_partitions, plan, read_offsets
 from barnabas.cli.options import (
     bootstrap_option,
     connect,
@@ -22,11 +24,31 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.start_offset import Anchor, Bound
 from barnabas.cli.tables import show_json, show_table
-from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
+from barnabas.cli.timestamps import DURATION_HELP, TIME_HELP, parse_duration_ms, parse_time_ms
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas import Admin
+    from barnabas import Admin, GroupDescription
+
+
+def _target(*names: str, becomes: Callable[[Any], Target], **attributes: Any) -> Callable[[Any], Any]:
+    """Return an option that says where to: it `becomes` a target, or None where it is not given."""
+
+    def parse(_context: click.Context, _option: click.Parameter, value: Any) -> Target | None:
+        if value is None or value is False:
+            return None
+        try:
+            return becomes(value)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+
+    return click.option(*names, callback=parse, **attributes)
+
+
+def _from_file(path: Path) -> Target:
+    with path.open(encoding="utf-8", newline="") as file:
+        return read_offsets(file, str(path))
 
 
 @click.command()
@@ -41,33 +63,58 @@ if TYPE_CHECKING:
     help="Of this topic, or of these partitions of it; may repeat.",
 )
 @click.option("--all-topics", is_flag=True, help="Of all topics in which the group has committed offsets.")
-@click.option("--to-earliest", is_flag=True, help="To the first record that there is.")
-@click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on.")
-@click.option("--to-offset", metavar="N", type=click.IntRange(min=0), help="To this offset in each partition.")
-@click.option("--to-time", metavar="TIME", help=f"To the first record of that time or later: {TIME_HELP}.")
-@click.option("--shift-by", metavar="N", type=int, help="So many records on; -N: back.")
-@click.option(
+@_target(
+    "--to-earliest", becomes=lambda _: Bound(Anchor.BEGINNING), is_flag=True, help="To the first record that there is."
+)
+@_target(
+    "--to-latest", becomes=lambda _: Bound(Anchor.END), is_flag=True, help="To the end: only what comes from now on."
+)
+@_target(
+    "--to-current",
+    becomes=lambda _: Current(),
+    is_flag=True,
+    help="To where it is; to the end where it has committed nothing.",
+)
+@_target(
+    "--to-offset",
+    becomes=lambda offset: Bound(Anchor.OFFSET, offset),
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="To this offset in each partition.",
+)
+@_target(
+    "--to-time",
+    becomes=lambda text: Bound(Anchor.TIMESTAMP, parse_time_ms(text)),
+    metavar="TIME",
+    help=f"To the first record of that time or later: {TIME_HELP}.",
+)
+@_target(
+    "--by-duration",
+    becomes=lambda text: Bound(Anchor.TIMESTAMP, max(0, SYSTEM_CLOCK.time_ms() - parse_duration_ms(text))),
+    metavar="DURATION",
+    help=f"To the first record that is no older: {DURATION_HELP}.",
+)
+@_target("--shift-by", becomes=Shift, metavar="N", type=int, help="So many records on; -N: back.")
+@_target(
     "--from-file",
+    becomes=_from_file,
     metavar="CSV",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="To the offsets in a file of lines topic,partition,offset; see group describe --csv.",
+    help="To the offsets in a file of lines topic,partition,offset; see --csv and group describe --csv.",
 )
 @click.option("--execute", is_flag=True, help="Do it; without this, only what would be done is shown.")
 @json_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, as --from-file takes it.")
 @bootstrap_option
 def reset(
     name: str,
     topics: tuple[str, ...],
     all_topics: bool,
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | None,
-    to_time: str | None,
-    shift_by: int | None,
-    from_file: Path | None,
     execute: bool,
     as_json: bool,
+    as_csv: bool,
     bootstrap: str,
+    **targets: Target | None,
 ) -> None:
     """Move the committed offsets of the group NAME, which must have no members now.
 
@@ -75,12 +122,13 @@ def reset(
     barnabas group reset ctr --topic clicks --to-earliest              # shows what it would do
     barnabas group reset ctr --topic clicks:0,2 --to-time 2013-01-31 --execute
     """
-    target = _target(to_earliest, to_latest, to_offset, to_time, shift_by, from_file)
-    ways = [bool(topics), all_topics, from_file is not None]
-    if sum(ways) != 1:
+    target, of_file = _only(targets), targets["from_file"] is not None
+    if bool(topics) + all_topics + of_file != 1:
         raise click.UsageError("say which partitions: --topic TOPIC[:P,...], --all-topics, or --from-file CSV")
+    if as_json and as_csv:
+        raise click.UsageError("say how to show it in one way: --json or --csv")
     with connect(bootstrap) as admin:
-        _require_no_members(admin, name)
+        _require_no_members(admin.describe_group(name))
         committed = admin.group_offsets(name)
         wanted = _partitions(admin, topics) if topics else list(committed if all_topics else _of_file(target))
         if not wanted:
@@ -93,48 +141,38 @@ def reset(
             raise click.ClickException(str(error)) from None
         if execute:
             admin.set_group_offsets(name, {(move.topic, move.partition): move.after for move in moves})
-    _show_moves(name, moves, as_json, execute)
+    if as_json:
+        show_json({"group": name, "executed": execute, "partitions": [asdict(move) for move in moves]})
+    elif as_csv:
+        _show_csv(moves)
+    else:
+        _show_table(moves)
+    if not execute:
+        click.echo("nothing was changed; do it with --execute", err=True)
 
 
-def _target(
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | None,
-    to_time: str | None,
-    shift_by: int | None,
-    from_file: Path | None,
-) -> Target:
-    targets: list[Target] = []
-    try:
-        targets += [Bound(Anchor.BEGINNING)] if to_earliest else []
-        targets += [Bound(Anchor.END)] if to_latest else []
-        targets += [] if to_offset is None else [Bound(Anchor.OFFSET, to_offset)]
-        targets += [] if to_time is None else [Bound(Anchor.TIMESTAMP, parse_time_ms(to_time))]
-        targets += [] if shift_by is None else [Shift(shift_by)]
-        if from_file is not None:
-            with from_file.open(encoding="utf-8", newline="") as file:
-                targets.append(read_offsets(file, str(from_file)))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if len(targets) != 1:
+def _only(targets: dict[str, Target | None]) -> Target:
+    given = [target for target in targets.values() if target is not None]
+    if len(given) != 1:
         raise click.UsageError(
-            "say where to, in one way: --to-earliest, --to-latest, --to-offset, --to-time, --shift-by or --from-file"
+            "say where to, in one way: --to-earliest, --to-latest, --to-current, --to-offset, --to-time, "
+            "--by-duration, --shift-by or --from-file"
         )
-    return targets[0]
+    return given[0]
 
 
 def _of_file(target: Target) -> Iterable[TopicPartition]:
-    assert not isinstance(target, Bound | Shift), "checked with the options"
+    assert not isinstance(target, Bound | Current | Shift), "checked with the options"
     return target
 
 
-def _require_no_members(admin: Admin, name: str) -> None:
-    members = admin.describe_group(name).members
+def _require_no_members(group: GroupDescription) -> None:
+    members = group.members
     if members:
         hosts = ", ".join(f"{member_name(each)} at {each.host}" for each in members[:3])
         more = ", ..." if len(members) > 3 else ""
         raise click.ClickException(
-            f"group {name!r} has {count_members(members)} ({hosts}{more}); stop them first, they would go on "
+            f"group {group.group!r} has {count_members(members)} ({hosts}{more}); stop them first, they would go on "
             "where they are"
         )
 
@@ -163,13 +201,12 @@ def _require_partitions(admin: Admin, wanted: Iterable[TopicPartition]) -> list[
     return wanted
 
 
-def _show_moves(name: str, moves: Sequence[Move], as_json: bool, executed: bool) -> None:
-    if as_json:
-        show_json({"group": name, "executed": executed, "partitions": [asdict(move) for move in moves]})
-    else:
-        show_table(
-            ["topic", "partition", "before", "after"],
-            [[move.topic, move.partition, move.before, move.after] for move in moves],
-        )
-    if not executed:
-        click.echo("nothing was changed; do it with --execute", err=True)
+def _show_table(moves: Iterable[Move]) -> None:
+    rows = [[move.topic, move.partition, move.before, move.after] for move in moves]
+    show_table(["topic", "partition", "before", "after"], rows)
+
+
+def _show_csv(moves: Iterable[Move]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["topic", "partition", "offset"])
+    writer.writerows([move.topic, move.partition, move.after] for move in moves)

@@ -19,8 +19,13 @@ class Shift:
     by: int
 
 
-Target = Bound | Shift | Mapping[TopicPartition, int]
-"""A place in every partition, a shift, or an offset for each partition."""
+@dataclass(frozen=True, slots=True)
+class Current:
+    """Where the group is; where it has committed nothing, the end."""
+
+
+Target = Bound | Shift | Current | Mapping[TopicPartition, int]
+"""A place in every partition, a shift, where the group is, or an offset for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,9 @@ def _targets(
                 "use --to-earliest, --to-latest or --to-offset there"
             )
         wanted = {tp: max(0, committed[tp].offset + target.by) for tp in partitions}
-    else:
-        wanted = {tp: target[tp] for tp in partitions}
     first, end = resolve(Bound(Anchor.BEGINNING), partitions, source), resolve(Bound(Anchor.END), partitions, source)
+    if isinstance(target, Current):
+        wanted = {tp: committed[tp].offset if tp in committed else end[tp] for tp in partitions}
+    elif not isinstance(target, Shift):
+        wanted = {tp: target[tp] for tp in partitions}
     return {tp: min(max(wanted[tp], first[tp]), end[tp]) for tp in partitions}

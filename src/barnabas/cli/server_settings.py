@@ -1,4 +1,4 @@
-"""`barnabas config`: the settings of topics and brokers, looked at, set and unset."""
+"""`barnabas config`: the settings of topics, brokers and groups, looked at, set and unset."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from barnabas.cli.tables import Row, show_json, show_table
 if TYPE_CHECKING:
     from barnabas import Admin, ConfigSetting
 
-_kind = click.argument("kind", type=click.Choice(["topic", "broker"]))
+_kind = click.argument("kind", type=click.Choice(["topic", "broker", "group"]))
 _name = click.argument("name", shell_complete=complete_topics)
 
 
 @click.group()
 def config() -> None:
-    """Show, set and unset the settings of topics and brokers."""
+    """Show, set and unset the settings of topics, brokers and groups."""
 
 
 @config.command()
 @_kind
 @_name
 @click.argument("settings", nargs=-1, metavar="[SETTING...]", shell_complete=complete_settings)
-@click.option("--changed", is_flag=True, help="Only those that somebody has set, for the topic or for its broker.")
+@click.option("--changed", is_flag=True, help="Only those that somebody has set.")
 @json_option
 @bootstrap_option
 def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json: bool, bootstrap: str) -> None:
@@ -55,7 +55,12 @@ def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json
 
 
 def _resource(admin: Admin, kind: str, name: str) -> dict[str, Any]:
-    """Return the arguments of `Admin` that name the topic or broker; check that there is one."""
+    """Return the arguments of `Admin` that name the resource; check that there is such a topic or broker.
+
+    A group may have settings before it has members.
+    """
+    if kind == "group":
+        return {"group": name}
     if kind == "topic":
         require_topics(admin, [name])
         return {"topic": name}

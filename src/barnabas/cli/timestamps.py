@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 TIME_HELP = "milliseconds since 1970, or ISO 8601 such as 2013-01-31T15:00 (UTC) or 2013-01-31T15:00+01:00"
 
+DURATION_HELP = "ISO 8601, such as P7D, PT1H30M or P1DT12H"
+
+_DURATION = re.compile(
+    r"P(?=[\dT])(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -26,6 +34,23 @@ def parse_time_ms(text: str) -> int:
         raise ValueError(f"{text!r} is no point in time; give {TIME_HELP}") from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MILLISECOND
+
+
+def parse_duration_ms(text: str) -> int:
+    """Return a duration in milliseconds.
+
+    :raises ValueError: `text` is not DURATION_HELP; or it is more than `timedelta` can hold, 2.7 million years.
+
+    >>> parse_duration_ms("P1DT2H"), parse_duration_ms("PT0.5S")
+    (93600000, 500)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no duration; give {DURATION_HELP}")
+    try:
+        return timedelta(**{unit: float(count) for unit, count in found.groupdict("0").items()}) // _MILLISECOND
+    except OverflowError:
+        raise ValueError(f"{text!r} is too long a duration") from None
 
 
 def show_time_ms(time_ms: int) -> str:

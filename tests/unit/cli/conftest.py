@@ -58,6 +58,7 @@ class FakeCluster:
         return [record.value for tp in sorted(self.partitions) if tp.topic == topic for record in self.partitions[tp]]
 
 
+GROUP_SETTINGS = {"consumer.session.timeout.ms": "45000"}
 SETTINGS = {"retention.ms": "604800000", "segment.bytes": "1073741824"}
 
 
@@ -112,7 +113,12 @@ class FakeAdmin(FakeClient):
         for partition in range(total):
             self.cluster.partitions.setdefault(TopicPartition(name, partition), [])
 
-    def describe_config(self, topic: str | None = None, *, broker: int | None = None) -> dict[str, ConfigSetting]:
+    def describe_config(
+        self, topic: str | None = None, *, broker: int | None = None, group: str | None = None
+    ) -> dict[str, ConfigSetting]:
+        if group is not None:
+            own = self.cluster.settings.get(f"group {group}", {})
+            return {name: setting(name, own.get(name), default) for name, default in GROUP_SETTINGS.items()}
         own = self.cluster.settings.get(topic or "", {})
         return {name: setting(name, own.get(name), default) for name, default in SETTINGS.items()}
 
@@ -121,15 +127,16 @@ class FakeAdmin(FakeClient):
         topic: str | None = None,
         *,
         broker: int | None = None,
+        group: str | None = None,
         to_set: Mapping[str, str] | None = None,
         to_unset: Iterable[str] = (),
     ) -> None:
         if broker is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed")
         for name in to_set or {}:
-            if name not in SETTINGS:
+            if name not in (SETTINGS if group is None else GROUP_SETTINGS):
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}")
-        own = self.cluster.settings.setdefault(topic or "", {})
+        own = self.cluster.settings.setdefault((topic or "") if group is None else f"group {group}", {})
         own.update(to_set or {})
         for name in to_unset:
             own.pop(name, None)
@@ -180,14 +187,23 @@ class FakeAdmin(FakeClient):
         committed = self.cluster.committed.setdefault(group, {})
         committed.update({TopicPartition(*tp): OffsetAndMetadata(offset) for tp, offset in offsets.items()})
 
-    def list_groups(self) -> list[GroupListing]:
+    def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         names = sorted({*self.cluster.committed, *self.cluster.members})
-        return [GroupListing(name, self.describe_group(name).state, "consumer") for name in names]
+        listed = [GroupListing(name, self.describe_group(name).state, "consumer", "classic") for name in names]
+        return [
+            each for each in listed if each.state in (states or [each.state]) and each.type in (types or ["classic"])
+        ]
 
     def describe_group(self, group: str) -> GroupDescription:
         members = tuple(self.cluster.members.get(group, ()))
         state = "Stable" if members else "Empty" if group in self.cluster.committed else "Dead"
-        return GroupDescription(group, state, "consumer", "range" if members else "", members)
+        return GroupDescription(
+            group, state, "consumer", "range" if members else "", members, Node(0, "localhost", 9092)
+        )
+
+    def delete_group_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            del self.cluster.committed[group][tp]
 
     def delete_group(self, group: str) -> None:
         if self.cluster.members.get(group):

@@ -80,10 +80,27 @@ def test_offsets_are_printed_as_reset_takes_them(ctr, run) -> None:
 
 
 def test_groups_are_listed(ctr, run) -> None:
-    assert run("group", "list").out.splitlines() == ["group  state  protocol", "ctr    Empty  consumer"]
-    assert json.loads(run("group", "list", "--json").out) == [
-        {"group": "ctr", "state": "Empty", "protocol_type": "consumer"}
+    assert run("group", "list").out.splitlines() == [
+        "group  state  type     protocol",
+        "ctr    Empty  classic  consumer",
     ]
+    assert json.loads(run("group", "list", "--json").out) == [
+        {"group": "ctr", "state": "Empty", "protocol_type": "consumer", "type": "classic"}
+    ]
+
+
+def test_groups_are_listed_by_state_and_type(ctr, run) -> None:
+    ctr.members["busy"] = [READER]
+
+    def listed(*options: str) -> list[str]:
+        return [each["group"] for each in json.loads(run("group", "list", "--json", *options).out)]
+
+    assert listed("--state", "Stable") == ["busy"]
+    assert listed("--state", "Dead, Empty") == listed("--state", "Dead", "--state", "Empty") == ["ctr"]
+    assert listed("--type", "classic", "--state", "Empty,Stable") == ["busy", "ctr"]
+    assert listed("--type", "share") == []
+    outcome = run("group", "list", "--type", "share")
+    assert (outcome.out, outcome.err) == ("", "there are no such groups\n")
 
 
 def test_list_without_groups_says_how_to_make_one(cluster, run) -> None:
@@ -92,9 +109,90 @@ def test_list_without_groups_says_how_to_make_one(cluster, run) -> None:
     assert "consume TOPIC -g GROUP" in outcome.err
 
 
-@pytest.mark.parametrize("action", ["describe", "delete"])
+def test_states_of_all_groups_are_one_table(ctr, run) -> None:
+    ctr.members["busy"] = [READER]
+    assert run("group", "describe", "--all-groups", "--state").out.splitlines() == [
+        "group  state   members  assignor  coordinator",
+        "busy   Stable        1  range     localhost:9092 (broker 0)",
+        "ctr    Empty         0  -         localhost:9092 (broker 0)",
+    ]
+
+
+def test_members_of_groups_are_one_table(ctr, run) -> None:
+    ctr.members["busy"] = [READER]
+    outcome = run("group", "describe", "busy", "ctr", "--members")
+    assert outcome.out.splitlines() == [
+        "group  member    instance  client  host      subscribed  partitions",
+        "busy   reader-1  -         reader  10.0.0.7  clicks      clicks:1",
+    ]
+    assert outcome.err == "group ctr has no members\n"
+
+
+def test_offsets_of_several_groups(ctr, run) -> None:
+    ctr.members["busy"] = [READER]
+    assert run("group", "describe", "busy", "ctr", "--offsets").out.splitlines() == [
+        "group busy: Stable, 1 member, assigned by range",
+        "",
+        "topic   partition  committed  end  lag  member",
+        "clicks          1  -            1    -  reader-1",
+        "total           -  -            -    0  -",
+        "",
+        "group ctr: Empty, no members",
+        "",
+        "topic   partition  committed  end  lag",
+        "clicks          0          1    3    2",
+        "clicks          1          1    1    0",
+        "total           -          -    -    2",
+    ]
+    described = json.loads(run("group", "describe", "--all-groups", "--json").out)
+    assert [(each["group"], each["coordinator"]["port"]) for each in described] == [("busy", 9092), ("ctr", 9092)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe"],
+        ["describe", "ctr", "--all-groups"],
+        ["describe", "ctr", "--members", "--state"],
+        ["describe", "ctr", "--json", "--csv"],
+        ["describe", "--all-groups", "--csv"],
+        ["delete"],
+        ["delete", "ctr", "--all-groups"],
+        ["delete-offsets", "ctr"],
+        ["delete-offsets", "ctr", "-t", "clicks:x", "-y"],
+    ],
+)
+def test_wrong_usage_is_code_2_and_one_line(ctr, run, arguments) -> None:
+    outcome = run("group", *arguments)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert "ctr" in ctr.committed
+
+
+def test_all_groups_without_members_are_deleted(ctr, run) -> None:
+    ctr.members["busy"] = [READER]
+    assert run("group", "delete", "--all-groups", "-y").out == "deleted group ctr\n"
+    outcome = run("group", "delete", "--all-groups", "-y")
+    assert (outcome.code, outcome.err) == (1, "barnabas: there are no groups without members\n")
+
+
+def test_offsets_are_deleted(ctr, run) -> None:
+    assert (
+        run("group", "delete-offsets", "ctr", "-t", "clicks:1", "-y").out == "deleted the offset of ctr in clicks-1\n"
+    )
+    assert set(ctr.committed["ctr"]) == {TopicPartition("clicks", 0)}
+    for missing in ("clicks:0,1", "views"):
+        outcome = run("group", "delete-offsets", "ctr", "-t", missing, "-y")
+        assert (outcome.code, outcome.err) == (
+            1,
+            f"barnabas: group 'ctr' has not committed in {missing}; see: barnabas group describe ctr\n",
+        )
+    run("group", "delete-offsets", "ctr", "-t", "clicks", "-y")
+    assert ctr.committed["ctr"] == {}
+
+
+@pytest.mark.parametrize("action", [["describe", "crt"], ["delete", "crt"], ["delete-offsets", "crt", "-t", "clicks"]])
 def test_unknown_group_names_the_near_one(ctr, run, action) -> None:
-    outcome = run("group", action, "crt")
+    outcome = run("group", *action)
     assert (outcome.code, outcome.err) == (1, "barnabas: no group 'crt'; did you mean 'ctr'?\n")
 
 

@@ -38,6 +38,9 @@ def offsets(cluster) -> dict[TopicPartition, int]:
         (["--topic", "clicks:0", "--topic", "clicks:1", "--to-offset", 2], {ZERO: 2, ONE: 2}),
         (["--topic", "clicks", "--to-time", "1003"], {ZERO: 3, ONE: 3}),
         (["--topic", "clicks", "--to-time", "1970-01-01T00:00:01.008Z"], {ZERO: 8, ONE: 5}),
+        (["--topic", "clicks", "--by-duration", "P1D"], {ZERO: 10, ONE: 5}),
+        (["--topic", "clicks", "--by-duration", "P5000W"], {ZERO: 0, ONE: 0}),
+        (["--topic", "clicks", "--to-current"], {ZERO: 4, ONE: 5}),
         (["--all-topics", "--to-earliest"], {ZERO: 0}),
         (["--all-topics", "--shift-by", 3], {ZERO: 7}),
         (["--all-topics", "--shift-by", "-9"], {ZERO: 0}),
@@ -68,6 +71,22 @@ def test_plan_as_json(ctr, run) -> None:
         "executed": False,
         "partitions": [{"topic": "clicks", "partition": 0, "before": 4, "after": 10}],
     }
+
+
+def test_plan_as_csv_is_carried_out(ctr, run, tmp_path) -> None:
+    plan = tmp_path / "plan.csv"
+    outcome = run("group", "reset", "ctr", "--topic", "clicks", "--to-offset", 3, "--csv")
+    assert outcome.out == "topic,partition,offset\nclicks,0,3\nclicks,1,3\n"
+    assert offsets(ctr) == {ZERO: 4}
+    plan.write_text(outcome.out)
+    assert run("group", "reset", "ctr", "--from-file", plan, "--execute").code == 0
+    assert offsets(ctr) == {ZERO: 3, ONE: 3}
+
+
+def test_a_group_behind_the_beginning_or_the_end_is_brought_back_by_to_current(ctr, run) -> None:
+    ctr.committed["ctr"] = {ZERO: OffsetAndMetadata(99)}
+    run("group", "reset", "ctr", "--all-topics", "--to-current", "--execute")
+    assert offsets(ctr) == {ZERO: 10}
 
 
 def test_what_describe_printed_is_a_way_back(ctr, run, tmp_path) -> None:
@@ -116,6 +135,8 @@ def test_what_does_not_exist_is_named(ctr, run, arguments, message) -> None:
         ["--topic", "clicks:x", "--to-latest"],
         ["--topic", "clicks", "--to-time", "yesterday"],
         ["--topic", "clicks", "--to-offset", "-1"],
+        ["--topic", "clicks", "--by-duration", "1h"],
+        ["--topic", "clicks", "--to-latest", "--json", "--csv"],
     ],
 )
 def test_wrong_usage_is_code_2_and_one_line(ctr, run, arguments) -> None:

@@ -64,3 +64,11 @@ def test_what_cannot_be_is_one_line(clicks, run, arguments, message) -> None:
 @pytest.mark.parametrize("arguments", [["show", "shop", "x"], ["set", "topic", "clicks"], ["set", "topic", "c", "a"]])
 def test_wrong_usage_is_code_2(clicks, run, arguments) -> None:
     assert run("config", *arguments).code == 2
+
+
+def test_settings_of_a_group_need_no_group(cluster, run) -> None:
+    outcome = run("config", "set", "group", "ctr", "consumer.session.timeout.ms=50000")
+    assert outcome.out == "group ctr: consumer.session.timeout.ms = 50000\n"
+    assert "50000" in run("config", "show", "group", "ctr", "--changed").out
+    assert run("config", "unset", "group", "ctr", "consumer.session.timeout.ms").code == 0
+    assert "have their defaults" in run("config", "show", "group", "ctr", "--changed").err

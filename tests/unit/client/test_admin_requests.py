@@ -142,6 +142,18 @@ def test_groups_of_all_brokers_are_listed():
     assert [(each.group, each.state) for each in found] == [("a", "Stable"), ("z", "Stable")]
 
 
+def test_groups_are_asked_for_by_state_and_type():
+    sent = []
+    group = ListedGroup(group_id="g", protocol_type="consumer", group_state="Empty", group_type="Classic")
+    answers = [ListGroupsResponse(error_code=0, groups=[group]), ListGroupsResponse(error_code=0, groups=[])]
+    found = ask(
+        lambda cluster: list_groups(cluster, states=["Empty"], types=["classic"]), {ListGroupsRequest: answers}, sent
+    )
+    assert [(each.group, each.type) for each in found] == [("g", "classic")]
+    asked = requests_of(sent, ListGroupsRequest)
+    assert [(each.states_filter, each.types_filter) for _, each in asked] == [(["Empty"], ["classic"])] * 2
+
+
 def test_broker_that_is_loading_its_groups_is_asked_again():
     loading = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
     ready = ListGroupsResponse(error_code=0, groups=[])

@@ -6,7 +6,7 @@ Each call imports what it asks: messages take time to declare, and the most that
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -120,21 +120,26 @@ class Admin:
 
     # --- settings ---------------------------------------------------------------------------------------
 
-    def describe_config(self, topic: str | None = None, *, broker: int | None = None) -> dict[str, ConfigSetting]:
-        """Return all settings of a topic, or of a broker by its id: values, defaults, sources, documentation.
+    def describe_config(
+        self, topic: str | None = None, *, broker: int | None = None, group: str | None = None
+    ) -> dict[str, ConfigSetting]:
+        """Return all settings of a topic, of a broker by its id, or of a group (whether there is one or not).
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
-        :raises ConfigurationError: neither topic nor broker, or both.
+        Each has its value, its default, where the value comes from, and documentation.
+
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: a broker that knows no settings of groups.
+        :raises ConfigurationError: none of these is given, or several.
         """
         from barnabas.client.admin.configs import describe_config
 
-        return self._call(describe_config(self._cluster, _resource(topic, broker)))
+        return self._call(describe_config(self._cluster, _resource(topic, broker, group)))
 
     def alter_config(
         self,
         topic: str | None = None,
         *,
         broker: int | None = None,
+        group: str | None = None,
         to_set: Mapping[str, str] | None = None,
         to_unset: Iterable[str] = (),
     ) -> None:
@@ -142,13 +147,13 @@ class Admin:
 
         :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting that does not exist or cannot have
             the value; INVALID_REQUEST: a broker whose settings cannot be changed while it runs.
-        :raises ConfigurationError: neither topic nor broker, or both.
+        :raises ConfigurationError: none of topic, broker and group is given, or several.
 
             admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
         """
         from barnabas.client.admin.configs import alter_config
 
-        self._call(alter_config(self._cluster, _resource(topic, broker), to_set or {}, to_unset))
+        self._call(alter_config(self._cluster, _resource(topic, broker, group), to_set or {}, to_unset))
 
     # --- brokers ----------------------------------------------------------------------------------------
 
@@ -208,11 +213,16 @@ class Admin:
 
     # --- groups -----------------------------------------------------------------------------------------
 
-    def list_groups(self) -> list[GroupListing]:
-        """Return all groups that have members or committed offsets, by name."""
+    def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+        """Return all groups that have members or committed offsets, by name.
+
+        :param states: only groups in one of these, for example `["Empty", "Stable"]`; case does not matter.
+        :param types: only groups of one of these, for example `["classic"]`.
+        :raises UnsupportedVersionError: a broker is too old to choose by state (Kafka 2.6) or type (3.8).
+        """
         from barnabas.client.admin.groups import list_groups
 
-        return self._call(list_groups(self._cluster))
+        return self._call(list_groups(self._cluster, states, types))
 
     def describe_group(self, group: str) -> GroupDescription:
         """Return a group's state, and its members with their partitions.
@@ -287,11 +297,16 @@ class Admin:
         self.close()
 
 
-def _resource(topic: str | None, broker: int | None) -> ConfigResource:
+def _resource(topic: str | None, broker: int | None, group: str | None) -> ConfigResource:
     from barnabas.client.admin.configs import ConfigResource
 
-    if topic is not None and broker is None:
-        return ConfigResource.topic(topic)
-    if broker is not None and topic is None:
-        return ConfigResource.broker(broker)
-    raise ConfigurationError("whose settings? give either a topic's name or broker= with a broker's id")
+    given = [
+        *([] if topic is None else [ConfigResource.topic(topic)]),
+        *([] if broker is None else [ConfigResource.broker(broker)]),
+        *([] if group is None else [ConfigResource.group(group)]),
+    ]
+    if len(given) != 1:
+        raise ConfigurationError(
+            "whose settings? give a topic's name, or broker= with a broker's id, or group= with a group's name"
+        )
+    return given[0]

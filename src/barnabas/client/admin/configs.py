@@ -1,4 +1,4 @@
-"""What an administrator does with settings of topics and brokers, as coroutines: look at them, set and unset them."""
+"""What an administrator does with settings of topics, brokers and groups: look at them, set and unset them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 
 _TOPIC = 2
 _BROKER = 4
+_GROUP = 32
 
 
 class ConfigSource(enum.IntEnum):
@@ -37,6 +38,8 @@ class ConfigSource(enum.IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
     @property
     def label(self) -> str:
@@ -80,7 +83,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSetting:
-    """A setting of a topic or broker, with the value in force (None: not told, because it is sensitive).
+    """A setting of a topic, broker or group, with the value in force (None: not told, because it is sensitive).
 
     `synonyms` are the places where the value may come from, the strongest first.
     """
@@ -107,7 +110,7 @@ class ConfigSetting:
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """What has settings: a topic by its name, or a broker by its id."""
+    """What has settings: a topic or a group by its name, or a broker by its id."""
 
     kind: int
     name: str
@@ -122,6 +125,11 @@ class ConfigResource:
         """Return the resource of a broker."""
         return cls(_BROKER, str(node_id))
 
+    @classmethod
+    def group(cls, name: str) -> ConfigResource:
+        """Return the resource of a group."""
+        return cls(_GROUP, name)
+
     async def home(self, cluster: Cluster) -> int:
         """Return the id of the broker to ask: a broker knows its own settings only."""
         if self.kind != _BROKER:
@@ -131,11 +139,13 @@ class ConfigResource:
         return int(self.name)
 
     def __str__(self) -> str:
-        return f"topic {self.name!r}" if self.kind == _TOPIC else f"broker {self.name}"
+        if self.kind == _BROKER:
+            return f"broker {self.name}"
+        return f"{'topic' if self.kind == _TOPIC else 'group'} {self.name!r}"
 
 
 async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[str, ConfigSetting]:
-    """Return all settings of a topic or broker, by name.
+    """Return all settings of a topic, broker or group, by name.
 
     :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST and others.
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
-from barnabas.model import TopicPartition
+from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -36,11 +36,16 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. `state` is empty where the broker is too old to tell it."""
+    """A group in a list. `state` and `type` are empty where the broker is too old to tell them.
+
+    `type` is Kafka's: `classic` for a group whose members share its partitions among themselves, as all groups here do;
+    `consumer`, `share`, `streams` for one whose broker does (KIP-848, KIP-932, KIP-1071).
+    """
 
     group: str
     state: str
     protocol_type: str
+    type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ class GroupDescription:
     """A group and its members.
 
     `state` is Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable; Dead where there is no such group.
-    `assignor` is the strategy that the members agreed on, for example `range`.
+    `assignor` is the strategy that the members agreed on, for example `range`; `coordinator` is the broker that
+    said all this.
     """
 
     group: str
@@ -72,6 +78,7 @@ class GroupDescription:
     protocol_type: str
     assignor: str
     members: tuple[MemberDescription, ...]
+    coordinator: Node | None = None
 
     @property
     def exists(self) -> bool:
@@ -79,17 +86,19 @@ class GroupDescription:
         return self.state != DEAD
 
 
-async def list_groups(cluster: Cluster) -> list[GroupListing]:
-    """Return the groups of all brokers, by name.
+async def list_groups(
+    cluster: Cluster, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[GroupListing]:
+    """Return the groups of all brokers, by name; of these states and types only, if any are given.
 
+    :raises UnsupportedVersionError: a broker is too old to choose by state (Kafka 2.6) or type (3.8).
     :raises TimedOutError: a broker did not answer in time.
     """
+    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
     async def attempt() -> list[GroupListing]:
         await cluster.refresh()
-        answers = await asyncio.gather(
-            *(cluster.send(node_id, ListGroupsRequest()) for node_id in sorted(cluster.view.brokers))
-        )
+        answers = await asyncio.gather(*(cluster.send(node_id, request) for node_id in sorted(cluster.view.brokers)))
         return [listed for response in answers for listed in _listed(response)]
 
     return sorted(await cluster.retrying(attempt, what="groups are not known"), key=lambda each: each.group)
@@ -98,7 +107,10 @@ async def list_groups(cluster: Cluster) -> list[GroupListing]:
 def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
     if response.error_code:
         raise KafkaError(response.error_code, "list of groups")
-    return [GroupListing(each.group_id, each.group_state, each.protocol_type) for each in response.groups]
+    return [
+        GroupListing(each.group_id, each.group_state, each.protocol_type, each.group_type.lower())
+        for each in response.groups
+    ]
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
@@ -112,16 +124,17 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
     async def attempt() -> GroupDescription:
         response: DescribeGroupsResponse = await cluster.ask_coordinator(group, request)
         (found,) = response.groups
+        coordinator = await cluster.coordinator(group)
         if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4 says so from version 6 on
-            return GroupDescription(group, DEAD, "", "", ())
+            return GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
             raise KafkaError(found.error_code, f"group {group!r}")
-        return _described(found)
+        return _described(found, coordinator)
 
     return await cluster.retrying(attempt, what=f"group {group!r} is not known", group=group)
 
 
-def _described(group: DescribedGroup) -> GroupDescription:
+def _described(group: DescribedGroup, coordinator: Node) -> GroupDescription:
     is_of_consumers = group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return GroupDescription(
         group.group_id,
@@ -129,6 +142,7 @@ def _described(group: DescribedGroup) -> GroupDescription:
         group.protocol_type,
         group.protocol_data,
         tuple(_member(each, is_of_consumers) for each in group.members),
+        coordinator,
     )
 
 
