@@ -1,0 +1,93 @@
+"""The committed offsets of many groups, in memory: what the records of one partition of `__consumer_offsets` come to.
+
+Pure. Which offsets a group may be told, and which are old, is decided here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator, Mapping
+
+from barnabas.groups.stored import Committed
+from barnabas.model import TopicPartition
+from barnabas.protocol.types import ZERO_UUID
+
+_NONE: Mapping[TopicPartition, Committed] = {}
+
+
+class GroupOffsets:
+    """Offsets by group and partition. A group without offsets takes no room."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[TopicPartition, Committed]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_group)
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._by_group
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_group)
+
+    def of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
+        """Return a group's offsets; empty for one that has none."""
+        return self._by_group.get(group_id, _NONE)
+
+    def apply(self, group_id: str, where: TopicPartition, committed: Committed | None) -> None:
+        """Do what a record says."""
+        offsets = self._by_group.get(group_id)
+        if committed is not None:
+            if offsets is None:
+                offsets = self._by_group[group_id] = {}
+            offsets[where] = committed
+        elif offsets is not None:
+            offsets.pop(where, None)
+            if not offsets:
+                del self._by_group[group_id]
+
+
+def of_deleted(
+    offsets: Mapping[TopicPartition, Committed], topic_ids: Container[bytes], names: Container[str]
+) -> list[TopicPartition]:
+    """Return those that were committed for topics that were deleted.
+
+    :param topic_ids: the ids that these topics had.
+    :param names: their names, for offsets that tell no id.
+    """
+    return [
+        where
+        for where, committed in offsets.items()
+        if committed.topic_id in topic_ids or (committed.topic_id == ZERO_UUID and where.topic in names)
+    ]
+
+
+def expired(
+    offsets: Mapping[TopicPartition, Committed],
+    now_ms: int,
+    retention_ms: int,
+    empty_for_ms: int | None,
+    read: Collection[str] | None,
+) -> list[TopicPartition]:
+    """Return the offsets that are to be forgotten (KIP-211).
+
+    They are those of a group without members, once it has been so, and the offset has not been committed, for the
+    retention time; and those in topics that no member of a group reads any more, once they are as old.
+
+    :param empty_for_ms: for how long the group has had no members; None if it has some.
+    :param read: the topics that its members read; None if that is not known.
+    """
+
+    def is_old(committed: Committed) -> bool:
+        if committed.expires_ms >= 0:
+            return now_ms >= committed.expires_ms
+        return now_ms - committed.committed_ms >= retention_ms
+
+    if empty_for_ms is None:
+        if read is None:
+            return []
+        return [where for where, committed in offsets.items() if where.topic not in read and is_old(committed)]
+    return [
+        where
+        for where, committed in offsets.items()
+        if is_old(committed) and (committed.expires_ms >= 0 or empty_for_ms >= retention_ms)
+    ]

@@ -1,0 +1,189 @@
+"""The records of `__consumer_offsets`, to values and back: what Kafka 4 writes is written, all versions are read.
+
+A record without a value, a tombstone, says that the offset or the group is gone.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import NamedTuple, TypeAlias
+
+from barnabas.errors import MalformedMessageError
+from barnabas.groups.stored import Committed, StoredGroup, StoredMember
+from barnabas.model import TopicPartition
+from barnabas.protocol.codec import Buffer, decode, encode_bytes
+from barnabas.protocol.declare import message_of
+from barnabas.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+OFFSET_KEY_VERSION = 1
+OFFSET_VALUE_VERSION = 4
+"""The first that has a place for the topic's id. Readers since Kafka 3.5 know it (KIP-915)."""
+GROUP_KEY_VERSION = 2
+GROUP_VALUE_VERSION = 3
+
+_KEYS_REMEMBERED = 16_384
+"""The keys of offsets that are committed again and again."""
+
+_VERSION = struct.Struct(">h")
+
+
+class OffsetRecord(NamedTuple):
+    """A group's offset in a partition; None where it is gone."""
+
+    group_id: str
+    where: TopicPartition
+    committed: Committed | None
+
+
+class GroupRecord(NamedTuple):
+    """A group; None where it is gone."""
+
+    group_id: str
+    stored: StoredGroup | None
+
+
+Change: TypeAlias = OffsetRecord | GroupRecord
+
+
+def encode_change(change: Change) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of the record that says so.
+
+    :raises MalformedMessageError: a text is too long for the record.
+    """
+    if isinstance(change, OffsetRecord):
+        key = _offset_key(change.group_id, change.where)
+        return key, None if change.committed is None else _offset_value(change.committed)
+    key = _VERSION.pack(GROUP_KEY_VERSION) + encode_bytes(GroupMetadataKey(group=change.group_id), GROUP_KEY_VERSION)
+    return key, None if change.stored is None else _group_value(change.stored)
+
+
+def decode_change(key: Buffer | None, value: Buffer | None) -> Change | None:
+    """Return what a record says; None for one of another kind, or of a version that came later.
+
+    :raises MalformedMessageError: it cannot be understood.
+    """
+    if key is None:
+        raise MalformedMessageError("a record without a key")
+    kind = _version(key)
+    if kind in message_of(OffsetCommitKey).versions:
+        return _offset_change(decode(OffsetCommitKey, key, kind, _VERSION.size), value)
+    if kind in message_of(GroupMetadataKey).versions:
+        return _group_change(decode(GroupMetadataKey, key, kind, _VERSION.size), value)
+    return None
+
+
+def _offset_change(key: OffsetCommitKey, value: Buffer | None) -> OffsetRecord | None:
+    where = TopicPartition(key.topic, key.partition)
+    if value is None:
+        return OffsetRecord(key.group, where, None)
+    version = _version(value)
+    if version not in message_of(OffsetCommitValue).versions:
+        return None
+    return OffsetRecord(key.group, where, _committed(decode(OffsetCommitValue, value, version, _VERSION.size)))
+
+
+def _group_change(key: GroupMetadataKey, value: Buffer | None) -> GroupRecord | None:
+    if value is None:
+        return GroupRecord(key.group, None)
+    version = _version(value)
+    if version not in message_of(GroupMetadataValue).versions:
+        return None
+    return GroupRecord(key.group, _stored(decode(GroupMetadataValue, value, version, _VERSION.size)))
+
+
+def _version(data: Buffer) -> int:
+    try:
+        version: int = _VERSION.unpack_from(data)[0]
+    except struct.error:
+        raise MalformedMessageError(f"{len(data)} bytes, too few for a version") from None
+    return version
+
+
+@functools.lru_cache(maxsize=_KEYS_REMEMBERED)
+def _offset_key(group_id: str, where: TopicPartition) -> bytes:
+    message = OffsetCommitKey(group=group_id, topic=where.topic, partition=where.partition)
+    return _VERSION.pack(OFFSET_KEY_VERSION) + encode_bytes(message, OFFSET_KEY_VERSION)
+
+
+def _offset_value(committed: Committed) -> bytes:
+    # One with a time of its own to expire has a place for that in version 1 alone, as in Kafka.
+    version = OFFSET_VALUE_VERSION if committed.expires_ms < 0 else 1
+    message = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.committed_ms,
+        expire_timestamp=committed.expires_ms,
+        topic_id=committed.topic_id,
+    )
+    return _VERSION.pack(version) + encode_bytes(message, version)
+
+
+def _committed(value: OffsetCommitValue) -> Committed:
+    return Committed(
+        value.offset,
+        value.metadata,
+        value.leader_epoch,
+        value.commit_timestamp,
+        value.topic_id,
+        value.expire_timestamp,
+    )
+
+
+def _group_value(stored: StoredGroup) -> bytes:
+    message = GroupMetadataValue(
+        protocol_type=stored.protocol_type,
+        generation=stored.generation,
+        protocol=stored.protocol_name,
+        leader=stored.leader_id,
+        current_state_timestamp=stored.since_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in stored.members
+        ],
+    )
+    return _VERSION.pack(GROUP_VALUE_VERSION) + encode_bytes(message, GROUP_VALUE_VERSION)
+
+
+def _stored(value: GroupMetadataValue) -> StoredGroup:
+    """:raises MalformedMessageError: there cannot be such a group."""
+    members = tuple(
+        StoredMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout or member.session_timeout,
+            member.session_timeout,
+            member.subscription,
+            member.assignment,
+        )
+        for member in value.members
+    )
+    instances = [member.group_instance_id for member in members if member.group_instance_id is not None]
+    ids = {member.member_id for member in members}
+    if len(ids) < len(members) or len(set(instances)) < len(instances):
+        raise MalformedMessageError("a group with a member twice")
+    if members and (value.protocol is None or not value.protocol_type or value.leader not in ids):
+        raise MalformedMessageError("a group with members but without a protocol, or whose leader is none of them")
+    if value.generation < 0:
+        raise MalformedMessageError(f"a group in generation {value.generation}")
+    return StoredGroup(
+        value.protocol_type, value.generation, value.protocol, value.leader, members, value.current_state_timestamp
+    )

@@ -1,0 +1,56 @@
+"""What the records of `__consumer_offsets` hold: the offsets that groups commit, and the groups themselves.
+
+Key and value each stand behind an int16. A value's is its version. A key's tells what kind of record it is: 0 and 1 an
+offset, 2 a group; there are others, of kinds of groups that are not served. The declarations are Kafka's
+(`group-coordinator/src/main/resources/common/message`); KIP-915 made version 4 of the values flexible, so that
+fields can be added that older brokers skip, as the topic's id of an offset is.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.types import BYTES, INT32, INT64, STRING, UUID, ZERO_UUID, array, nullable
+
+
+@message(versions="0-1")
+class OffsetCommitKey:
+    group: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+
+
+@message(versions="0-4", flexible="4+")
+class OffsetCommitValue:
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, since=3, default=-1, ignorable=True)
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, since=1, until=1, default=-1, ignorable=True)
+    topic_id: bytes = field(UUID, since=4, default=ZERO_UUID, ignorable=True, tag=0)
+
+
+@message(versions="2")
+class GroupMetadataKey:
+    group: str = field(STRING)
+
+
+@struct
+class MemberMetadata:
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(nullable(STRING, since=3), since=3, default=None, ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, since=1, default=0, ignorable=True)
+    session_timeout: int = field(INT32)
+    subscription: bytes = field(BYTES)
+    assignment: bytes = field(BYTES)
+
+
+@message(versions="0-4", flexible="4+")
+class GroupMetadataValue:
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(nullable(STRING))
+    leader: str | None = field(nullable(STRING))
+    current_state_timestamp: int = field(INT64, since=2, default=-1, ignorable=True)
+    members: list[MemberMetadata] = field(array(MemberMetadata))
