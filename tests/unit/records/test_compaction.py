@@ -195,7 +195,7 @@ def test_a_key_takes_less_than_24_bytes(twin: ModuleType, memory_bytes: int) -> 
 @pytest.mark.skipif(not STATM.exists(), reason="there is no /proc")
 def test_a_map_has_no_memory_before_there_is_something_to_write(twin: ModuleType) -> None:
     before = resident_bytes()
-    offset_map = map_of(twin, batch(0, [(b"%d" % i, b"") for i in range(100)]), memory_bytes=2**30)
+    offset_map = map_of(twin, batch(0, [(b"%d" % i, b"") for i in range(20)]), memory_bytes=2**30)
     assert offset_map.latest(b"7") == 7
     assert resident_bytes() - before < 2**28
 

@@ -1,5 +1,13 @@
 # What stays of batches; the twin is `filter_batches` of `compaction_pure.py`.
 
+cdef struct Scouted:
+    # UNCHANGED: it stays whatever its records are. FOUND: all of its records have been found. COMPRESSED and LARGE ones
+    # are looked at when it is their turn.
+    Outcome kind
+    Header header
+    Candidate* records
+
+
 @cython.final
 cdef class Sieve:
     """One call of `filter_batches`."""
@@ -10,10 +18,17 @@ cdef class Sieve:
     cdef int64_t round_end_offset
     cdef Walk walk
     cdef Header header
+    # Batches from `walk.at` on, as far as they have been looked at.
+    cdef Scouted scouted[GROUP]
+    cdef int32_t scouted_count
+    cdef int32_t scouted_next
+    cdef Candidate records[GROUP]
     # What is left of the batch at `walk.at`, if something is: it lies in `kept`, or in `counted` from the horizon on.
     cdef Storage kept
     cdef Storage counted
     cdef bint has_new_horizon
+    cdef bint has_tombstone
+    cdef int32_t copied_end
     cdef int32_t kept_count
     cdef int64_t kept_timestamp_ms
     # Batches that changed, and short runs of others between them; what lies behind `output_start` is in no piece yet.
@@ -41,75 +56,145 @@ cdef class Sieve:
     cdef Outcome sift_batches(self) noexcept nogil:
         """Go along the batches up to one that is compressed, damaged, not there as a whole, or EMPTIED and may stay."""
         cdef Outcome outcome
+        cdef Scouted* batch
         while True:
-            outcome = find_batch(&self.walk, &self.header)
-            if outcome != FOUND:
-                return outcome
-            if self.header.attributes & CONTROL_MASK or self.header.base_offset >= self.offset_map.end_offset:
-                outcome = UNCHANGED
-            elif is_compressed(&self.header):
-                return COMPRESSED
-            else:
-                outcome = self.sift(self.walk.data + self.walk.at + HEADER_SIZE, self.header.size - HEADER_SIZE)
-                if outcome == CHANGED:
-                    outcome = self.write_left()
-                elif outcome == EMPTIED and self.is_needless():
-                    outcome = self.drop_batch()
+            if self.scouted_next == self.scouted_count:
+                outcome = self.scout()
+                if self.scouted_count == 0:
+                    return outcome
+            batch = &self.scouted[self.scouted_next]
+            self.scouted_next += 1
+            self.header = batch.header
+            outcome = self.sift_scouted(batch)
+            if outcome == CHANGED:
+                outcome = self.write_left()
+            elif outcome == EMPTIED and self.is_needless():
+                outcome = self.drop_batch()
             if outcome == UNCHANGED:
                 self.keep_batch()
             elif outcome != WRITTEN:
                 return outcome
+
+    cdef Outcome scout(self) noexcept nogil:
+        """Look at the next few batches, and ask for the entries of their keys; return why it was no more of them.
+
+        Memory is slow, and in batches of one record there is nothing else to do until an entry has come.
+        """
+        cdef Walk ahead = self.walk
+        cdef Outcome outcome
+        cdef Scouted* batch
+        cdef int32_t record_count = 0
+        self.scouted_count = self.scouted_next = 0
+        while self.scouted_count < GROUP:
+            batch = &self.scouted[self.scouted_count]
+            outcome = find_batch(&ahead, &batch.header)
+            if outcome != FOUND:
+                return outcome
+            self.scouted_count += 1
+            if batch.header.attributes & CONTROL_MASK or batch.header.base_offset >= self.offset_map.end_offset:
+                batch.kind = UNCHANGED
+            elif is_compressed(&batch.header):
+                batch.kind = COMPRESSED
+                break
+            elif batch.header.record_count > GROUP - record_count or not self.scout_records(
+                &batch.header, ahead.data + ahead.at + HEADER_SIZE, &self.records[record_count]
+            ):
+                batch.kind = LARGE
+                break
+            else:
+                batch.kind = FOUND
+                batch.records = &self.records[record_count]
+                record_count += batch.header.record_count
+            pass_batch(&ahead, &batch.header)
+        return FOUND
+
+    cdef bint scout_records(self, const Header* header, const uint8_t* body, Candidate* records) noexcept nogil:
+        """Find all records of a small batch; False where it is damaged."""
+        cdef const uint8_t* end = body + header.size - HEADER_SIZE
+        cdef int64_t previous = -1
+        return are_in_range(header, end - body) and end == self.find_records(
+            header, body, body, end, header.record_count, &previous, records
+        )
+
+    cdef inline const uint8_t* find_records(
+        self, const Header* header, const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t count,
+        int64_t* previous, Candidate* records,
+    ) noexcept nogil:
+        """Find the next records of a body; return what follows them, or NULL where one is damaged."""
+        cdef int32_t i
+        for i in range(count):
+            at = parse_record(body, at, end, header, previous, &records[i])
+            if at == NULL:
+                return NULL
+            self.offset_map.prepare(body, &records[i])
+        return at
+
+    cdef inline Outcome sift_scouted(self, const Scouted* batch) noexcept nogil:
+        cdef const uint8_t* body = self.walk.data + self.walk.at + HEADER_SIZE
+        if batch.kind == LARGE:
+            return self.sift(body, self.header.size - HEADER_SIZE)
+        if batch.kind != FOUND:
+            return batch.kind
+        self.begin_batch()
+        if not self.judge(body, batch.records, self.header.record_count):
+            return NO_MEMORY
+        return self.end_batch(body, self.header.size - HEADER_SIZE)
 
     cdef Outcome sift(self, const uint8_t* body, int64_t size) noexcept nogil:
         """Find what stays of a body without compression: UNCHANGED, CHANGED, EMPTIED, DAMAGED or NO_MEMORY."""
         cdef const uint8_t* at = body
         cdef int64_t previous = -1
         cdef int32_t left = self.header.record_count
-        cdef int32_t copied_end = 0
-        cdef int32_t count, i
-        cdef bint has_tombstone = False
-        cdef Candidate records[GROUP]
-        self.kept.size = 0
-        self.kept_count = 0
-        self.kept_timestamp_ms = UNKNOWN
-        self.has_new_horizon = False
+        cdef int32_t count
         if not are_in_range(&self.header, size):
             return DAMAGED
+        self.begin_batch()
         while left:
             count = min(left, <int32_t>GROUP)
             left -= count
-            for i in range(count):
-                at = parse_record(body, at, body + size, &self.header, &previous, &records[i])
-                if at == NULL:
-                    return DAMAGED
-                self.offset_map.prepare(body, &records[i])
-            for i in range(count):
-                if self.stays(&records[i]):
-                    self.kept_count += 1
-                    has_tombstone |= records[i].is_tombstone
-                    self.kept_timestamp_ms = max(self.kept_timestamp_ms, records[i].timestamp_ms)
-                else:
-                    if not append(self.kept, body + copied_end, records[i].start - copied_end):
-                        return NO_MEMORY
-                    copied_end = records[i].end
-        if at != body + size:
-            return DAMAGED
+            at = self.find_records(&self.header, body, at, body + size, count, &previous, self.records)
+            if at == NULL:
+                return DAMAGED
+            if not self.judge(body, self.records, count):
+                return NO_MEMORY
+        return self.end_batch(body, size) if at == body + size else DAMAGED
+
+    cdef inline void begin_batch(self) noexcept nogil:
+        self.kept.size = 0
+        self.copied_end = 0
+        self.kept_count = 0
+        self.kept_timestamp_ms = UNKNOWN
+        self.has_tombstone = self.has_new_horizon = False
+
+    cdef inline bint judge(self, const uint8_t* body, const Candidate* records, int32_t count) noexcept nogil:
+        """Keep what stays of some records; False where there is no memory."""
+        cdef int32_t i
+        for i in range(count):
+            if self.stays(&records[i]):
+                self.kept_count += 1
+                self.has_tombstone |= records[i].is_tombstone
+                self.kept_timestamp_ms = max(self.kept_timestamp_ms, records[i].timestamp_ms)
+            else:
+                if not append(self.kept, body + self.copied_end, records[i].start - self.copied_end):
+                    return False
+                self.copied_end = records[i].end
+        return True
+
+    cdef Outcome end_batch(self, const uint8_t* body, int64_t size) noexcept nogil:
+        """Return what becomes of a body whose records have been judged."""
+        cdef bint is_whole = self.kept_count == self.header.record_count
+        cdef bint wants_horizon = self.has_tombstone and not self.header.attributes & DELETE_HORIZON_MASK
         if self.kept_count == 0:
             return EMPTIED
-        if has_tombstone and not self.header.attributes & DELETE_HORIZON_MASK:
-            return self.sift_tombstones(body, size, copied_end)
-        if self.kept_count == self.header.record_count:
+        if is_whole and not wants_horizon:
             return UNCHANGED
-        return CHANGED if append(self.kept, body + copied_end, size - copied_end) else NO_MEMORY
-
-    cdef Outcome sift_tombstones(self, const uint8_t* body, int64_t size, int32_t copied_end) noexcept nogil:
-        """Give the batch a delete horizon, if its timestamps allow it; what is left behind `copied_end` stays too."""
-        if not append(self.kept, body + copied_end, size - copied_end):
+        if not append(self.kept, body + self.copied_end, size - self.copied_end):
             return NO_MEMORY
-        cdef Outcome outcome = self.count_from_horizon()
-        if outcome == UNCHANGED and self.kept_count < self.header.record_count:
-            return CHANGED
-        return outcome
+        if wants_horizon:
+            outcome = self.count_from_horizon()
+            if outcome != UNCHANGED or is_whole:
+                return outcome
+        return CHANGED
 
     cdef inline bint stays(self, const Candidate* record) noexcept nogil:
         cdef const uint8_t* entry

@@ -1,5 +1,26 @@
 # The latest offset of each key; the twin is `OffsetMap` of `compaction_pure.py`.
 
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+
+    /* Looking for a key goes to a place of its own, so with small pages nearly each look misses the cache of page
+       addresses too; in 128 MiB it takes more than twice as long. */
+    static void barnabas_ask_for_huge_pages(void* at, size_t size) {
+    #ifdef MADV_HUGEPAGE
+        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        uintptr_t start = ((uintptr_t)at + page - 1) / page * page, end = ((uintptr_t)at + size) / page * page;
+        if (end > start)
+            (void)madvise((void*)start, end - start, MADV_HUGEPAGE);
+    #endif
+    }
+    """
+    void barnabas_ask_for_huge_pages(void* at, size_t size) noexcept nogil
+
+
 cdef struct Pending:
     Hash hash
     int64_t relative_offset
@@ -61,6 +82,8 @@ cdef class OffsetMap:
         self.table = <uint8_t*>calloc(self.slots, ENTRY_BYTES)
         if self.table == NULL:
             raise MemoryError
+        if self.slots * ENTRY_BYTES >= HUGE_PAGES_BYTES_MIN:
+            barnabas_ask_for_huge_pages(self.table, self.slots * ENTRY_BYTES)
 
     def __dealloc__(self):
         free(self.table)
