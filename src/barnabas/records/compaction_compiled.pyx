@@ -22,7 +22,7 @@ from libc.string cimport memcpy, memmove
 
 from barnabas.records import compaction_pure
 from barnabas.records.compaction_pure import Added, Filtered
-from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress
+from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, Decompressor, compress
 from barnabas.records.header import read_header
 
 cdef extern from *:

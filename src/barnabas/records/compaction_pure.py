@@ -19,7 +19,7 @@ from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, TimestampTyp
 from barnabas.records.codec_pure.decoding import Lists, decode_batch
 from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX, TIMESTAMP_LIMIT, WRITTEN_TIMESTAMP_LIMIT
 from barnabas.records.codec_pure.varints import decode_varint, varint
-from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompressed
+from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, Decompressor, compress
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -146,10 +146,11 @@ class OffsetMap:
         :raises ValueError: `first_offset` is below the map's base offset.
         """
         check_first_offset(first_offset, self.base_offset)
+        decompressor = Decompressor(decompressed_bytes_max)
         size = 0
         with memoryview(batches) as view:
             for position, header in whole_batches(view):
-                if not self._add_batch(view, position, header, first_offset, decompressed_bytes_max):
+                if not self._add_batch(view, position, header, first_offset, decompressor):
                     self.end_offset = max(self.end_offset, header.base_offset)
                     return Added(size, self.end_offset, is_full=True)
                 size += header.size
@@ -157,13 +158,13 @@ class OffsetMap:
         return Added(size, self.end_offset, is_full=False)
 
     def _add_batch(
-        self, view: memoryview, position: int, header: BatchHeader, first_offset: int, decompressed_bytes_max: int
+        self, view: memoryview, position: int, header: BatchHeader, first_offset: int, decompressor: Decompressor
     ) -> bool:
         if header.is_control or header.last_offset < first_offset:
             return True
         if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return False
-        _, lists = records_of(view, position, header, decompressed_bytes_max)
+        _, lists = records_of(view, position, header, decompressor)
         return all(
             key is None or offset < first_offset or self._put(key, offset)
             for key, offset in zip(lists.keys, lists.offsets, strict=True)
@@ -274,10 +275,11 @@ def filter_batches(batches: Buffer, offset_map: OffsetMap, filtering: Filtering)
     chunks: list[Buffer] = []
     bytes_read = bytes_kept = batches_read = batches_kept = records_read = records_kept = 0
     next_offset = NO_OFFSET
+    decompressor = Decompressor(filtering.decompressed_bytes_max)
     view = memoryview(batches)
     run_start = 0
     for position, header in whole_batches(view):
-        changed = _filter_batch(view, position, header, offset_map, filtering)
+        changed = _filter_batch(view, position, header, offset_map, filtering, decompressor)
         bytes_read += header.size
         batches_read += 1
         records_read += header.record_count
@@ -301,12 +303,17 @@ def filter_batches(batches: Buffer, offset_map: OffsetMap, filtering: Filtering)
 
 
 def _filter_batch(
-    view: memoryview, position: int, header: BatchHeader, offset_map: OffsetMap, filtering: Filtering
+    view: memoryview,
+    position: int,
+    header: BatchHeader,
+    offset_map: OffsetMap,
+    filtering: Filtering,
+    decompressor: Decompressor,
 ) -> bytes | bytearray | None:
     """Return what a batch becomes, empty where it goes, or None: it stays as it is."""
     if header.is_control or header.base_offset >= offset_map.end_offset:
         return None
-    body, lists = records_of(view, position, header, filtering.decompressed_bytes_max)
+    body, lists = records_of(view, position, header, decompressor)
     kept = _rows_kept(lists, header, offset_map, filtering.now_ms)
     if not kept:
         if not must_stay(header, filtering):
@@ -450,28 +457,26 @@ def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHead
     return header
 
 
-def body_of(view: memoryview, position: int, header: BatchHeader, decompressed_bytes_max: int) -> Buffer:
+def body_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> Buffer:
     """Return the body of a batch as it is without compression.
 
-    :raises CorruptBatchError: it is damaged, or larger than `decompressed_bytes_max` when decompressed.
+    :raises CorruptBatchError: it is damaged, or larger than the decompressor allows.
     """
     stored = view[position + BATCH_HEADER_SIZE : position + header.size]
     if header.compression is Compression.NONE or (not stored and not header.record_count):
         return bytes(stored)
     try:
-        return decompressed(header.compression, stored, decompressed_bytes_max)
+        return decompressor.decompress(header.compression, stored)
     except CorruptBatchError as error:
         raise _corrupt(position, header, error) from error
 
 
-def records_of(
-    view: memoryview, position: int, header: BatchHeader, decompressed_bytes_max: int
-) -> tuple[bytes, Lists]:
+def records_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> tuple[bytes, Lists]:
     """Return the body of a batch as it is without compression, and the fields of its records.
 
     :raises CorruptBatchError: as `body_of` does, or the body is not what the header announces and nothing else.
     """
-    body = bytes(body_of(view, position, header, decompressed_bytes_max))
+    body = bytes(body_of(view, position, header, decompressor))
     try:
         lists, _ = decode_batch(body, header, 0, OFFSET_MAX)
     except CorruptBatchError as error:

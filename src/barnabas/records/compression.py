@@ -64,6 +64,35 @@ def decompressed(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BY
         raise CorruptBatchError(f"{kind.name.lower()} data is damaged: {error}") from error
 
 
+class Decompressor:
+    """Decompresses one batch after the other, into memory that is used again.
+
+    Fresh memory would have to be cleared for each batch, which takes longer than decompressing a small one.
+
+    :param max_bytes: the largest result allowed; no more memory than that is allocated.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._memory = bytearray()
+
+    def decompress(self, kind: Compression, data: Data) -> Data:
+        """Return `data` decompressed; what is returned is overwritten by the next call.
+
+        :raises CorruptBatchError: as `decompress` does.
+        """
+        decompress_into = _INTO.get(kind)
+        if decompress_into is not None and self._memory:
+            try:
+                return memoryview(self._memory)[: decompress_into(data, self._memory)]
+            except cramjam.DecompressionError:
+                self._memory = bytearray()  # It does not fit, or it is damaged: what comes now finds that out.
+        content = decompressed(kind, data, self._max_bytes)
+        if isinstance(content, bytearray):
+            self._memory = content
+        return content
+
+
 def expanded_bytes_max(kind: Compression, size: int) -> int:
     """Return a size that nothing which is compressed to `size` bytes can exceed; the formats allow no more."""
     if kind == Compression.ZSTD:
@@ -259,6 +288,11 @@ def _decompress_growing(
             raise _too_large(kind, max_bytes)
         size = min(content_max, size * _GROWTH)
 
+
+_INTO: dict[Compression, Callable[[Data, bytearray], int]] = {
+    Compression.LZ4: cramjam.lz4.decompress_into,
+    Compression.ZSTD: cramjam.zstd.decompress_into,
+}
 
 _COMPRESSORS: dict[Compression, Callable[[Data], bytes]] = {
     Compression.NONE: bytes,

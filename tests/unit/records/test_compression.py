@@ -16,6 +16,7 @@ import zstandard
 
 from barnabas.errors import CorruptBatchError
 from barnabas.records import Compression, compress, decompress
+from barnabas.records.compression import Decompressor
 
 TEXT = b"It was late in the evening when K. arrived. " * 5_000
 COMPRESSED = [kind for kind in Compression if kind is not Compression.NONE]
@@ -33,6 +34,16 @@ def test_round_trip(kind: Compression, data: bytes) -> None:
 def test_content_larger_than_allowed_is_refused(kind: Compression) -> None:
     with pytest.raises(CorruptBatchError, match=f"larger than {len(TEXT) - 1} bytes"):
         decompress(kind, compress(kind, TEXT), max_bytes=len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_memory_that_is_used_again_holds_what_comes_out_and_no_more_than_allowed(kind: Compression) -> None:
+    decompressor = Decompressor(len(TEXT))
+    for data in (TEXT[:100], TEXT[:90], b"", TEXT, b"a"):
+        assert decompressor.decompress(kind, compress(kind, data)) == data
+    with pytest.raises(CorruptBatchError, match=f"larger than {len(TEXT)} bytes"):
+        decompressor.decompress(kind, compress(kind, TEXT + b"a"))
+    assert decompressor.decompress(kind, memoryview(compress(kind, TEXT))) == TEXT
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)

@@ -388,6 +388,7 @@ def filter_batches(batches, OffsetMap offset_map not None, filtering):
     cdef Sieve sieve = Sieve(offset_map, filtering)
     cdef Outcome outcome
     cdef Py_buffer view
+    decompressor = Decompressor(filtering.decompressed_bytes_max)
     offset_map.check_idle()
     PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
     offset_map.readers += 1
@@ -397,14 +398,12 @@ def filter_batches(batches, OffsetMap offset_map not None, filtering):
             with nogil:
                 outcome = sieve.sift_batches()
             if outcome == COMPRESSED:
-                outcome = sieve.sift_compressed(
-                    decompressed_body(batches, &sieve.walk, filtering.decompressed_bytes_max)
-                )
+                outcome = sieve.sift_compressed(decompressed_body(batches, &sieve.walk, decompressor))
             if outcome == EMPTIED:
                 header = header_at(batches, &sieve.walk)
                 outcome = sieve.write_empty(header) if compaction_pure.must_stay(header, filtering) else sieve.drop_batch()
             if outcome == DAMAGED:
-                complain(batches, &sieve.walk, filtering.decompressed_bytes_max)
+                complain(batches, &sieve.walk, decompressor)
             if outcome == NO_MEMORY:
                 raise MemoryError
             if outcome == STOPPED:

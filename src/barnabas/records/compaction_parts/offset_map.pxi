@@ -114,6 +114,7 @@ cdef class OffsetMap:
         if self.readers:
             raise RuntimeError("another thread filters by this map")
         compaction_pure.check_first_offset(first_offset, self.base_offset)
+        decompressor = Decompressor(decompressed_bytes_max)
         PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
         self.busy = True
         try:
@@ -122,13 +123,13 @@ cdef class OffsetMap:
                 with nogil:
                     outcome = self.take_batches(&walk, &header, first_offset)
                 if outcome == COMPRESSED:
-                    body = decompressed_body(batches, &walk, decompressed_bytes_max)
+                    body = decompressed_body(batches, &walk, decompressor)
                     outcome = self.take_decompressed(body, &header, first_offset)
                     if outcome == FOUND:
                         self.take_note(&walk, &header)
                         continue
                 if outcome == DAMAGED:
-                    complain(batches, &walk, decompressed_bytes_max)
+                    complain(batches, &walk, decompressor)
                 if outcome == FULL:
                     self.end_offset = max(self.end_offset, header.base_offset)
                 return Added(walk.at, self.end_offset, outcome == FULL)

@@ -104,16 +104,16 @@ cdef object header_at(batches, const Walk* walk):
     return read_header(batches, walk.at)
 
 
-cdef object decompressed_body(batches, const Walk* walk, decompressed_bytes_max):
+cdef object decompressed_body(batches, const Walk* walk, decompressor):
     """Return the body of the batch at `walk.at`, decompressed."""
     with memoryview(batches) as view:
-        return compaction_pure.body_of(view, walk.at, header_at(view, walk), decompressed_bytes_max)
+        return compaction_pure.body_of(view, walk.at, header_at(view, walk), decompressor)
 
 
-cdef int complain(batches, const Walk* walk, decompressed_bytes_max) except -1:
+cdef int complain(batches, const Walk* walk, decompressor) except -1:
     """Raise what the twin raises about the batch at `walk.at`."""
     with memoryview(batches) as view:
         header = compaction_pure.sound_header(view, walk.at, walk.next_offset)
         if header is not None:
-            compaction_pure.records_of(view, walk.at, header, decompressed_bytes_max)
+            compaction_pure.records_of(view, walk.at, header, decompressor)
     raise AssertionError("the twins disagree, or the batches were changed while they were read")
