@@ -13,10 +13,7 @@ from typing import NamedTuple
 from barnabas.model import NO_PRODUCER_ID, TimestampType
 from barnabas.records import BATCH_HEADER_SIZE, Compression
 from barnabas.records.compression import compress
-from barnabas.records.header import LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
-
-DELETE_HORIZON_MASK = 0x40
-"""Attribute: the base timestamp says when tombstones may go (KIP-534)."""
+from barnabas.records.header import DELETE_HORIZON_MASK, LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
 
 
 class Kept(NamedTuple):
@@ -108,3 +105,29 @@ def _varint(number: int) -> bytes:
         zigzag >>= 7
     encoded.append(zigzag)
     return bytes(encoded)
+
+
+_TIME_MS = 1_700_000_000_000
+
+
+def _kept(*offsets: int) -> list[Kept]:
+    return [Kept(each, _TIME_MS + each, b"key %d" % each, b"value %d" % each) for each in offsets]
+
+
+SAMPLE: Sequence[tuple[int, Sequence[Batch]]] = (
+    (0, (Batch(2, 5, _kept(2, 5)), Batch(6, 9, _kept(7), Compression.GZIP))),
+    (10, ()),
+    (
+        12,
+        (
+            Batch(14, 14, producer_id=3, producer_epoch=0, base_sequence=0, max_timestamp_ms=_TIME_MS + 14),
+            Batch(15, 18, _kept(16, 17), Compression.LZ4, producer_id=4, producer_epoch=1, base_sequence=7),
+            Batch(20, 23, [Kept(22, _TIME_MS + 22, b"gone")], delete_horizon_ms=1_700_000_009_000),
+        ),
+    ),
+    (30, (Batch(31, 32, _kept(31), Compression.ZSTD), Batch(33, 33, _kept(33), timestamp_type=TimestampType(1)))),
+)
+"""One of everything: gaps before, between and within batches, merged segments and an empty one, a batch that is kept
+for its producer, a tombstone with its delete horizon. It ends with offset 33."""
+
+SAMPLE_RECORDS = [record for _, batches in SAMPLE for batch in batches for record in batch.records]

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.model import TopicPartition
+from barnabas.storage import Log, LogConfig, OsFileSystem
+from tests.compacted import SAMPLE, write_segments
 from tests.conftest import BrokerProcess
 from tests.interop.clients.neutral import Event, Sending
 from tests.interop.conftest import CLIENTS
@@ -102,3 +106,19 @@ def test_the_tool_would_complain(suffix: str, folder: Path, dump: Callable[..., 
     content[position] ^= 1
     damaged.write_bytes(content)
     assert complaints(dump([damaged], "--deep-iteration"))
+
+
+def test_kafka_s_dump_tool_reads_a_compacted_log(tmp_path: Path, dump: Callable[..., str]) -> None:
+    """Ours made the indexes. That offsets do not follow one another, which the tool tells, is meant."""
+    folder = tmp_path / "clicks-0"
+    write_segments(folder, SAMPLE)
+    config = LogConfig(index_interval_bytes=0).override({"cleanup.policy": "compact"})
+    log = Log.open(folder, TopicPartition("clicks", 0), config, SYSTEM_CLOCK, OsFileSystem())
+    log.close()
+    said = dump(files_of(folder, ".log", ".index", ".timeindex", ".snapshot"), "--deep-iteration", "--print-data-log")
+    assert [each for each in complaints(said) if "secutive offsets" not in each] == []
+    offsets = [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", said, re.MULTILINE)]
+    batches = [batch for _, held in SAMPLE for batch in held]
+    assert offsets == [record.offset for batch in batches for record in batch.records]
+    assert said.count("isvalid: true") >= len(batches)
+    assert "deleteHorizonMs: OptionalLong[1700000009000]" in said

@@ -138,6 +138,8 @@ def _batch_line(batch: DumpedBatch) -> str:
         line += f", producer {header.producer_id} epoch {header.producer_epoch}"
         line += f" sequence {header.base_sequence}-{header.last_sequence}"
     line += ", transactional" if header.is_transactional else ""
+    if header.delete_horizon_ms is not None:
+        line += f", tombstones until {show_time_ms(header.delete_horizon_ms)}"
     return line + (", control" if header.is_control else "")
 
 
@@ -182,6 +184,7 @@ def _batch_fields(batch: DumpedBatch) -> dict[str, object]:
         "base_sequence": header.base_sequence,
         "is_transactional": header.is_transactional,
         "is_control": header.is_control,
+        "delete_horizon_ms": header.delete_horizon_ms,
     }
 
 

@@ -45,7 +45,8 @@ class DumpedBatch(NamedTuple):
 
 
 class OffsetEntry(NamedTuple):
-    """An entry of an offset index: the batch at `log_position` ends with `offset`."""
+    """An entry of an offset index: the batch at `log_position` ends with `offset`; in a file that Kafka wrote, perhaps
+    before it: there an entry may stand for many batches that were written at once."""
 
     offset: int
     log_position: int
@@ -125,10 +126,10 @@ class _Batches:
             self._headers.append(header)
             position += header.size
 
-    def last_offset_at(self, position: int) -> int | None:
-        """Return the last offset of the batch that begins at a position."""
+    def last_offset_at(self, position: int) -> int:
+        """Return the last offset of the batch that begins at a position; -1 if none does."""
         header = self._at.get(position)
-        return None if header is None else header.last_offset
+        return -1 if header is None else header.last_offset
 
     def max_timestamp_ms_at(self, offset: int) -> int | None:
         """Return the greatest timestamp of the batch that holds an offset."""
@@ -147,8 +148,8 @@ def dump_offset_index(data: bytes, base_offset: int, log: BinaryIO | None) -> It
         yield entry
         if entry.offset <= before.offset or entry.log_position <= before.log_position:
             yield Damage(position, f"the entry {tuple(entry)} does not lie behind {tuple(before)}")
-        elif batches is not None and (last := batches.last_offset_at(log_position)) != entry.offset:
-            ends = "no batch begins there" if last is None else f"the batch there ends with {last}"
+        elif batches is not None and not -1 < (last := batches.last_offset_at(log_position)) <= entry.offset:
+            ends = "no batch begins there" if last < 0 else f"the batch there ends with {last}"
             yield Damage(position, f"offset {entry.offset} at position {log_position} of the log: {ends}")
         before = entry
     yield from _rest(_OFFSET_ENTRY, data)

@@ -125,6 +125,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL_MASK)
 
     @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the tombstones of the batch may go; None: compaction has not said so yet."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_MASK else None
+
+    @property
     def last_sequence(self) -> int:
         """The sequence number of the last record, or -1 in a batch without sequence."""
         if self.base_sequence < 0:

@@ -65,4 +65,6 @@ def iter_bodies(
             continue
         body = view[position + BATCH_HEADER_SIZE : position + header.size]
         compression = header.compression
-        yield header, body if compression is Compression.NONE else decompress(compression, body, max_batch_bytes)
+        # A batch that lost all its records to compaction may still say how they were compressed.
+        is_plain = compression is Compression.NONE or not body
+        yield header, body if is_plain else decompress(compression, body, max_batch_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from barnabas.records import BatchBuilder, Compression, stamp
 from barnabas.storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.time_index import TimeIndex
+from tests.compacted import Batch, Kept
 
 BASE = 100
 
@@ -71,6 +73,19 @@ def test_records_are_shown(folder, run) -> None:
     lines = run("log", "dump", folder, "--records").out.splitlines()
     assert lines[3].split() == ["100", "1970-01-01T00:01:40.000Z", '"k"', '"a"', 'h="1"']
     assert lines[4].split() == ["101", "1970-01-01T00:01:40.001Z", '"k"', "null", 'h="1"']
+
+
+def test_what_compaction_left_is_no_damage(folder, run) -> None:
+    """Nor is an index of Kafka's, in which an entry has the last offset of all batches that were written at once."""
+    left = Batch(105, 109, [Kept(107, 9, b"k")], delete_horizon_ms=5_000), Batch(110, 110)
+    log = write(folder, LOG_SUFFIX, b"".join(batch.encode() for batch in left))
+    outcome = run("log", "dump", log)
+    assert outcome.code == 0, outcome.err
+    _, _, first, second = outcome.out.splitlines()
+    assert first.endswith("none, 1 records, tombstones until 1970-01-01T00:00:05.000Z")
+    assert second.endswith("none, 0 records")
+    assert [row["delete_horizon_ms"] for row in rows(run("log", "dump", log, "--json"))] == [5_000, None]
+    assert run("log", "dump", write(folder, INDEX_SUFFIX, bytes.fromhex("0000000a00000000"))).code == 0
 
 
 def test_json_is_one_object_a_line(folder, run) -> None:
@@ -134,7 +149,7 @@ def test_what_is_no_log_is_shown_with_its_position(folder, run, data, position, 
     ("suffix", "data", "position", "reason"),
     [
         (INDEX_SUFFIX, bytes.fromhex("0000000200000001"), 0, "no batch begins there"),
-        (INDEX_SUFFIX, bytes.fromhex("0000000900000000"), 0, "the batch there ends with 101"),
+        (INDEX_SUFFIX, struct.pack(">II", 1, len(FIRST)), 0, "the batch there ends with 102"),
         (INDEX_SUFFIX, bytes.fromhex("000000010000000000000001"), 8, "4 bytes at the end"),
         (INDEX_SUFFIX, bytes.fromhex("00000001000000000000000100000000"), 8, "does not lie behind"),
         (TIME_INDEX_SUFFIX, bytes.fromhex("000000000000000500000001"), 0, "whose newest record is of 100001"),

@@ -1,0 +1,92 @@
+"""Every client reads a log that was compacted, from every offset, gaps among them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas import Consumer, TopicPartition
+from barnabas.client.range_reader import RangeReader
+from barnabas.records import read_records
+from tests.compacted import SAMPLE, SAMPLE_RECORDS, write_segments
+from tests.conftest import BrokerProcess
+from tests.interop.clients.neutral import Client, Event
+from tests.interop.clients.ours import Ours
+from tests.interop.reading import TIMEOUT_S, read
+
+GROWING, ENDED = "growing", "ended"
+"""Topics of one partition: to the one a record was appended, of the other the last records are gone."""
+END = 40
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that was started with folders that were compacted, and without any index."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("compacted") / "broker", {"log_index_interval_bytes": "0"})
+    broker.start()
+    with contextlib.closing(Ours().admin(broker.bootstrap)) as admin:
+        for topic in (GROWING, ENDED):
+            admin.create_topic(topic)
+    assert broker.stop() == 0
+    for topic in (GROWING, ENDED):
+        for path in (broker.data / f"{topic}-0").glob("*0.*"):
+            path.unlink()
+        write_segments(broker.data / f"{topic}-0", [*SAMPLE, (END, [])])
+    broker.restart()
+    with contextlib.closing(Ours().producer(broker.bootstrap)) as producer:
+        producer.produce(GROWING, [Event(b"new")], partition=0)
+    yield broker
+    broker.close()
+
+
+def test_every_record_that_is_left_is_read_from_every_offset(compacted: BrokerProcess, client: Client) -> None:
+    expected = [(record.offset, record.value) for record in SAMPLE_RECORDS] + [(END, b"new")]
+    with contextlib.closing(client.consumer(compacted.bootstrap, GROWING)) as consumer:
+        assert [(place.offset, event.value) for place, event in read(consumer, len(expected))] == expected
+        assert (consumer.beginning_offset(0), consumer.end_offset(0)) == (0, END + 1)
+        for offset in range(END + 1):
+            consumer.seek(0, offset)
+            left = [each for each in expected if each[0] >= offset]
+            assert [(place.offset, event.value) for place, event in read(consumer, len(left))] == left
+
+
+def test_records_are_found_by_their_times(compacted: BrokerProcess, client: Client) -> None:
+    with contextlib.closing(client.consumer(compacted.bootstrap, ENDED)) as consumer:
+        for place in range(len(SAMPLE_RECORDS)):
+            record = SAMPLE_RECORDS[place]
+            assert consumer.offset_for_time(0, record.timestamp_ms) == record.offset
+
+
+def test_our_reader_comes_to_an_end_whose_records_are_gone(compacted: BrokerProcess) -> None:
+    """Its position and its lag say so, with records and with columns."""
+    where = TopicPartition(ENDED, 0)
+    with Consumer(compacted.bootstrap) as consumer:
+        consumer.assign([where])
+        for columns in (False, True):
+            for offset in range(END + 1):
+                consumer.seek(where, offset)
+                found: list[int] = []
+                deadline = time.monotonic() + TIMEOUT_S
+                while consumer.position(where) < END:
+                    assert time.monotonic() < deadline, (columns, offset, consumer.position(where))
+                    if columns:
+                        found += consumer.poll_arrow(timeout_s=0.1).column("offset").to_pylist()
+                    else:
+                        found += [record.offset for record in consumer.poll(timeout_s=0.1)]
+                assert found == [record.offset for record in SAMPLE_RECORDS if record.offset >= offset]
+                assert consumer.metrics()["lag"] in ({where: 0}, {})
+
+
+def test_ranges_of_offsets_are_read_to_their_end(compacted: BrokerProcess) -> None:
+    for start, end in [(0, END), (3, 7), (8, 12), (13, 15), (19, 24), (34, END), (39, END)]:
+        with RangeReader(compacted.bootstrap, ENDED, 0, start, end) as reader:
+            found = [
+                record.offset
+                for data in reader
+                for record in read_records(data, ENDED, 0, start)
+                if record.offset < end
+            ]
+        assert found == [record.offset for record in SAMPLE_RECORDS if start <= record.offset < end]
