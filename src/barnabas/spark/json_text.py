@@ -22,6 +22,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,10 @@ import pyarrow.compute as pc
 TOMBSTONE = "tombstone"
 VALUE = "value"
 
+SAMPLE_ROWS = 256
+"""So many values tell which styles to try first."""
+
+_TO_ESCAPE = bytes((*range(0x20), *b'"\\'))
 _STRING_OR_BLANKS = r'(?s)("(?:[^"\\]|\\.)*")|[ \t\r\n]+'
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\b", "\\b"), ("\f", "\\f"))
 
@@ -69,7 +74,7 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
     """
     forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
     styles = _styles(columns)
-    forms, left = _search(forms, values, whole, columns, product(styles, _likely_first(values)))
+    forms, left = _search(forms, values, whole, columns, _likely_first(values, whole, columns))
     if pc.any(left).as_py():  # with blanks elsewhere, which is slow to find out
         stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
         forms, _ = _search(forms, stripped, left, columns, product(styles, [COMPACT]))
@@ -87,9 +92,12 @@ def _search(
     for style, spacing in attempts:
         if not left.true_count:
             break
-        rows = {name: column.filter(left) for name, column in columns.items()}
-        made = compose(rows, left.true_count, style, spacing)
-        found = pc.replace_with_mask(left, left, pc.equal(values.filter(left), made))
+        if left.true_count == len(left):
+            found = pc.equal(values, compose(columns, len(left), style, spacing))
+        else:
+            rows = {name: column.filter(left) for name, column in columns.items()}
+            made = compose(rows, left.true_count, style, spacing)
+            found = pc.replace_with_mask(left, left, pc.equal(values.filter(left), made))
         forms = pc.if_else(found, style.name, forms)
         left = pc.and_not(left, found)
     return forms, left
@@ -100,9 +108,20 @@ def _styles(columns: Mapping[str, pa.Array]) -> Sequence[Style]:
     return [style for style in STYLES if has_doubles or not style.fractions]
 
 
-def _likely_first(values: pa.Array) -> Sequence[Spacing]:
-    first = next((value.as_py() for value in values if value.is_valid), b"")
-    return (SPACED, COMPACT) if b'": ' in first else (COMPACT, SPACED)
+def _likely_first(
+    values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Array]
+) -> Sequence[tuple[Style, Spacing]]:
+    """Return all ways of writing, those first in which most values of a sample are written."""
+    attempts = list(product(_styles(columns), (COMPACT, SPACED)))
+    rows = pa.array(range(0, len(values), max(1, len(values) // SAMPLE_ROWS)), pa.int64())
+    sample, left = values.take(rows), whole.take(rows)
+    sampled = {name: column.take(rows) for name, column in columns.items()}
+    counts: dict[tuple[Style, Spacing], int] = {}
+    for attempt in attempts:
+        before = left.true_count
+        _, left = _search(pa.nulls(len(rows), pa.string()), sample, left, sampled, [attempt])
+        counts[attempt] = before - left.true_count
+    return sorted(attempts, key=lambda attempt: -counts[attempt])
 
 
 def compose(columns: Mapping[str, pa.Array], length: int, style: Style, spacing: Spacing = COMPACT) -> pa.Array:
@@ -111,24 +130,40 @@ def compose(columns: Mapping[str, pa.Array], length: int, style: Style, spacing:
     :param columns: by field; boolean, int64, double or string. A string that begins with `{` or `[` is taken for
         an object or array.
     """
-    members = []
-    for name, column in columns.items():
-        head = spacing.comma + json.dumps(name, ensure_ascii=False) + spacing.colon
-        text = _text(column, style)
-        member = pc.binary_join_element_wise(head, text.fill_null("null") if style.nulls else text, "")
-        members.append(member.fill_null(""))
-    if not members:
+    if not columns:
         return pa.repeat(pa.scalar(b"{}"), length)
-    joined = pc.binary_join_element_wise(*members, "")
-    inner = pc.utf8_slice_codeunits(joined, len(spacing.comma))
-    return pc.binary_join_element_wise("{", inner, "}", "").cast(pa.binary())
+    pieces: list[Any] = ["{"]
+    first = next(iter(columns.values()))
+    # A comma stands before each field. Where the first field may be absent, it is cut off at the end; else, which
+    # saves a copy of everything, the first field has none.
+    comma = spacing.comma if first.null_count and not style.nulls else ""
+    cut = len(comma)
+    for name, column in columns.items():
+        head = comma + json.dumps(name, ensure_ascii=False) + spacing.colon
+        comma = spacing.comma
+        text = _text(column, style)
+        if not column.null_count:
+            pieces += [head, *text]
+        elif style.nulls:
+            pieces += [head, _joined(text).fill_null("null")]
+        else:
+            pieces.append(_joined([head, *text]).fill_null(""))
+    if not cut:
+        return _joined([*pieces, "}"]).cast(pa.binary())
+    members = pc.utf8_slice_codeunits(_joined(pieces[1:]), cut)
+    return _joined(["{", members, "}"]).cast(pa.binary())
 
 
-def _text(column: pa.Array, style: Style) -> pa.Array:
-    """Return a column as JSON text, null where it is null."""
+def _joined(pieces: Sequence[Any]) -> pa.Array:
+    """Return strings one after the other, null where one of them is."""
+    return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, "")
+
+
+def _text(column: pa.Array, style: Style) -> Sequence[Any]:
+    """Return a column as JSON text, null where it is null, in pieces that are to be joined."""
     if pa.types.is_float64(column.type):
-        return _double_text(column, style)
-    return _string_text(column) if pa.types.is_string(column.type) else column.cast(pa.string())
+        return [_double_text(column, style)]
+    return _string_text(column) if pa.types.is_string(column.type) else [column.cast(pa.string())]
 
 
 def _double_text(column: pa.Array, style: Style) -> pa.Array:
@@ -148,13 +183,25 @@ def _double_text(column: pa.Array, style: Style) -> pa.Array:
     return pc.replace_with_mask(texts, odd, pa.array(written, pa.string()))
 
 
-def _string_text(column: pa.Array) -> pa.Array:
+def _string_text(column: pa.Array) -> Sequence[Any]:
     escaped = column
-    if pc.any(pc.match_substring_regex(column, r'[\x00-\x1f"\\]')).as_py():
+    if _has_any(column, _TO_ESCAPE):
         for letter, escape in _ESCAPES:
             escaped = pc.replace_substring(escaped, letter, escape)
-    quoted = pc.binary_join_element_wise('"', escaped, '"', "")
-    return pc.if_else(pc.match_substring_regex(column, r"^[\[{]"), column, quoted)
+    quoted = ['"', escaped, '"']
+    if not _has_any(column, b"[{"):
+        return quoted
+    is_nested = pc.or_(pc.starts_with(column, "["), pc.starts_with(column, "{"))
+    return [pc.if_else(is_nested, column, _joined(quoted))]
+
+
+def _has_any(column: pa.Array, letters: bytes) -> bool:
+    """Whether some of a string column's bytes are among `letters`; bytes outside of a slice count, too."""
+    data = column.buffers()[2]
+    if data is None:
+        return False
+    text = data.to_pybytes()
+    return len(text.translate(None, letters)) != len(text)
 
 
 def without_blanks(values: pa.Array) -> pa.Array:
