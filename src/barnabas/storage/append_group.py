@@ -35,6 +35,9 @@ Outcome = AppendInfo | BarnabasError
 
 
 _TIMESTAMP_MAX = 2**63 - 1
+_PRODUCER_ID = slice(43, 51)
+"""Where a batch's header has it."""
+_NO_PRODUCER = NO_PRODUCER_ID.to_bytes(8, signed=True)
 
 
 class LogState(NamedTuple):
@@ -108,7 +111,12 @@ class AppendGroup:
     def take_all(self, requests: Sequence[Buffer]) -> None:
         """Let the batches of several produce requests come next, up to the first that needs another segment."""
         number = 0
-        while (number := number + self._take_plain(requests, number)) < len(requests):
+        while number < len(requests):
+            # Else it would be looked at twice: what has a producer id is never plain.
+            if requests[number][_PRODUCER_ID] == _NO_PRODUCER:
+                number += self._take_plain(requests, number)
+                if number == len(requests):
+                    return
             if not self.take(memoryview(requests[number])):
                 return
             number += 1

@@ -17,7 +17,8 @@ from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ClosedError, CorruptBatchError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import read_header
-from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem
+from barnabas.records.scan import stamp_plain_batches
+from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem, append_group
 from barnabas.storage.filesystem import Chunk, DataFile
 from tests.searches import examples
 
@@ -60,6 +61,24 @@ def open_log(folder: Path, disk: OsFileSystem, **config: Any) -> Log:
 
 def offsets(outcomes: Sequence[AppendInfo | BarnabasError]) -> list[int | None]:
     return [outcome.base_offset if isinstance(outcome, AppendInfo) else None for outcome in outcomes]
+
+
+def test_what_an_idempotent_producer_sends_is_looked_at_once(
+    log: Log, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append_all([make_batch()], 0)
+    looks: list[int] = []
+
+    def look(requests: Sequence[Any], start: int, *arguments: Any, **limits: Any) -> Any:
+        looks.append(start)
+        return stamp_plain_batches(requests, start, *arguments, **limits)
+
+    monkeypatch.setattr(append_group, "stamp_plain_batches", look)
+    idempotent = [make_batch(**PRODUCER, base_sequence=sequence) for sequence in range(4)]
+    plain = [make_batch() for _ in range(3)]
+    outcomes = log.append_all([*idempotent[:2], *plain, *idempotent[2:]], 0)
+    assert offsets(outcomes) == [1, 2, 3, 4, 5, 6, 7]
+    assert looks == [2], "the plain ones together, and no other"
 
 
 def test_requests_follow_each_other_in_one_write(
