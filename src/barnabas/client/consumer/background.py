@@ -201,7 +201,9 @@ class Background:
         except KafkaError as error:
             if error.code not in GROUP_HAS_MOVED_ON:
                 raise
-            if membership.on_commit_refused(error.code, generation):
+            with self._guard:
+                is_out = membership.on_commit_refused(error.code, generation)
+            if is_out:
                 raise _moved_on(error.code, membership.group) from error
             raise _shares_anew(membership.group) from error
 

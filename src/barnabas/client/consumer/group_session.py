@@ -25,10 +25,15 @@ LEAVE_TIMEOUT_S = 3.0
 
 
 class GroupSession:
-    """One consumer's dealings with its coordinator."""
+    """One consumer's dealings with its coordinator.
+
+    The membership is changed under the guard only: calls of the application ask it to join again, and a word of theirs
+    must not fall between what a request says and that it is under way.
+    """
 
     def __init__(self, state: ConsumerState, cluster: Cluster, membership: Membership) -> None:
         self._state = state
+        self._guard = state.guard
         self._config = state.config
         self._cluster = cluster
         self._membership = membership
@@ -58,19 +63,23 @@ class GroupSession:
                     if partitions is not None or (self._membership.lost and self._state.owned()):
                         return partitions
         finally:
-            self._membership.on_join_failed()
+            with self._guard:
+                self._membership.on_join_failed()
 
     async def _join_once(self) -> list[TopicPartition] | None:
         membership = self._membership
         timeout_s = self._config.max_poll_interval_ms / 1000 + JOIN_GRACE_S
-        request: object = membership.join_request(self._state.subscription.topics, self._state.owned())
+        with self._guard:
+            request: object = membership.join_request(self._state.subscription.topics, self._state.owned())
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
-        joined = membership.on_join(response)
+        with self._guard:
+            joined = membership.on_join(response)
         if joined is Joined.AGAIN:
             return None
         request = membership.sync_request(await self._partition_counts() if joined is Joined.AS_LEADER else None)
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
-        return membership.on_sync(response)
+        with self._guard:
+            return membership.on_sync(response)
 
     async def _partition_counts(self) -> dict[str, int]:
         """Return the partition counts of what the members want; topics that do not exist are left out."""
@@ -112,18 +121,21 @@ class GroupSession:
                 purpose=PURPOSE,
                 timeout_s=self._config.session_timeout_ms / 1000,
             )
-            membership.on_heartbeat(response.error_code, generation)
+            with self._guard:
+                membership.on_heartbeat(response.error_code, generation)
         except BarnabasError as error:
             self._note(error)
             if not error.retriable:
-                membership.on_left(str(error))
+                with self._guard:
+                    membership.on_left(str(error))
                 if membership.fenced is None:
                     self._state.report(error)
 
     async def leave(self, reason: str) -> None:
         """Leave the group, so that the others need not wait for the session to end. Failure does no harm."""
-        request = self._membership.leave_request()
-        self._membership.on_left(reason)
+        with self._guard:
+            request = self._membership.leave_request()
+            self._membership.on_left(reason)
         if request is None:
             return
         try:

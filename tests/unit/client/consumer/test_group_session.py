@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.group_session import GroupSession
+from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.shells import LoopGuard
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Wait
@@ -203,6 +205,41 @@ def test_leaving_does_not_stand_behind_a_join_that_waits_for_others():
 
     asyncio.run(main())
     assert cluster.answered == [LeaveGroupRequest]
+
+
+class HeldGuard(LoopGuard):
+    """Says whether somebody holds it."""
+
+    held = 0
+
+    def __enter__(self):
+        self.held += 1
+
+    def __exit__(self, kind, error, trace):
+        self.held -= 1
+
+
+def test_the_membership_is_changed_under_the_guard_only(monkeypatch):
+    guard, changes = HeldGuard(), []
+
+    def watched(name):
+        change = getattr(Membership, name)
+
+        def under_guard(*arguments):
+            changes.append((name, guard.held > 0))
+            return change(*arguments)
+
+        return under_guard
+
+    names = ("join_request", "on_join", "on_sync", "on_heartbeat", "on_left", "on_join_failed")
+    for name in names:
+        monkeypatch.setattr(Membership, name, watched(name))
+    monkeypatch.setattr(sys.modules[__name__], "LoopGuard", lambda: guard)
+    fixture = Fixture(joined(), synced(), HeartbeatResponse(error_code=0), LeaveGroupResponse(error_code=0))
+    fixture.beat_once()
+    asyncio.run(fixture.session.leave("test"))
+    assert {name for name, _ in changes} == set(names)
+    assert all(is_held for _, is_held in changes), changes
 
 
 def test_leaving_without_a_coordinator_does_no_harm():
