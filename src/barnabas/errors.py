@@ -211,7 +211,17 @@ class Failure:
 
 
 class RetriableError(BarnabasError):
-    """Something that passes: a connection lost, an answer that did not come in time."""
+    """Something that passes: a connection lost, an answer that did not come in time.
+
+    :param reason: what the operating system says is the cause, where it does; it stands in the message too.
+    """
+
+    def __init__(self, message: str = "", reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (str(self), self.reason)
 
     @property
     def retriable(self) -> bool:
@@ -221,18 +231,37 @@ class RetriableError(BarnabasError):
 class KafkaError(BarnabasError):
     """A broker answered with an error code.
 
-    >>> error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'clicks'")
-    >>> str(error), error.retriable
-    ("UNKNOWN_TOPIC_OR_PARTITION: topic 'clicks'", True)
+    :param code: what is wrong, as the protocol says it.
+    :param reason: what is wrong, in words; empty where the code alone says it.
+    :param subject: what it is about; empty where the reason says it.
+
+    `message` is subject and reason.
+
+    >>> error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject="topic 'clicks'")
+    >>> str(error), error.retriable, error.reason
+    ("UNKNOWN_TOPIC_OR_PARTITION: topic 'clicks'", True, '')
+    >>> str(KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is 'x'", subject="topic 'clicks'"))
+    "INVALID_CONFIG: topic 'clicks': retention.ms is 'x'"
     """
 
-    def __init__(self, code: ErrorCode | int, message: str = "") -> None:
+    def __init__(self, code: ErrorCode | int, reason: str = "", subject: str = "") -> None:
         self.code = ErrorCode.of(code)
-        self.message = message
-        super().__init__(f"{self.code.name}: {message}" if message else self.code.name)
+        self.reason = reason
+        self.subject = subject
+        self.message = ": ".join(part for part in (subject, reason) if part)
+        super().__init__(f"{self.code.name}: {self.message}" if self.message else self.code.name)
 
-    def __reduce__(self) -> tuple[type[KafkaError], tuple[ErrorCode, str]]:
-        return type(self), (self.code, self.message)
+    @classmethod
+    def about(cls, code: ErrorCode | int, subject: str, advice: str = "") -> Self:
+        """Return the error for a subject; advice goes on with its sentence, and says what is wrong.
+
+        >>> KafkaError.about(ErrorCode.NON_EMPTY_GROUP, "group 'ctr'", " has members; stop them first").reason
+        "group 'ctr' has members; stop them first"
+        """
+        return cls(code, f"{subject}{advice}") if advice else cls(code, subject=subject)
+
+    def __reduce__(self) -> tuple[type[KafkaError], tuple[ErrorCode, str, str]]:
+        return type(self), (self.code, self.reason, self.subject)
 
     @property
     def retriable(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 
 import click
@@ -22,14 +21,11 @@ SETTINGS_ALIKE = 0.75
 """How alike a name must be to what was given, to be offered instead (difflib's ratio). The long names of settings have
 much in common."""
 
-_QUOTED = re.compile(r"'[^']*'")
-_PARTITION = re.compile(r"[\w.-]+-\d+")
-
 
 def explain(error: BarnabasError | OSError) -> str:
     """Return the line for an error, without the program's name.
 
-    >>> explain(KafkaError(ErrorCode.INVALID_PARTITIONS, "topic 'clicks'"))
+    >>> explain(KafkaError(ErrorCode.INVALID_PARTITIONS, subject="topic 'clicks'"))
     "topic 'clicks': invalid partitions; a topic has at least one partition, and never shrinks"
     """
     if isinstance(error, KafkaError):
@@ -44,28 +40,13 @@ def explain(error: BarnabasError | OSError) -> str:
 
 
 def _explain_code(error: KafkaError) -> str:
-    """Return what the error says; where it only names what it is about, what is wrong with that and what to do."""
-    name = error.code.name.lower().removesuffix("_exception").replace("_", " ")
-    if not _is_subject(error.message) or set(name.split()) <= set(error.message.split()):
+    """Return what the error says; where it gives no reason, what is wrong by its code and what to do."""
+    if error.reason:
         return error.message
-    text = f"{error.message}: {name}" if error.message else name
+    name = error.code.name.lower().removesuffix("_exception").replace("_", " ")
+    text = f"{error.subject}: {name}" if error.subject else name
     advice = _ADVICE.get(error.code)
     return f"{text}; {advice}" if advice else text
-
-
-def _is_subject(message: str) -> bool:
-    """Whether a message only names what an error is about: words alone, or words that end with a name.
-
-    >>> [_is_subject(each) for each in ("topic 'a'", "commit of a-0 in 'g'", "list of groups")]
-    [True, True, True]
-    >>> [_is_subject(each) for each in ("topic 'a' does not exist", "topic 'a': it has no leader")]
-    [False, False]
-    """
-    words = _QUOTED.sub("''", message).split()
-    named = [word == "''" or _PARTITION.fullmatch(word) is not None for word in words]
-    return all(name or word.isalnum() for name, word in zip(named, words, strict=True)) and (
-        not any(named) or named[-1]
-    )
 
 
 def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +22,6 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 GLOBAL_BOOTSTRAP = "barnabas.bootstrap"
 """Where click keeps what was said before the subcommand."""
 CONNECT_TIMEOUT_MS = 3_000
-_REASON = re.compile(r"cannot connect to \S+: (?P<first>\w)(?P<rest>[^;(]+[^;( ])")
 
 
 def bootstrap_option(function: Decorated) -> Decorated:
@@ -143,8 +141,7 @@ def connect(bootstrap: str, *, quiet: bool = False) -> Admin:
         try:
             probe.brokers()
         except RetriableError as error:
-            found = _REASON.search(str(error))
-            reason = f" ({found['first'].lower()}{found['rest']})" if found else ""
+            reason = f" ({error.reason[:1].lower()}{error.reason[1:]})" if error.reason else ""
             raise click.ClickException(
                 f"no broker answers at {bootstrap}{reason}; start one with: barnabas up, or say where it is with -b"
             ) from error

@@ -21,6 +21,7 @@ from barnabas.errors import (
     DisconnectedError,
     ErrorCode,
     KafkaError,
+    RetriableError,
     TimedOutError,
 )
 from barnabas.model import Node
@@ -189,7 +190,7 @@ class Cluster:
                 return channel
         known = [(node.host, node.port) for node in self.view.brokers.values()]
         known.sort(key=lambda _: self._random())
-        failure: BarnabasError | None = None
+        failure: DisconnectedError | TimedOutError | None = None
         for address in dict.fromkeys((*known, *self._config.bootstrap_servers)):
             try:
                 channel = await self.connect(address)
@@ -199,7 +200,9 @@ class Cluster:
                 self.unreachable = None
                 return channel
         names = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
-        nobody = DisconnectedError(f"no broker at {names}: {failure}; is it running? (barnabas up)")
+        nobody = DisconnectedError(
+            f"no broker at {names}: {failure}; is it running? (barnabas up)", failure.reason if failure else ""
+        )
         if self.unreachable is None:
             self.unreachable = (self.clock.monotonic(), nobody)
             log.warning("%s; trying again", nobody)
@@ -306,7 +309,7 @@ class Cluster:
             if view is None or view.error is not ErrorCode.NONE or not view.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if view is None else view.error
                 code = code if code is not ErrorCode.NONE else ErrorCode.LEADER_NOT_AVAILABLE
-                raise KafkaError(code, f"topic {name!r}{self._advice(code)}")
+                raise KafkaError.about(code, f"topic {name!r}", self._advice(code))
             return view
 
         return await self.retrying(attempt, timeout_s=timeout_s, what=f"topic {name!r} is not there")
@@ -332,7 +335,8 @@ class Cluster:
             await self.any_channel(), FindCoordinatorRequest(key=group), version_max=FIND_COORDINATOR_VERSION_MAX
         )
         if response.error_code:
-            raise KafkaError(response.error_code, response.error_message or f"coordinator of group {group!r}")
+            subject = "" if response.error_message else f"coordinator of group {group!r}"
+            raise KafkaError(response.error_code, response.error_message or "", subject)
         node = self._coordinators[group] = Node(response.node_id, response.host, response.port)
         return node
 
@@ -399,7 +403,8 @@ class Cluster:
             delay_s = self.backoff.delay_s(tries)
             tries += 1
             if self.clock.monotonic() + delay_s >= deadline_s:
-                raise TimedOutError(f"{what} (tried for {timeout_s:g} s): {failure}") from failure
+                reason = failure.reason if isinstance(failure, RetriableError) else ""
+                raise TimedOutError(f"{what} (tried for {timeout_s:g} s): {failure}", reason) from failure
             await asyncio.sleep(delay_s)
 
     def _recover(self, failure: BarnabasError, group: str) -> None:

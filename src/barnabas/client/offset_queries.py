@@ -135,7 +135,7 @@ def _take(
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
-                failure = KafkaError(each.error_code, f"offsets of {tp}")
+                failure = KafkaError(each.error_code, subject=f"offsets of {tp}")
             elif tp in wanted:
                 known = each.offset != NO_OFFSET
                 found[tp] = OffsetAndTimestamp(each.offset, each.timestamp) if known else None
@@ -168,13 +168,13 @@ async def committed_offsets(
             group, request, version_max=OFFSET_FETCH_VERSION_MAX
         )
         if response.error_code:
-            raise KafkaError(response.error_code, f"committed offsets of group {group!r}")
+            raise KafkaError(response.error_code, subject=f"committed offsets of group {group!r}")
         found = {}
         for topic in response.topics:
             for each in topic.partitions:
                 tp = TopicPartition(topic.name, each.partition_index)
                 if each.error_code:
-                    raise KafkaError(each.error_code, f"committed offset of {tp} in group {group!r}")
+                    raise KafkaError(each.error_code, subject=f"committed offset of {tp} in group {group!r}")
                 if each.committed_offset != NO_OFFSET:
                     found[tp] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
@@ -227,7 +227,8 @@ async def commit_offsets(
         for topic in response.topics:
             for each in topic.partitions:
                 if each.error_code:
-                    raise KafkaError(each.error_code, f"commit of {topic.name}-{each.partition_index} in {group!r}")
+                    tp = TopicPartition(topic.name, each.partition_index)
+                    raise KafkaError(each.error_code, subject=f"commit of {tp} in {group!r}")
 
     await cluster.retrying(
         attempt, what=f"offsets of group {group!r} were not committed", timeout_s=timeout_s, group=group

@@ -124,7 +124,7 @@ class RangeReader:
         for topic in response.responses:
             for each in topic.partitions:
                 if each.error_code:
-                    error = KafkaError(each.error_code, f"{self._tp} at offset {offset}")
+                    error = KafkaError(each.error_code, subject=f"{self._tp} at offset {offset}")
                     if error.code in STALE_METADATA:
                         await self._cluster.refresh()
                     raise error

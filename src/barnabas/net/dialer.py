@@ -118,7 +118,8 @@ async def dial(
     except TimeoutError:
         raise TimedOutError(f"{host}:{port} did not answer within {connect_timeout_s:g} s") from None
     except OSError as error:
-        raise DisconnectedError(f"cannot connect to {host}:{port}: {error.strerror or error}") from None
+        reason = error.strerror or str(error)
+        raise DisconnectedError(f"cannot connect to {host}:{port}: {reason}", reason) from None
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

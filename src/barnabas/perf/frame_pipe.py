@@ -41,7 +41,8 @@ class FramePipe(asyncio.Protocol):
         try:
             await loop.create_connection(lambda: pipe, host, port)
         except OSError as error:
-            raise DisconnectedError(f"cannot connect to {host}:{port}: {error.strerror or error}") from None
+            reason = error.strerror or str(error)
+            raise DisconnectedError(f"cannot connect to {host}:{port}: {reason}", reason) from None
         return pipe
 
     def write(self, frames: bytes) -> None:

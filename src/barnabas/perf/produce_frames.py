@@ -94,6 +94,5 @@ class AnswerReader:
         for topic in response.responses:
             for each in topic.partition_responses:
                 if each.error_code:
-                    said = f": {each.error_message}" if each.error_message else ""
-                    raise KafkaError(each.error_code, f"{topic.name}-{each.index}{said}")
+                    raise KafkaError(each.error_code, each.error_message or "", subject=f"{topic.name}-{each.index}")
         raise MalformedMessageError("an answer to another request than was sent")

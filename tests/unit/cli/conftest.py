@@ -93,7 +93,8 @@ class FakeAdmin(FakeClient):
     def brokers(self) -> list[Node]:
         if self.cluster.is_down:
             at = self.cluster.bootstrap
-            raise DisconnectedError(f"no broker at {at}: cannot connect to {at}: Connection refused; is it running?")
+            reason = "Connection refused"
+            raise DisconnectedError(f"no broker at {at}: cannot connect to {at}: {reason}; is it running?", reason)
         return [Node(0, "localhost", 9092)]
 
     def list_topics(self) -> list[str]:
@@ -103,13 +104,13 @@ class FakeAdmin(FakeClient):
         self, name: str, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
         if name in self.cluster.topics():
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r}")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, subject=f"topic {name!r}")
         self.cluster.create(name, partitions)
         self.cluster.settings[name] = dict(config or {})
 
     def add_partitions(self, name: str, total: int) -> None:
         if total <= len([tp for tp in self.cluster.partitions if tp.topic == name]):
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r}")
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, subject=f"topic {name!r}")
         for partition in range(total):
             self.cluster.partitions.setdefault(TopicPartition(name, partition), [])
 

@@ -14,7 +14,7 @@ from barnabas.errors import BarnabasError, ConfigurationError, DisconnectedError
         (DisconnectedError("no broker at localhost:1: refused"), ["localhost:1", "barnabas up"]),
         (TimedOutError("no answer\nfrom x:1"), ["no answer from x:1", "barnabas up"]),
         (ConfigurationError("port is 1.5"), ["port is 1.5"]),
-        (KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'a'"), ["topic 'a'", "already exists"]),
+        (KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, subject="topic 'a'"), ["topic 'a'", "already exists"]),
         (KafkaError(ErrorCode.NOT_COORDINATOR), ["not coordinator"]),
         (FileNotFoundError(2, "No such file or directory", "x.log"), ["x.log: no such file or directory"]),
     ],
@@ -35,19 +35,20 @@ def test_unknown_topic_names_those_spelled_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "line"),
+    ("code", "reason", "subject", "line"),
     [
-        (ErrorCode.TOPIC_ALREADY_EXISTS, "topic clicks already exists", "topic clicks already exists"),
-        (ErrorCode.INVALID_CONFIG, "topic 'a': retention.ms is 'x'", "topic 'a': retention.ms is 'x'"),
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'a' does not exist", "topic 'a' does not exist"),
-        (ErrorCode.NON_EMPTY_GROUP, "group 'a'", "group 'a': non empty group"),
-        (ErrorCode.UNKNOWN_MEMBER_ID, "commit of clicks-0 in 'g'", "commit of clicks-0 in 'g': unknown member id"),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "records of clicks-0", "records of clicks-0: not leader or follower"),
-        (ErrorCode.KAFKA_STORAGE_ERROR, "log folders of broker 3", "log folders of broker 3: kafka storage error"),
+        (ErrorCode.TOPIC_ALREADY_EXISTS, "topic clicks already exists", "", "topic clicks already exists"),
+        (ErrorCode.INVALID_CONFIG, "retention.ms is 'x'", "topic 'a'", "topic 'a': retention.ms is 'x'"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'a' does not exist", "", "topic 'a' does not exist"),
+        (ErrorCode.NON_EMPTY_GROUP, "", "group 'a'", "group 'a': non empty group"),
+        (ErrorCode.UNKNOWN_MEMBER_ID, "", "commit of clicks-0 in 'g'", "commit of clicks-0 in 'g': unknown member id"),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "", "records of clicks-0", "records of clicks-0: not leader or follower"),
+        (ErrorCode.KAFKA_STORAGE_ERROR, "", "log folders of broker 3", "log folders of broker 3: kafka storage error"),
+        (ErrorCode.OFFSET_NOT_AVAILABLE, "", "clicks-0 at offset 7", "clicks-0 at offset 7: offset not available"),
     ],
 )
-def test_what_is_wrong_is_said_once(code: ErrorCode, message: str, line: str) -> None:
-    assert explain(KafkaError(code, message)).removesuffix("; " + _ADVICE.get(code, "")) == line
+def test_what_is_wrong_is_said_once(code: ErrorCode, reason: str, subject: str, line: str) -> None:
+    assert explain(KafkaError(code, reason, subject)).removesuffix("; " + _ADVICE.get(code, "")) == line
 
 
 def test_error_of_the_system_is_in_words() -> None:

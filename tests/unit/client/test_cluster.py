@@ -53,7 +53,7 @@ class FakeBrokers:
         self.dialed.append((host, port))
         await asyncio.sleep(0)
         if (host, port) in self.down:
-            raise DisconnectedError(f"cannot connect to {host}:{port}")
+            raise DisconnectedError(f"cannot connect to {host}:{port}: Connection refused", "Connection refused")
         return FakeChannel(self, (host, port))
 
     def answer(self, request):
@@ -116,10 +116,12 @@ def test_the_next_bootstrap_address_is_tried():
 def test_nobody_there_names_the_addresses_and_says_what_to_do(caplog):
     async def test(cluster, brokers):
         brokers.down.add(("a", 1))
-        with pytest.raises(DisconnectedError, match=r"no broker at a:1: .*is it running\? \(barnabas up\)"):
+        with pytest.raises(DisconnectedError, match=r"no broker at a:1: .*is it running\? \(barnabas up\)") as nobody:
             await cluster.refresh()
-        with pytest.raises(DisconnectedError):
-            await cluster.refresh()
+        assert nobody.value.reason == "Connection refused"
+        with pytest.raises(TimedOutError) as late:
+            await cluster.retrying(cluster.refresh, what="topics are not known", timeout_s=0.3)
+        assert late.value.reason == "Connection refused"
         assert cluster.unreachable is not None
         brokers.down.clear()
         await cluster.refresh()

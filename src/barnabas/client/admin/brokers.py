@@ -57,7 +57,8 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         response: DescribeClusterResponse = await cluster.ask(await cluster.any_channel(), request)
         if response.error_code:
-            raise KafkaError(response.error_code, response.error_message or "description of the cluster")
+            subject = "" if response.error_message else "description of the cluster"
+            raise KafkaError(response.error_code, response.error_message or "", subject)
         nodes = sorted((Node(each.broker_id, each.host, each.port) for each in response.brokers), key=lambda n: n.id)
         controller = next((node for node in nodes if node.id == response.controller_id), None)
         return ClusterDescription(response.cluster_id, controller, tuple(nodes))
@@ -87,7 +88,7 @@ async def log_dirs(cluster: Cluster) -> list[LogDir]:
 
 def _log_dirs(node_id: int, response: DescribeLogDirsResponse) -> list[LogDir]:
     if response.error_code:
-        raise KafkaError(response.error_code, f"log folders of broker {node_id}")
+        raise KafkaError(response.error_code, subject=f"log folders of broker {node_id}")
     return [_log_dir(node_id, result) for result in response.results]
 
 

@@ -36,6 +36,6 @@ def refusal(code: int, subject: str, name: str, message: str | None) -> KafkaErr
     "topic 's': retention.ms must be a number"
     """
     if not message:
-        return KafkaError(code, subject)
+        return KafkaError(code, subject=subject)
     has_name = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", message)
-    return KafkaError(code, message if has_name else f"{subject}: {message}")
+    return KafkaError(code, message, subject="" if has_name else subject)

@@ -106,7 +106,7 @@ async def list_groups(
 
 def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
     if response.error_code:
-        raise KafkaError(response.error_code, "list of groups")
+        raise KafkaError(response.error_code, subject="list of groups")
     return [
         GroupListing(each.group_id, each.group_state, each.protocol_type, each.group_type.lower())
         for each in response.groups
@@ -128,7 +128,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
         if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4 says so from version 6 on
             return GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
-            raise KafkaError(found.error_code, f"group {group!r}")
+            raise KafkaError(found.error_code, subject=f"group {group!r}")
         return _described(found, coordinator)
 
     return await cluster.retrying(attempt, what=f"group {group!r} is not known", group=group)
@@ -215,7 +215,7 @@ async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterabl
 def _check(error_code: int, group: str) -> None:
     if error_code:
         code = ErrorCode.of(error_code)
-        raise KafkaError(code, f"group {group!r}{_ADVICE.get(code, '')}")
+        raise KafkaError.about(code, f"group {group!r}", _ADVICE.get(code, ""))
 
 
 def _check_partition(error_code: int, tp: TopicPartition, group: str) -> None:
@@ -223,4 +223,4 @@ def _check_partition(error_code: int, tp: TopicPartition, group: str) -> None:
         code = ErrorCode.of(error_code)
         is_read = code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         advice = ": members of the group read the topic; stop them first" if is_read else ""
-        raise KafkaError(code, f"offset of {tp} in group {group!r}{advice}")
+        raise KafkaError.about(code, f"offset of {tp} in group {group!r}", advice)

@@ -66,7 +66,7 @@ def _take(
             if each.error_code:
                 beyond = ErrorCode.of(each.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
                 advice = f": offset {wanted.get(tp)} lies behind its end" if beyond else ""
-                failure = KafkaError(each.error_code, f"records of {tp}{advice}")
+                failure = KafkaError.about(each.error_code, f"records of {tp}", advice)
             else:
                 done[tp] = each.low_watermark
     return failure

@@ -34,7 +34,7 @@ def describe(topic: TopicView) -> TopicDescription:
     """
     if topic.error is not ErrorCode.NONE:
         advice = " does not exist" if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
-        raise KafkaError(topic.error, f"topic {topic.name!r}{advice}")
+        raise KafkaError.about(topic.error, f"topic {topic.name!r}", advice)
     return TopicDescription(
         name=topic.name,
         id=topic.topic_id.hex() if any(topic.topic_id) else "",

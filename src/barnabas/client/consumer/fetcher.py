@@ -249,7 +249,7 @@ class Fetcher:
         :raises KafkaError: the answer is an error as a whole; call `on_failure` then.
         """
         if response.error_code:
-            raise KafkaError(response.error_code, "fetch")
+            raise KafkaError(response.error_code, subject="fetch")
         self._ended_with(fetch)
         stale = False
         for topic in response.responses:
@@ -272,7 +272,7 @@ class Fetcher:
             self._on_out_of_range(state, offset)
             return False
         if code not in TRY_ELSEWHERE:
-            self._stop(state, KafkaError(code, f"fetch of {state.tp} at offset {offset}"))
+            self._stop(state, KafkaError(code, subject=f"fetch of {state.tp} at offset {offset}"))
         return True
 
     def _stop(self, state: PartitionState, error: BarnabasError) -> None:

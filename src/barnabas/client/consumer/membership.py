@@ -194,7 +194,7 @@ class Membership:
         elif code is ErrorCode.FENCED_INSTANCE_ID:
             raise self._fence()
         else:
-            raise KafkaError(code, f"group {self.group!r}{_ADVICE.get(code, '')}")
+            raise KafkaError.about(code, f"group {self.group!r}", _ADVICE.get(code, ""))
 
     def _forget(self, code: ErrorCode) -> None:
         if code is not ErrorCode.ILLEGAL_GENERATION:

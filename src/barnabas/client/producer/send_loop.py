@@ -273,7 +273,7 @@ class SendLoop:
             channel = await self._cluster.any_channel()
             response: InitProducerIdResponse = await self._cluster.ask(channel, request)
             if response.error_code:
-                raise KafkaError(response.error_code, "no producer id for an idempotent producer")
+                raise KafkaError(response.error_code, subject="no producer id for an idempotent producer")
             self.sender.set_identity(response.producer_id, response.producer_epoch)
         except BarnabasError as error:
             self.sender.last_trouble = str(error)
@@ -309,7 +309,7 @@ class SendLoop:
         """Take over what the cluster now says about the topics that are produced to."""
         for name, topic in self._cluster.view.topics.items():
             if topic.error in TOPIC_LOST:
-                self.sender.fail_topic(name, KafkaError(topic.error, f"topic {name!r}"))
+                self.sender.fail_topic(name, KafkaError(topic.error, subject=f"topic {name!r}"))
             elif topic.partitions:
                 partitions = range(len(topic.partitions))
                 led = [each for each in partitions if self._cluster.view.leader(TopicPartition(name, each)) is not None]

@@ -409,15 +409,14 @@ class Sender:
         self._accumulator.put_back(partition.queue, batch)
 
     def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> KafkaError:
-        text = str(batch)
+        reasons = [message] if message else []
         if code in TOO_LARGE:
-            text += (
-                f": {len(batch.payload())} bytes are more than the broker takes; "
-                "send less at once or raise the topic's max.message.bytes"
+            reasons.insert(
+                0,
+                f"{len(batch.payload())} bytes are more than the broker takes; "
+                "send less at once or raise the topic's max.message.bytes",
             )
-        if message:
-            text += f": {message}"
-        return KafkaError(code, text)
+        return KafkaError(code, ": ".join(reasons), subject=str(batch))
 
     def _settle(
         self,

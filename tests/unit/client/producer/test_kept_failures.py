@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sys
 
 import pytest
@@ -90,3 +91,20 @@ def test_a_failure_is_equal_to_another_that_says_the_same():
     error = KafkaError(ErrorCode.NOT_CONTROLLER, "b")
     assert Failure.of(error) == Failure.of(KafkaError(6 + 35, "b"))
     assert Failure.of(error).error().retriable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is 'x'", "topic 'a'"),
+        KafkaError(ErrorCode.NON_EMPTY_GROUP, subject="group 'g'"),
+        DisconnectedError("cannot connect to b:1: Connection refused", "Connection refused"),
+        TimedOutError("no answer"),
+        TimedOutError("no answer: cannot connect to b:1: Connection refused", "Connection refused"),
+    ],
+    ids=repr,
+)
+def test_an_error_is_copied_with_its_subject_and_its_reason(error: KafkaError | DisconnectedError) -> None:
+    for copy in (Failure.of(error).error(), pickle.loads(pickle.dumps(error))):
+        assert (type(copy), str(copy), copy.reason) == (type(error), str(error), error.reason)
+        assert getattr(copy, "subject", "") == getattr(error, "subject", "")
