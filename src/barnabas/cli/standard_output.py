@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,7 @@ def name_standard_output() -> None:
     """
     stdout = sys.stdout
     if not isinstance(stdout, io.TextIOWrapper):
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 open until the process ends
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
         return
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(_NamedOutput(stdout.fileno(), "w", closefd=False)),

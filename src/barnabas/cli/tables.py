@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +22,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 def show_json(value: object) -> None:
     """Print a value as JSON: indented on a terminal, in one line in a pipe."""
+    import json
+
     click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 

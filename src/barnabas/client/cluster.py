@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import Address, ClientConfig
@@ -25,8 +25,10 @@ from barnabas.errors import (
     TimedOutError,
 )
 from barnabas.model import Node
-from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse
 
 log = logging.getLogger(__name__)
 
@@ -331,6 +333,9 @@ class Cluster:
         node = self._coordinators.get(group)
         if node is not None:
             return node
+        # Most administrators' calls need no coordinator, and a message takes time to declare.
+        from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest  # noqa: PLC0415
+
         response: FindCoordinatorResponse = await self.ask(
             await self.any_channel(), FindCoordinatorRequest(key=group), version_max=FIND_COORDINATOR_VERSION_MAX
         )

@@ -34,11 +34,14 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopThread(Life):
-    """Runs coroutines for other threads, until `stop`, or until its client has ended in another way."""
+    """Runs coroutines for other threads, until `stop`, or until its client has ended in another way.
 
-    def __init__(self, name: str) -> None:
+    :param new_loop: makes its event loop.
+    """
+
+    def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop) -> None:
         super().__init__()
-        self._loop = new_event_loop()
+        self._loop = new_loop()
         self._lock = threading.RLock()
         """Held to give the loop something that somebody waits for, and to say that it takes nothing any more."""
         self._closed = False

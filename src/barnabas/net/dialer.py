@@ -150,14 +150,22 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
-    """Return what `socket.getaddrinfo` does, without blocking the loop."""
-    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    with contextlib.suppress(socket.gaierror):  # it is a name: that may take a while
-        return look_up(flags=socket.AI_NUMERICHOST)
-    # Not by an executor: none works any more when clients deliver what is left at the end of the program.
-    answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    threading.Thread(target=_settle_by, args=(answer, look_up), name="barnabas-name", daemon=True).start()
-    return await asyncio.wrap_future(answer, loop=loop)
+    """Return what `socket.getaddrinfo` does, without blocking the loop.
+
+    :raises OSError: the host has no address, or cannot be a name.
+    """
+    # Text would go through the codec for international names, which takes milliseconds to load.
+    name = host.encode("ascii") if host.isascii() else host
+    look_up = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(socket.gaierror):  # it is a name: that may take a while
+            return look_up(flags=socket.AI_NUMERICHOST)
+        # Not by an executor: none works any more when clients deliver what is left at the end of the program.
+        answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        threading.Thread(target=_settle_by, args=(answer, look_up), name="barnabas-name", daemon=True).start()
+        return await asyncio.wrap_future(answer, loop=loop)
+    except UnicodeError as error:
+        raise OSError(f"{host!r} is no name of a host: {error}") from None
 
 
 def _settle_by(answer: concurrent.futures.Future[T], call: Callable[[], T]) -> None:

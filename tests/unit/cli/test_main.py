@@ -54,8 +54,10 @@ def test_topic_list_imports_nothing_of_consumers_and_producers() -> None:
     others = {"consumer", "producer", "range_reader", "streams"}
     assert not loaded & {f"barnabas.client.{name}" for name in others}
     messages = {"produce", "fetch", "join_group", "create_topics", "describe_configs", "describe_groups"}
+    messages |= {"find_coordinator", "offset_commit", "offset_fetch"}
     assert not loaded & {f"barnabas.protocol.messages.{name}" for name in messages}
     assert not loaded & {"crc32c", "barnabas.records", "barnabas.groups", "barnabas.protocol.apis", "rich"}
+    assert not loaded & {"uvloop", "pathlib", "json", "encodings.idna"}
 
 
 @pytest.mark.parametrize("wanted", ["", "pure", CODEC])

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from barnabas.errors import DisconnectedError, TimedOutError, UnsupportedVersionError
-from barnabas.net.dialer import Connection
+from barnabas.net.dialer import Connection, dial
 from barnabas.protocol.frames import read_request_header, response_frame
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -208,3 +208,10 @@ def test_each_request_that_fails_gets_an_exception_of_its_own():
         assert len(set(map(id, errors))) == 4
 
     run(test)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "\N{LATIN SMALL LETTER U WITH DIAERESIS}..x"], ids=ascii)
+def test_what_cannot_be_a_name_of_a_host_is_told_as_such(host):
+    with pytest.raises(DisconnectedError, match="cannot connect to") as refused:
+        asyncio.run(dial(host, 1))
+    assert refused.value.reason

@@ -5,6 +5,7 @@ Each call imports what it asks: messages take time to declare, and the most that
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
@@ -14,13 +15,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
-from barnabas.client.offset_queries import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    commit_offsets,
-    committed_offsets,
-    list_offsets,
-)
+from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.client.setting_types import Bootstrap, ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
@@ -53,7 +48,8 @@ class Admin:
         self._config = make_config(AdminConfig, bootstrap, settings)
         self._closed = False
         self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
-        self._thread = LoopThread("barnabas-admin")
+        # Without uvloop: for a few requests it takes longer to load than it saves.
+        self._thread = LoopThread("barnabas-admin", asyncio.new_event_loop)
         self._thread.serves(self, self._cluster.finish, "an Admin")
 
     # --- topics -----------------------------------------------------------------------------------------
@@ -250,6 +246,8 @@ class Admin:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all offsets that a group has committed."""
+        from barnabas.client.committed_offsets import committed_offsets
+
         return self._call(committed_offsets(self._cluster, group, None))
 
     def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
@@ -257,6 +255,8 @@ class Admin:
 
         :raises KafkaError: UNKNOWN_MEMBER_ID: the group has members; stop them first.
         """
+        from barnabas.client.committed_offsets import commit_offsets
+
         given = {
             TopicPartition(*tp): OffsetAndMetadata(each) if isinstance(each, int) else each
             for tp, each in offsets.items()

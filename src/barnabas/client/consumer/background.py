@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.client.consumer.group_session import GroupSession
@@ -20,7 +21,7 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import Bell, Commit, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
 from barnabas.client.metadata import ClusterView
-from barnabas.client.offset_queries import commit_offsets, committed_offsets, list_offsets
+from barnabas.client.offset_queries import list_offsets
 from barnabas.errors import BarnabasError, ClosedError, ErrorCode, KafkaError
 from barnabas.groups.assignors import NO_GENERATION
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.committed_offsets import committed_offsets
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer import arguments
 from barnabas.client.consumer.at_hand import AtHand
@@ -25,7 +26,7 @@ from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Guard, Query, Steps, Work
 from barnabas.client.consumer.subscription import PartitionState
-from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, committed_offsets, list_offsets
+from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
