@@ -10,25 +10,25 @@ more, and that is told. What passes and what does not, and why, stands in docs/c
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+from published_tests import CACHE_FOLDER, broker
+
 VERSION = importlib.metadata.version("kafka-python")
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas" / f"kafka-python-{VERSION}"
+CACHE = CACHE_FOLDER / f"kafka-python-{VERSION}"
 SOURCES = CACHE / f"kafka_python-{VERSION}"
 
 KAFKA_VERSION = "4.2"
 """The tests tell the client to send what a Kafka of this version understands, without asking the broker."""
 
-BROKER_SETTINGS = {"BARNABAS_GROUP_MIN_SESSION_TIMEOUT_MS": "1000"}
+BROKER_SETTINGS = {"group_min_session_timeout_ms": "1000"}
 """As in the settings that kafka-python's tests give to Kafka."""
 
 SERVICE = '''
@@ -66,7 +66,7 @@ def main() -> int:
     """Run the tests; return the exit code."""
     if not SOURCES.is_dir():
         fetch_sources()
-    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data") as address:
+    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data", BROKER_SETTINGS) as address:
         report = Path(folder) / "report.xml"
         run_tests(address, report, sys.argv[1:])
         found = outcomes(report)
@@ -86,22 +86,6 @@ def fetch_sources() -> None:
         archive.extractall(CACHE, filter="data")
     (SOURCES / "test" / "__init__.py").touch()
     (SOURCES / "test" / "service.py").write_text(SERVICE, encoding="utf-8")
-
-
-@contextlib.contextmanager
-def broker(data: Path) -> Iterator[str]:
-    """Run a broker on a free port and yield its address."""
-    command = [sys.executable, "-m", "barnabas.cli.main", "up", "--port", "0", "--data", str(data)]
-    environment = os.environ | BROKER_SETTINGS
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout
-            ready, _, address = process.stdout.readline().strip().partition(" ")
-            if ready != "ready":
-                raise SystemExit("the broker did not start; it says why above")
-            yield address
-        finally:
-            process.terminate()
 
 
 def run_tests(address: str, report: Path, arguments: list[str]) -> None:

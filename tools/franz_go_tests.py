@@ -1,0 +1,62 @@
+"""Run franz-go's own tests of its client against a Barnabas broker.
+
+    .venv/bin/python tools/franz_go_tests.py [pattern for the names of tests]
+
+Go brings the sources as a module, with their tests, and compiles these unchanged, once; all in the cache folder. Fails
+if a test fails. What is left out, and why, stands in docs/compatibility.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from published_tests import CACHE_FOLDER, broker
+
+VERSION = "v1.21.5"
+MODULE = "github.com/twmb/franz-go"
+CACHE = CACHE_FOLDER / f"franz-go-{VERSION}"
+PROGRAM = CACHE / "kgo.test"
+NOT_RUN = "^(TestTxnEtl|TestSCRAM.*)$"
+"""Transactions and SASL, which are not served yet: the first would wait for ever."""
+
+SETTINGS = {
+    "KGO_TEST_RF": "1",  # one broker
+    "KGO_TEST_RECORDS": "20000",
+    "KGO_TEST_MAX_TOPIC_PARTS": "6",
+    "KGO_LOG_LEVEL": "none",
+}
+TIMEOUT_S = 600
+
+
+def main() -> int:
+    """Run the tests; return the exit code."""
+    if not PROGRAM.exists():
+        compile_tests()
+    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data", {}) as address:
+        command = [str(PROGRAM), "-test.v", f"-test.skip={NOT_RUN}", f"-test.timeout={TIMEOUT_S}s"]
+        command += [f"-test.run={pattern}" for pattern in sys.argv[1:]]
+        environment = os.environ | SETTINGS | {"KGO_SEEDS": address}
+        return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
+
+
+def compile_tests() -> None:
+    """Bring the sources and compile their tests into one program."""
+    if shutil.which("go") is None:
+        raise SystemExit("Go is not installed")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (CACHE / "go.mod").write_text("module barnabas\n", encoding="utf-8")
+    environment = os.environ | {"GOPATH": str(CACHE / "go"), "GOFLAGS": "-modcacherw -mod=mod"}
+    for arguments in (
+        ["get", f"{MODULE}/pkg/kgo@{VERSION}"],
+        ["test", "-c", "-o", str(PROGRAM), f"{MODULE}/pkg/kgo"],
+    ):
+        subprocess.run(["go", *arguments], cwd=CACHE, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
