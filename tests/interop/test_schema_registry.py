@@ -125,7 +125,8 @@ def test_a_new_registry_knows_all_schemas(
     broker.restart()
 
     second = start(broker)
-    assert second.known() == known
+    # It serves before it has read all of the topic.
+    second.program.wait_until(lambda: second.known() == known, "it knows the same schemas")
     expected = [{"page": f"page-{number % 3}", "number": number} for number in range(RECORDS)]
     said = client(broker, second, "read").said().splitlines()
     assert [json.loads(line.removeprefix("read ")) for line in said if line.startswith("read ")] == expected
