@@ -145,6 +145,8 @@ class CooperativeGroup(RuleBasedStateMachine):
                 player.on_join(result)
             else:
                 player.on_sync(result)
+        for write in self.coordinator.take_writes():
+            self.deliver(self.coordinator.stored(self.now, write))
 
     def heartbeat_of(self, player):
         membership = player.membership

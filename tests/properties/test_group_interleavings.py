@@ -1,11 +1,13 @@
 """Members that join, sync, leave, fall silent and come back in any order, with time passing in between.
 
 Whatever they do, each waiter is answered exactly once, generations only grow, a generation has one leader, all
-members of a stable group have an assignment that its leader gave, and in the end everybody is answered.
+members of a stable group have an assignment that its leader gave, and in the end everybody is answered. What a member
+was told of its assignment is stored, so that a coordinator that begins with what is stored agrees with it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 
 from hypothesis import settings
@@ -17,9 +19,11 @@ from barnabas.groups import (
     GroupConfig,
     GroupCoordinator,
     GroupState,
+    GroupWrite,
     JoinRequest,
     JoinResult,
     LeavingMember,
+    StoredGroup,
     SyncRequest,
     SyncResult,
 )
@@ -59,9 +63,12 @@ class GroupMachine(RuleBasedStateMachine):
 
     def start(self, **config: int) -> None:
         uuids, self.waiters = count(1), count(1)
-        self.coordinator = GroupCoordinator(
+        self.new_coordinator = lambda: GroupCoordinator(
             GroupConfig(members_max=4, new_member_join_timeout_ms=60_000, **config), lambda: str(next(uuids))
         )
+        self.coordinator = self.new_coordinator()
+        self.writes: deque[GroupWrite] = deque()
+        self.log: StoredGroup | None = None
         self.clients = [Client(index) for index in range(5)]
         self.now = 0.0
         self.asked: dict[int, tuple[Client, int, str]] = {}
@@ -176,6 +183,19 @@ class GroupMachine(RuleBasedStateMachine):
                 self.check_join(client, result)
             else:
                 self.check_sync(client, generation, member_id, result)
+        self.writes += self.coordinator.take_writes()
+        self.store_what_is_quick()
+
+    def store_what_is_quick(self) -> None:
+        self.store(len(self.writes), succeeds=True)
+
+    def store(self, count: int, *, succeeds: bool) -> None:
+        for _ in range(min(count, len(self.writes))):
+            write = self.writes.popleft()
+            if succeeds:
+                self.log = write.stored
+            error = ErrorCode.NONE if succeeds else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            self.deliver(self.coordinator.stored(self.now, write, error))
 
     def check_join(self, client: Client, result: JoinResult) -> None:
         if result.error is ErrorCode.MEMBER_ID_REQUIRED:
@@ -195,6 +215,8 @@ class GroupMachine(RuleBasedStateMachine):
         """The assignment is of the generation that was asked for; a restarted static member gets its old one."""
         if result.error is ErrorCode.NONE and client.instance is None:
             assert result.assignment in (b"", f"{generation}/{member_id}".encode())
+            assert self.log is not None
+            assert self.log.generation >= generation, "it was told what is not stored"
         elif result.error is ErrorCode.NONE:
             assert result.assignment == b"" or result.assignment.startswith(f"{generation}/pod-".encode())
         self.learn(client, result.error)
@@ -219,6 +241,7 @@ class GroupMachine(RuleBasedStateMachine):
         waiting = set()
         for member in group.roster if group else ():
             waiting |= {member.join_waiter, member.sync_waiter} - {None}
+        waiting |= {waiter for waiter, _ in group._unstored.values()} if group else set()
         assert waiting == set(self.asked), "a reply was lost, or somebody waits who was answered"
 
     @invariant()
@@ -240,6 +263,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def teardown(self):
         """In silence everything ends: whoever still waits is answered, and all members expire."""
+        self.store(len(self.writes), succeeds=True)
         for _ in range(200):
             deadline = self.coordinator.next_deadline()
             if deadline is None or not self.asked:
@@ -251,6 +275,43 @@ class GroupMachine(RuleBasedStateMachine):
         self.deliver(self.coordinator.tick(self.now + 2_000))
         description = self.description()
         assert description is None or not description.members
+
+
+class StoringGroupMachine(GroupMachine):
+    """The same with a disk that is slow or refuses, and coordinators that begin anew."""
+
+    def store_what_is_quick(self) -> None:
+        """Nothing is."""
+
+    @rule(count=st.integers(1, 3), succeeds=st.booleans())
+    def disk_answers(self, count, succeeds):
+        self.store(count, succeeds=succeeds)
+
+    @rule(stored=st.integers(0, 3))
+    def restart(self, stored):
+        """Some of what was written is in the log, though nobody was told so."""
+        for write in list(self.writes)[:stored]:
+            self.log = write.stored
+        self.coordinator = self.new_coordinator()
+        self.writes.clear()
+        self.asked.clear()
+        for client in self.clients:
+            client.joins.clear()
+        if self.log is not None:
+            self.coordinator.load(self.now, GROUP, self.log)
+        self.highest_generation = 0 if self.log is None else self.log.generation
+        self.check_loaded()
+
+    def check_loaded(self) -> None:
+        found = self.description()
+        if self.log is None:
+            assert found is None
+            return
+        assert (found.generation, found.protocol_type) == (self.log.generation, self.log.protocol_type)
+        group = self.coordinator._groups[GROUP]
+        assert group.state is (GroupState.STABLE if self.log.members else GroupState.EMPTY)
+        assert group.roster.leader_id == self.log.leader_id
+        assert tuple(member.stored(group.protocol_name) for member in group.roster) == self.log.members
 
 
 class DelayedGroupMachine(GroupMachine):
@@ -265,3 +326,5 @@ TestGroup = GroupMachine.TestCase
 TestGroup.settings = settings(max_examples=examples(50), stateful_step_count=50)
 TestDelayedGroup = DelayedGroupMachine.TestCase
 TestDelayedGroup.settings = settings(max_examples=examples(40), stateful_step_count=40)
+TestStoringGroup = StoringGroupMachine.TestCase
+TestStoringGroup.settings = settings(max_examples=examples(60), stateful_step_count=50)

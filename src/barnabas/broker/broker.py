@@ -23,6 +23,7 @@ from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.identity import Identity
 from barnabas.broker.loop_watch import LoopWatch
+from barnabas.broker.offset_move import move_offsets
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.parts import Parts
@@ -37,7 +38,7 @@ from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import ConfigurationError, CoordinationError, DataFolderError, StorageError
+from barnabas.errors import BarnabasError, ConfigurationError, DataFolderError, StorageError
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.file_names import LOCK
@@ -53,6 +54,9 @@ RESERVE_INTERVAL_MS = 60_000
 
 FLUSH_INTERVAL_MS_MAX = 10_000
 """The longest time between two checks for logs with much that is not flushed: after a crash, all of that is checked."""
+
+MOVE_AGAIN_S = 10.0
+"""The pause after which it is tried again to move offsets into the log that an earlier release kept in the tree."""
 
 INTERVAL_MS_MIN = 50
 """The shortest pause between two rounds of background work, whatever the settings say."""
@@ -139,11 +143,16 @@ class Broker:
         self.topics = Topics(self.config, tree, logs, self._in_tree_thread, open_files, threads.work())
         self.topics.load()
         reserve.make()
-        self.groups = GroupShell(self.config, self.clock, self.turns.wake)
+        self.groups = GroupShell(self.config, self.clock, self.topics, self.turns)
         stopping.callback(self.groups.close)
-        self.offsets = OffsetStore(tree, self.clock, self._in_tree_thread)
+        self.offsets = OffsetStore(self.groups, self.topics, self.clock, self.turns)
+        self.topics.forget_offsets = self.offsets.delete_topics
+        must_move = registry.must_move_offsets(tree)
+        if not must_move:
+            self.groups.start()
         self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread)
         self._tasks = [
+            asyncio.create_task(self._begin_with_groups(tree, must_move=must_move)),
             asyncio.create_task(self._expire_offsets()),
             asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms // 2, logs.purge_deleted)),
             asyncio.create_task(self._now_and_then(RESERVE_INTERVAL_MS, reserve.make)),
@@ -214,15 +223,26 @@ class Broker:
             self._reserve.give_up_if_short()
         return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
 
+    async def _begin_with_groups(self, tree: Tree, *, must_move: bool) -> None:
+        while must_move:
+            try:
+                await move_offsets(tree, self._in_tree_thread, self.groups, self.topics, self.clock)
+                must_move = False
+            except BarnabasError as error:
+                log.warning("offsets could not be moved; tried again in %g s: %s", MOVE_AGAIN_S, error)
+                await asyncio.sleep(MOVE_AGAIN_S)
+        self.groups.start()
+        await self.groups.wait_until_loaded()
+        await self.topics.end_deletions()
+
     async def _expire_offsets(self) -> None:
         while True:
             await asyncio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
             try:
                 retention_ms = self.config.offsets_retention_minutes * 60_000
-                forgotten = await self.offsets.expire(retention_ms, self.groups.empty_for_ms)
-                self.groups.forget_unused(frozenset(await self.offsets.group_ids()))
-            except CoordinationError as error:
-                log.warning("%s", error)
+                forgotten = await self.offsets.expire(retention_ms)
+            except BarnabasError as error:
+                log.warning("offsets could not be forgotten; tried again later: %s", error)
             except Exception:
                 log.exception("offsets could not be forgotten; tried again later")
             else:

@@ -1,136 +1,250 @@
-"""Committed offsets, kept in the tree: commits that come together are written together.
+"""Committed offsets: stored with their group in `__consumer_offsets`, told, and forgotten.
 
-One write is under way at a time; the commits that arrive meanwhile form the next one. A commit returns when it
-is in the tree, so a group never reads back an offset that is older than its last successful commit.
-
-Offsets of a group that is dead are forgotten after a while (KIP-211): when the group has had no members, and the
-offset was not committed, for the retention time. A broker that starts does not know how long a group has been
-without members, and counts from its start.
+An offset belongs to a topic's id. Of a topic that was deleted and made anew, nobody is told an offset of the old one,
+also before that is forgotten. Offsets of deleted topics, of deleted groups, and those that are old (KIP-211) are
+forgotten by records without a value.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from barnabas.broker.topics import InTreeThread
+from barnabas.broker.group_log import coordinator_error
+from barnabas.broker.group_shard import GroupShard
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
-from barnabas.coordination.offsets import (
-    commit_all,
-    delete_group,
-    delete_offsets,
-    groups_with_offsets,
-    read_committed_offsets,
-    read_offsets,
-)
-from barnabas.coordination.tree import Tree
-from barnabas.coordination.values import CommittedOffset
-from barnabas.errors import CoordinationError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.groups.offsets import expired, of_deleted
+from barnabas.groups.records import OffsetRecord
+from barnabas.groups.results import GroupState
+from barnabas.groups.stored import Committed
+from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.model import OffsetAndMetadata, TopicPartition
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+from barnabas.protocol.types import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+FORGOTTEN_AT_ONCE = 500
+"""So many offsets are forgotten with one write, where many are."""
+
 
 class OffsetStore:
-    """The offsets of every group. Used from the event loop's thread only."""
+    """The offsets of every group that this broker coordinates. Used from the event loop's thread only."""
 
-    def __init__(self, tree: Tree, clock: Clock, in_tree_thread: InTreeThread) -> None:
-        self._tree = tree
+    def __init__(self, groups: GroupShell, topics: Topics, clock: Clock, turns: Turns) -> None:
+        self._groups = groups
+        self._topics = topics
         self._clock = clock
-        self._in_tree_thread = in_tree_thread
-        self._gathered: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
-        self._waiting: list[asyncio.Future[set[str]]] = []
-        self._writer: asyncio.Task[None] | None = None
+        self._turns = turns
 
-    async def commit(self, group_id: str, offsets: Offsets) -> set[TopicPartition]:
-        """Keep these offsets; return those that are not kept, because their topic was deleted meanwhile.
+    # -- what clients ask ----------------------------------------------------------------------------------
 
-        :raises CoordinationError: they could not be stored.
+    def commit(self, group_id: str, offsets: Offsets) -> asyncio.Future[set[TopicPartition]]:
+        """Store these offsets, of partitions that exist.
+
+        :returns: ends when they are stored, with those that are not, because their topic was deleted meanwhile; or
+            with a KafkaError that says what the client is to be told.
+        :raises KafkaError: the group is not here, or too much waits for the disk.
         """
-        self._gathered.setdefault(group_id, {}).update(offsets)
-        loop = asyncio.get_running_loop()
-        stored: asyncio.Future[set[str]] = loop.create_future()
-        self._waiting.append(stored)
-        if self._writer is None:
-            self._writer = loop.create_task(self._write())
-        gone = await stored
-        return {where for where in offsets if where.topic in gone}
+        shard = self._groups.find(group_id)
+        now_ms = self._clock.time_ms()
+        changes = []
+        for where, (offset, metadata, leader_epoch) in offsets.items():
+            topic = self._topics.get(where.topic)
+            assert topic
+            shared = topic.partitions[where.partition].topic_partition
+            committed = Committed(offset, metadata, leader_epoch, now_ms, topic.id)
+            changes.append(OffsetRecord(group_id, shared, committed))
+        stored: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
 
-    async def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return all offsets of a group."""
-        found: dict[TopicPartition, OffsetAndMetadata] = await self._in_tree_thread(read_offsets, self._tree, group_id)
-        return found
+        def done(error: BarnabasError | None) -> None:
+            if stored.done():
+                return
+            if error is None:
+                stored.set_result(self._forget_gone(shard, changes))
+            else:
+                code = coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                stored.set_exception(KafkaError(code, f"offsets of group {group_id!r} are not stored: {error}"))
 
-    async def group_ids(self) -> list[str]:
-        """Return the ids of all groups that have committed offsets."""
-        found: list[str] = await self._in_tree_thread(groups_with_offsets, self._tree)
-        return found
+        shard.log.write(changes, done)
+        return stored
 
-    async def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    def committed(self, group_id: str) -> CommittedOffsets:
+        """Return the offsets of a group, as they are and will be.
+
+        :raises KafkaError: the group is not here.
+        """
+        error = self._groups.error_of(group_id)
+        if error:
+            raise KafkaError(error, f"group {group_id!r} cannot be had from this broker now")
+        if not self._groups.coordinates(group_id):
+            return CommittedOffsets(self._topics, {})
+        return CommittedOffsets(self._topics, self._groups.find(group_id).offsets.of(group_id))
+
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether the group has offsets, as far as is known here."""
+        return self._groups.coordinates(group_id) and group_id in self._groups.find(group_id).offsets
+
+    def group_ids(self) -> list[str]:
+        """Return the ids of all groups that have committed offsets.
+
+        :raises KafkaError: some are not loaded yet.
+        """
+        return [group_id for shard in self._groups.loaded_shards() for group_id in shard.offsets]
+
+    # -- what is forgotten ---------------------------------------------------------------------------------
+
+    async def delete(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Forget a group's offsets in some partitions.
 
-        :raises CoordinationError: they could not be deleted.
+        :raises KafkaError: they could not be.
         """
-        await self._in_tree_thread(delete_offsets, self._tree, group_id, list(partitions))
+        if not partitions or not self._groups.coordinates(group_id):
+            return
+        shard = self._groups.find(group_id)
+        found = shard.offsets.of(group_id)
+        await self._forget(shard, group_id, [where for where in partitions if where in found])
 
     async def delete_group(self, group_id: str) -> bool:
         """Forget all offsets of a group; return whether there were any.
 
-        :raises CoordinationError: they could not be deleted.
+        :raises KafkaError: they could not be.
         """
-        had_offsets: bool = await self._in_tree_thread(delete_group, self._tree, group_id)
-        return had_offsets
+        if not self._groups.coordinates(group_id):
+            return False
+        shard = self._groups.find(group_id)
+        found = list(shard.offsets.of(group_id))
+        # With none, too: what was said of the group before is stored when this is.
+        await self._forget(shard, group_id, found)
+        return bool(found)
 
-    async def expire(self, retention_ms: int, empty_for_ms: Callable[[str], int]) -> int:
-        """Forget the offsets of dead groups; return how many.
+    async def delete_topics(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
+        """Forget every group's offsets in topics that were deleted.
 
-        :param empty_for_ms: returns for how long a group has had no members.
-        :raises CoordinationError: some could not be deleted.
+        :param names: their names, for offsets that tell no id.
+        :raises KafkaError: some could not be.
         """
-        forgotten = 0
-        for group_id in await self.group_ids():
-            if empty_for_ms(group_id) < retention_ms:
-                continue
-            found: dict[TopicPartition, CommittedOffset]
-            found = await self._in_tree_thread(read_committed_offsets, self._tree, group_id)
-            oldest_ms = self._clock.time_ms() - retention_ms
-            old = [where for where, committed in found.items() if committed.committed_ms <= oldest_ms]
-            # Members may have joined while the offsets were read; the offsets that they continue from must stay.
-            if empty_for_ms(group_id) < retention_ms:
-                continue
-            if len(old) == len(found):
-                await self.delete_group(group_id)
-            else:
-                await self.delete(group_id, old)
-            forgotten += len(old)
+        await self._forget_in_all(lambda _shard, _group_id, offsets: of_deleted(offsets, topic_ids, names))
+
+    async def expire(self, retention_ms: int) -> int:
+        """Forget what is old, and groups that have neither members nor offsets; return how many offsets.
+
+        :raises KafkaError: some could not be forgotten.
+        """
+        now_ms = self._clock.time_ms()
+
+        def old(shard: GroupShard, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> list[TopicPartition]:
+            empty_for_ms = self._empty_for_ms(shard, group_id)
+            return expired(offsets, now_ms, retention_ms, empty_for_ms, _read_by(shard, group_id))
+
+        forgotten = await self._forget_in_all(old)
+        for shard in self._groups.loaded_shards():
+            for group_id in shard.coordinator.group_ids():
+                if group_id not in shard.offsets:
+                    self._groups.forget_if_unused(shard, group_id)
+                await self._turns.pause()
         return forgotten
 
-    async def _write(self) -> None:
-        try:
-            while self._gathered:
-                await self._write_gathered()
-        finally:
-            self._writer = None
+    def _empty_for_ms(self, shard: GroupShard, group_id: str) -> int | None:
+        """Return for how long a group has had no members, None if it has some. One that never had any is as old as
+        its offsets."""
+        group = shard.coordinator.describe(group_id)
+        if group is None:
+            return self._clock.time_ms()
+        if group.members or group.state is not GroupState.EMPTY:
+            return None
+        return int(1000 * (shard.coordinator.empty_for_s(self._clock.monotonic(), group_id) or 0.0))
 
-    async def _write_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, {}
-        waiting, self._waiting = self._waiting, []
-        failure: Exception | None = None
-        gone: set[str] = set()
-        try:
-            gone = await self._in_tree_thread(commit_all, self._tree, gathered, self._clock.time_ms())
-        except CoordinationError as error:
-            failure = error
-        except Exception as error:
-            log.exception("offsets could not be stored")
-            failure = CoordinationError(f"offsets could not be stored: {error!r}")
-        for stored in waiting:
+    async def _forget_in_all(
+        self, which: Callable[[GroupShard, str, Mapping[TopicPartition, Committed]], list[TopicPartition]]
+    ) -> int:
+        """Forget, in slices, offsets of all groups; return how many."""
+        forgotten = 0
+        for shard in self._groups.loaded_shards():
+            changes: list[OffsetRecord] = []
+            for group_id in list(shard.offsets):
+                chosen = which(shard, group_id, shard.offsets.of(group_id))
+                changes += [OffsetRecord(group_id, where, None) for where in chosen]
+                if len(changes) >= FORGOTTEN_AT_ONCE:
+                    await self._write(shard, changes)
+                    forgotten += len(changes)
+                    changes = []
+                await self._turns.pause()
+            if changes:
+                await self._write(shard, changes)
+                forgotten += len(changes)
+        return forgotten
+
+    async def _forget(self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        await self._write(shard, [OffsetRecord(group_id, where, None) for where in partitions])
+
+    def _forget_gone(self, shard: GroupShard, changes: Iterable[OffsetRecord]) -> set[TopicPartition]:
+        """Forget offsets that were stored for a topic which was deleted meanwhile; return where."""
+        gone = [
+            change for change in changes if change.committed and self._topics.by_id(change.committed.topic_id) is None
+        ]
+        if gone:
+            try:
+                shard.log.write([change._replace(committed=None) for change in gone], _warn)
+            except KafkaError as error:
+                _warn(error)
+        return {change.where for change in gone}
+
+    async def _write(self, shard: GroupShard, changes: Sequence[OffsetRecord]) -> None:
+        """:raises KafkaError: what the client is to be told."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: BarnabasError | None) -> None:
             if stored.done():
-                continue
-            if failure:
-                stored.set_exception(failure)
+                return
+            if error is None:
+                stored.set_result(None)
             else:
-                stored.set_result(gone)
+                stored.set_exception(KafkaError(coordinator_error(error), f"not stored: {error}"))
+
+        shard.log.write(changes, done)
+        await stored
+
+
+class CommittedOffsets:
+    """The offsets of one group that its members are told: those in topics that exist, with the id that they had."""
+
+    def __init__(self, topics: Topics, offsets: Mapping[TopicPartition, Committed]) -> None:
+        self._topics = topics
+        self._offsets = offsets
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return (where for where, committed in self._offsets.items() if self._is_valid(where, committed))
+
+    def get(self, where: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the offset in a partition."""
+        committed = self._offsets.get(where)
+        if committed is None or not self._is_valid(where, committed):
+            return None
+        return OffsetAndMetadata(committed.offset, committed.metadata, committed.leader_epoch)
+
+    def _is_valid(self, where: TopicPartition, committed: Committed) -> bool:
+        if committed.topic_id == ZERO_UUID:
+            return True
+        topic = self._topics.get(where.topic)
+        return topic is not None and topic.id == committed.topic_id
+
+
+def _read_by(shard: GroupShard, group_id: str) -> frozenset[str] | None:
+    """Return the topics that the members of a group of consumers read; None where that is not known."""
+    group = shard.coordinator.describe(group_id)
+    if group is None or group.state is not GroupState.STABLE or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return None
+    topics = subscribed_topics(shard.coordinator.subscriptions(group_id))
+    return None if topics is None else frozenset(topics)
+
+
+def _warn(error: BarnabasError | None) -> None:
+    if error is not None:
+        log.warning("offsets of a deleted topic stay in the log: %s", error)

@@ -249,6 +249,13 @@ class Partition:
                 outcomes.append(StorageError(f"{self.topic_partition}: append failed: {error!r}"))
         return outcomes
 
+    async def flush(self) -> None:
+        """Make durable what is in the log.
+
+        :raises StorageError: the disk refused.
+        """
+        await self._disk.do(self.log.flush)
+
     async def _roll(self) -> None:
         await self._get_in_line(lambda: self._disk.do(self.log.roll))
 
@@ -304,6 +311,22 @@ class Partition:
                 mending = asyncio.get_running_loop().create_task(self._mend_indexes(error.segment))
                 self._mending[error.segment] = mending
             return None
+
+    async def read_stored(self, offset: int, max_bytes: int) -> bytes:
+        """Return whole batches for the broker itself, also from above the high watermark; read beside the event loop.
+
+        :raises BarnabasError: as `read` does.
+        """
+        try:
+            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
+        except IndexDamagedError as error:
+            log.warning("%s; the indexes are made anew", error)
+            await self._disk.do(error.segment.rebuild_indexes, store=True)
+            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
+        if region is None:
+            return b""
+        data: bytes = await self._search(self.log.bytes_of, region)
+        return data
 
     async def _mend_indexes(self, segment: SealedSegment) -> None:
         try:

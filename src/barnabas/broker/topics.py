@@ -14,7 +14,7 @@ import asyncio
 import functools
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,7 +24,7 @@ from barnabas.broker.partition import ON_ANY_THREAD, Partition
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig, topic_config
 from barnabas.broker.topic_names import check_topic_name
-from barnabas.coordination import offsets, registry
+from barnabas.coordination import registry
 from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeError, NodeExistsError, Tree
 from barnabas.coordination.values import PartitionState
@@ -41,6 +41,13 @@ log = logging.getLogger(__name__)
 
 InTreeThread = Callable[..., "asyncio.Future[Any]"]
 """Runs a function of the tree, with its arguments, on the tree's thread."""
+
+ForgetOffsets = Callable[[Collection[bytes], Collection[str]], Awaitable[None]]
+"""Forgets what groups committed for topics with these ids, or, where no id is known, with these names."""
+
+
+async def _forget_no_offsets(_topic_ids: Collection[bytes], _names: Collection[str]) -> None:
+    """Where there are no groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,13 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._changing = asyncio.Lock()
-        self._with_old_offsets: set[str] = set()
-        """The names of deleted topics in which there may still be offsets."""
+        self.forget_offsets: ForgetOffsets = _forget_no_offsets
+        """Called for topics that are deleted."""
+        self._deleted: set[bytes] = set()
+        """The ids of topics whose deletion, begun in an earlier run, has yet to end."""
+        self._deleted_names: set[str] = set()
+        self._with_folders: set[bytes] = set()
+        """Those of which folders are left."""
 
     def load(self) -> None:
         """Open what the tree lists, and take the leadership of each partition with a new epoch.
@@ -209,8 +221,6 @@ class Topics:
         """
         async with self._changing:
             self.check_new(name, partition_count, settings)
-            if name in self._with_old_offsets:
-                await self._delete_offsets(name)
             topic_id = uuid.uuid4().bytes
             kept = {key: value for key, value in settings.items() if value is not None}
             replicas = [[self._config.broker_id]] * partition_count
@@ -337,20 +347,33 @@ class Topics:
                 partition.mark_deleted()
             # Not on the event loop: it waits for flushes that are under way.
             refused = await asyncio.to_thread(self._delete_logs, [each.topic_partition for each in topic.partitions])
-            await self._delete_offsets(name)
             if refused:
-                raise refused
-            await self._in_tree_thread(registry.end_deletion, self._tree, topic.id)
+                self._with_folders.add(topic.id)
             log.info("deleted topic %s", name)
+        # Others may change topics meanwhile: this may take long, and concerns nobody else.
+        await self._forget_offsets({topic.id}, {name})
+        if refused:
+            raise refused
 
-    async def _delete_offsets(self, name: str) -> None:
-        """Forget all offsets in a topic that has left the tree, which takes no new ones for it. This is done in small
-        steps, so that others can use the tree in between."""
-        self._with_old_offsets.add(name)
-        nodes = offsets.topic_offset_nodes(self._tree, name)
-        while await self._in_tree_thread(offsets.delete_next, self._tree, nodes):
-            pass
-        self._with_old_offsets.discard(name)
+    async def end_deletions(self) -> None:
+        """End the deletions that could not be, in the last run or while groups were loaded."""
+        topic_ids, self._deleted = self._deleted, set()
+        if topic_ids:
+            await self._forget_offsets(topic_ids, self._deleted_names)
+
+    async def _forget_offsets(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
+        """Forget all offsets in topics that have left the tree; with them and the folders, nothing is left of these."""
+        try:
+            await self.forget_offsets(topic_ids, names)
+        except BarnabasError as error:
+            # Nobody is told them, since they are of topics with other ids.
+            log.warning("offsets of deleted topics are left for now: %s", error)
+            self._deleted.update(topic_ids)
+            self._deleted_names.update(names)
+            return
+        for topic_id in topic_ids:
+            if topic_id not in self._with_folders:
+                await self._in_tree_thread(registry.end_deletion, self._tree, topic_id)
 
     async def store_log_starts(self) -> None:
         """Store durably where the logs begin after records were deleted, and free the disk space of those records.
@@ -368,8 +391,7 @@ class Topics:
 
     def _set_strays_aside(self, strays: Iterable[TopicPartition]) -> None:
         """Finish the deletions that the last run could not; leave all other folders alone."""
-        for name in registry.read_deleted_names(self._tree):
-            offsets.delete_topic_offsets(self._tree, name)
+        self._deleted_names = registry.read_deleted_names(self._tree)
         deletions = registry.read_deletions(self._tree)
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deletions - self._by_id.keys()}
         for stray in strays:
@@ -382,8 +404,10 @@ class Topics:
             refused = self._delete_logs(left.get(topic_id, []))
             if refused:
                 log.warning("%s", refused)
-            else:
-                registry.end_deletion(self._tree, topic_id)
+                self._with_folders.add(topic_id)
+            elif topic_id not in left:
+                registry.end_deletion(self._tree, topic_id)  # noted, and never begun
+        self._deleted = set(left)
 
     def _delete_logs(self, partitions: Iterable[TopicPartition]) -> StorageError | None:
         """Set aside all that can be; return why the first of the others cannot."""

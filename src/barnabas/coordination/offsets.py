@@ -1,9 +1,8 @@
 """The offset registry: what each group has committed, at `/consumers/<group>/offsets/<topic>/<partition>`.
 
-Both kinds of groups share it: those that the brokers coordinate and those that coordinate among themselves (the
-paper, 3.2). Each function is one step of the tree whatever the number of partitions: a broker gathers the
-commits that arrive together and writes them with one `commit_all`. Only the offsets in a deleted topic, which any
-number of groups may have, are deleted in many steps.
+It is for groups that coordinate among themselves (the paper, 3.2). Those that the brokers coordinate have their offsets
+in `__consumer_offsets`; an earlier release kept them here. Each function is one step of the tree whatever the number of
+partitions.
 
 Offsets are committed in topics that exist, and in no others: the tree checks it with the write. So once a topic has
 left the tree, no offsets are added for it.
@@ -11,19 +10,15 @@ left the tree, no offsets are added for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 
 from barnabas.coordination import paths
-from barnabas.coordination.subtrees import delete_all, delete_recursive, put_all
+from barnabas.coordination.subtrees import delete_recursive, put_all
 from barnabas.coordination.tree import NoNodeError, Tree
 from barnabas.coordination.values import CommittedOffset, decode_offset, encode_offset
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-
-NODES_IN_A_STEP_MAX = 25
-"""How many nodes `delete_next` deletes at once, so that other users of the tree wait only milliseconds."""
 
 
 def commit_offsets(tree: Tree, group_id: str, offsets: Offsets, now_ms: int) -> set[str]:
@@ -85,39 +80,6 @@ def groups_with_offsets(tree: Tree) -> list[str]:
     return sorted(paths.decode_name(name) for name in tree.children(paths.CONSUMERS))
 
 
-def delete_offsets(tree: Tree, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-    """Forget what a group has committed for some partitions; those without an offset do not matter."""
-    delete_all(tree, [paths.group_offset(group_id, each) for each in partitions])
-
-
 def delete_group(tree: Tree, group_id: str) -> bool:
     """Forget a group with all its offsets; False if there was nothing to forget."""
     return delete_recursive(tree, paths.group(group_id))
-
-
-def delete_topic_offsets(tree: Tree, topic: str) -> None:
-    """Forget every group's offsets in a topic that was deleted, so that a new one of its name starts afresh."""
-    nodes = topic_offset_nodes(tree, topic)
-    while delete_next(tree, nodes):
-        pass
-
-
-def topic_offset_nodes(tree: Tree, topic: str) -> Iterator[str]:
-    """Iterate over the nodes of all groups' offsets in a topic, each before the one above it; some may not exist."""
-    name = paths.encode_name(topic)
-    for group_id in groups_with_offsets(tree):
-        above = f"{paths.group_offsets(group_id)}/{name}"
-        try:
-            numbers = tree.children(above)
-        except NoNodeError:
-            numbers = []
-        yield from (f"{above}/{number}" for number in numbers)
-        yield above
-
-
-def delete_next(tree: Tree, nodes: Iterator[str]) -> bool:
-    """Delete the next nodes in one step, not so many that other users of the tree have to wait; False if there are none
-    left."""
-    step = list(islice(nodes, NODES_IN_A_STEP_MAX))
-    delete_all(tree, step)
-    return bool(step)

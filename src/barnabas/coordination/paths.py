@@ -22,6 +22,8 @@ CONSUMERS = "/consumers"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 DELETED_TOPIC_IDS = "/admin/deleted_topic_ids"
+OFFSETS_MOVED = "/admin/offsets_in_log"
+"""Is there when the offsets of groups that brokers coordinate are in `__consumer_offsets`."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~-]+")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._~-]")

@@ -206,6 +206,22 @@ def read_deleted_names(tree: Tree) -> set[str]:
     return {name for name in noted if tree.exists(paths.topic(name)) is None}
 
 
+def must_move_offsets(tree: Tree) -> bool:
+    """Whether an earlier release left the offsets of groups in the tree. If it did not, that is noted."""
+    if tree.exists(paths.OFFSETS_MOVED) is not None:
+        return False
+    if tree.children(paths.CONSUMERS):
+        return True
+    note_offsets_moved(tree)
+    return False
+
+
+def note_offsets_moved(tree: Tree) -> None:
+    """Note durably that they are in the log now."""
+    ensure_paths(tree, [paths.OFFSETS_MOVED])
+    tree.flush()
+
+
 def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:
     """Return all topics by name. The watch fires when a topic is created or deleted.
 

@@ -1,6 +1,7 @@
-"""Consumer groups as Kafka's brokers coordinate them, pure: calls and time in, replies out.
+"""Consumer groups as Kafka's brokers coordinate them, pure: calls and time in, replies and what is to be stored out.
 
-`GroupCoordinator` is the way in; `Group` is one group's state machine; `assignors` is the clients' part.
+`GroupCoordinator` is the way in; `Group` is one group's state machine; `GroupOffsets` holds what groups committed;
+`records` is how both are stored; `assignors` is the clients' part.
 """
 
 from barnabas.groups.assignors import (
@@ -14,7 +15,9 @@ from barnabas.groups.assignors import (
     sticky_assign,
 )
 from barnabas.groups.coordinator import GroupCoordinator
-from barnabas.groups.group import Group, GroupConfig
+from barnabas.groups.group import Group, GroupConfig, GroupWrite
+from barnabas.groups.hashing import partition_of
+from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
@@ -27,16 +30,20 @@ from barnabas.groups.results import (
     Reply,
     SyncResult,
 )
+from barnabas.groups.stored import Committed, StoredGroup, StoredMember
 
 __all__ = [
     "ASSIGNORS",
     "Assignor",
     "Claim",
+    "Committed",
     "Group",
     "GroupConfig",
     "GroupCoordinator",
     "GroupDescription",
+    "GroupOffsets",
     "GroupState",
+    "GroupWrite",
     "JoinRequest",
     "JoinResult",
     "JoinedMember",
@@ -45,10 +52,13 @@ __all__ = [
     "LeftMember",
     "MemberDescription",
     "Reply",
+    "StoredGroup",
+    "StoredMember",
     "SyncRequest",
     "SyncResult",
     "cooperative_sticky_assign",
     "owners",
+    "partition_of",
     "range_assign",
     "round_robin_assign",
     "sticky_assign",

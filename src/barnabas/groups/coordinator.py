@@ -1,21 +1,22 @@
 """All groups of one coordinator: finds the group that a call is for, and knows which deadline comes next.
 
 Pure, as `barnabas.groups.group` is: `now` is monotonic seconds, `waiter` any token, replies are returned. Keep
-to this pattern: after every call deliver the replies, and arm one timer for `next_deadline()` that calls
-`tick`. Not thread-safe: one thread, or one event loop, owns a coordinator.
+to this pattern: after every call deliver the replies, store what `take_writes` returns and call `stored` for each of
+these when that is done, and arm one timer for `next_deadline()` that calls `tick`. Not thread-safe: one thread, or one
+event loop, owns a coordinator.
 
-Groups live in memory alone. After a restart members are unknown and join again, as they do when a Kafka group
-moves to another coordinator that has not loaded it; committed offsets are stored elsewhere, in the tree.
+What is stored is what the next coordinator of these groups begins with (`load`): members, generation and assignment
+are as they were, and the members notice nothing. A rebalance that was under way is forgotten; members begin it anew.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.errors import ErrorCode
-from barnabas.groups.group import NEVER, Group, GroupConfig
+from barnabas.groups.group import NEVER, Group, GroupConfig, GroupWrite
 from barnabas.groups.requests import UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
@@ -25,6 +26,7 @@ from barnabas.groups.results import (
     Reply,
     SyncResult,
 )
+from barnabas.groups.stored import StoredGroup
 
 
 class GroupCoordinator:
@@ -50,7 +52,35 @@ class GroupCoordinator:
         # heap that does not agree with the dict is stale and skipped.
         self._scheduled: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
+        self._writes: list[GroupWrite] = []
         self._is_closed = False
+
+    # -- what lasts ----------------------------------------------------------------------------------------
+
+    def load(self, now: float, group_id: str, stored: StoredGroup, empty_for_s: float = 0.0) -> None:
+        """Take over a group as it was stored.
+
+        :param empty_for_s: for how long it has had no members, if it has none.
+        """
+        group = Group.restore(now, group_id, stored, self._config, self._new_member_id)
+        self._groups[group_id] = group
+        if not stored.members:
+            self._empty_since[group_id] = now - empty_for_s
+        self._schedule(now, group)
+
+    def take_writes(self) -> list[GroupWrite]:
+        """Return what is to be stored, in this order; `stored` is to be called for each."""
+        writes, self._writes = self._writes, []
+        return writes
+
+    def stored(self, now: float, write: GroupWrite, error: ErrorCode = ErrorCode.NONE) -> list[Reply]:
+        """Go on with what waited for a write, or tell its members what went wrong with it."""
+        group = write.group
+        if self._groups.get(group.group_id) is not group:
+            return []  # it was deleted meanwhile
+        replies = group.stored(now, write, error)
+        self._schedule(now, group)
+        return replies
 
     # -- what members ask ----------------------------------------------------------------------------------
 
@@ -124,23 +154,20 @@ class GroupCoordinator:
         return self._heap[0][0] if self._heap else None
 
     def tick(self, now: float) -> list[Reply]:
-        """Do what has become due: expired members, ended waits, groups to be forgotten."""
+        """Do what has become due: expired members, ended waits."""
         replies: list[Reply] = []
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             _, group_id = heapq.heappop(self._heap)
             del self._scheduled[group_id]
             group = self._groups[group_id]
             replies += group.tick(now)
-            if now - self._empty_since.get(group_id, now) >= self._config.empty_group_retention_s:
-                self._drop(group_id)
-            else:
-                self._schedule(now, group)
+            self._schedule(now, group)
         return replies
 
     # -- administration ------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the group as administrators see it; None if no member has joined it lately."""
+        """Return the group as administrators see it; None if no member has joined it, or it was forgotten since."""
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 
@@ -156,7 +183,7 @@ class GroupCoordinator:
         return now - self._empty_since.get(group_id, now)
 
     def group_ids(self) -> list[str]:
-        """Return the ids of the groups that have members, or had some lately."""
+        """Return the ids of the groups that have members, or had some and were not forgotten since."""
         return list(self._groups)
 
     def delete(self, group_id: str) -> ErrorCode:
@@ -169,17 +196,19 @@ class GroupCoordinator:
         self._drop(group_id)
         return ErrorCode.NONE
 
-    def forget_unused(self, with_offsets: Container[str]) -> int:
-        """Forget the groups without members that are not in `with_offsets` either; return how many."""
-        unused = [name for name, group in self._groups.items() if group.is_forgettable and name not in with_offsets]
-        for group_id in unused:
-            self._drop(group_id)
-        return len(unused)
+    def forget_if_unused(self, group_id: str) -> bool:
+        """Forget a group if it has no members; call this for one that has no offsets. Return whether it is gone."""
+        group = self._groups.get(group_id)
+        if group is None or not group.is_forgettable:
+            return False
+        self._drop(group_id)
+        return True
 
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
         """Stop coordinating: all waiting requests are answered with `error`, and so are all later ones."""
         self._is_closed = True
         replies = [reply for group in self._groups.values() for reply in group.kill(error)]
+        self._writes.clear()
         self._groups.clear()
         self._empty_since.clear()
         self._scheduled.clear()
@@ -216,10 +245,10 @@ class GroupCoordinator:
             # Ids were given out and nobody came back with one: there is nothing to remember.
             self._drop(group.group_id)
             return
+        self._writes += group.take_writes()
         deadline = group.next_deadline()
         if group.is_forgettable:
-            since = self._empty_since.setdefault(group.group_id, now)
-            deadline = min(deadline, since + self._config.empty_group_retention_s)
+            self._empty_since.setdefault(group.group_id, now)
         else:
             self._empty_since.pop(group.group_id, None)
         if deadline < self._scheduled.get(group.group_id, NEVER):
@@ -227,6 +256,8 @@ class GroupCoordinator:
             heapq.heappush(self._heap, (deadline, group.group_id))
 
     def _drop(self, group_id: str) -> None:
-        del self._groups[group_id]
+        group = self._groups.pop(group_id)
+        if group.generation:
+            self._writes.append(GroupWrite(group, None))
         self._empty_since.pop(group_id, None)
         self._scheduled.pop(group_id, None)

@@ -3,10 +3,15 @@
 Pure: no I/O, no clock. Each call takes `now` (monotonic seconds) and returns the replies that it made due; a
 join or sync that must wait leaves its `waiter`, any token of the caller's, and comes back in a later `Reply`.
 
+What must outlive this coordinator, it asks to have stored (`take_writes`), and is told of the outcome (`stored`): a
+generation with its assignment before any member is told of it, a static member's new id before that one is answered,
+and that the group has become empty. `restore` makes a group anew of what was stored.
+
 Invariants:
 - each waiter is answered exactly once, also when its member leaves, expires, is replaced or asks again;
 - generations only grow, and one is made each time that a rebalance ends;
 - in STABLE every member has an assignment (perhaps empty), and nobody waits for one;
+- what a member was told of its generation is stored;
 - after `tick(now)`, `next_deadline()` is later than `now`.
 
 The rules are those of Apache Kafka's coordinator for classic groups; KIP-62 (rebalance timeout), KIP-134
@@ -35,6 +40,7 @@ from barnabas.groups.results import (
     SyncResult,
 )
 from barnabas.groups.roster import Roster
+from barnabas.groups.stored import StoredGroup
 
 NEVER = float("inf")
 """The deadline of something that is not waited for."""
@@ -49,8 +55,14 @@ class GroupConfig:
     members_max: int = 2**31 - 1
     initial_rebalance_delay_ms: int = 3_000
     new_member_join_timeout_ms: int = 300_000
-    empty_group_retention_s: float = 7 * 24 * 3600.0
-    """How long a group without members is remembered; after that its generation and protocol type are lost."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupWrite:
+    """What is to be stored of a group; None: that it is gone."""
+
+    group: Group
+    stored: StoredGroup | None
 
 
 class Group:
@@ -73,6 +85,53 @@ class Group:
         self._member_added_in_initial_wait = False
         self._earliest = NEVER
         self._replies: list[Reply] = []
+        self._writes: list[GroupWrite] = []
+        self._assigning: GroupWrite | None = None  # holds the assignment of the generation that is being completed
+        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # joins that are answered when it is stored
+
+    # -- what lasts ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def restore(
+        cls, now: float, group_id: str, stored: StoredGroup, config: GroupConfig, new_member_id: Callable[[str], str]
+    ) -> Group:
+        """Make a group out of what was stored of it. The sessions of its members begin anew."""
+        group = cls(group_id, config, new_member_id)
+        group.generation, group.protocol_name = stored.generation, stored.protocol_name
+        group.roster.protocol_type = stored.protocol_type
+        for each in stored.members:
+            member = Member.restore(each, stored.protocol_name or "")
+            group.roster.add(member, stored.protocol_type)
+            group._extend_session(now, member)
+        if stored.members:
+            group.roster.leader_id = stored.leader_id
+            group.state = GroupState.STABLE
+        return group
+
+    def take_writes(self) -> list[GroupWrite]:
+        """Return what is to be stored, in this order; `stored` is to be called for each."""
+        writes, self._writes = self._writes, []
+        return writes
+
+    def stored(self, now: float, write: GroupWrite, error: ErrorCode) -> list[Reply]:
+        """Go on with what waited for a write; `error` says why it failed, and is what members are told."""
+        waiting = self._unstored.pop(write, None)
+        if waiting is not None:
+            waiter, joined = waiting
+            self._reply(waiter, JoinResult(error, joined.member_id) if error else joined)
+        if write is self._assigning:
+            self._assigning = None
+            if self.state is GroupState.COMPLETING_REBALANCE:
+                self._complete_sync(now, error)
+        return self._drain()
+
+    def _store(self) -> GroupWrite:
+        members = tuple(member.stored(self.protocol_name) for member in self.roster)
+        leader_id = self.roster.leader_id
+        stored = StoredGroup(self.roster.protocol_type, self.generation, self.protocol_name, leader_id, members)
+        write = GroupWrite(self, stored)
+        self._writes.append(write)
+        return write
 
     # -- what members ask ----------------------------------------------------------------------------------
 
@@ -107,11 +166,10 @@ class Group:
             return self._drain()
         self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_waiter = waiter
-        if member.member_id == self.roster.leader_id:
+        if member.member_id == self.roster.leader_id and self._assigning is None:
             for each in self.roster:
                 each.assignment = request.assignments.get(each.member_id, b"")
-            self._answer_all_syncs(now, ErrorCode.NONE)
-            self.state = GroupState.STABLE
+            self._assigning = self._store()
         return self._drain()
 
     def heartbeat(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
@@ -183,6 +241,10 @@ class Group:
         for member in self.roster:
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))
+        for waiter, joined in self._unstored.values():
+            self._reply(waiter, JoinResult(error, joined.member_id))
+        self._unstored.clear()
+        self._assigning = None
         self.state = GroupState.DEAD
         self._pending.clear()
         self._join_deadline = self._sync_deadline = self._earliest = NEVER
@@ -281,7 +343,8 @@ class Group:
         self.roster.update(member, request)
         self._extend_session(now, member)
         if self.state is GroupState.STABLE and self.roster.select_protocol() == self.protocol_name:
-            self._reply(waiter, self._rejoined_static(member, old_leader, request.supports_skip_assignment))
+            joined = self._rejoined_static(member, old_leader, request.supports_skip_assignment)
+            self._unstored[self._store()] = waiter, joined
             return
         member.join_waiter = waiter
         self._rebalance(now)
@@ -326,6 +389,7 @@ class Group:
             self._answer_all_syncs(now, ErrorCode.REBALANCE_IN_PROGRESS)
         self._pending_sync.clear()
         self._sync_deadline = NEVER
+        self._assigning = None
         is_initial = self.state is GroupState.EMPTY
         self.state = GroupState.PREPARING_REBALANCE
         if is_initial and self._config.initial_rebalance_delay_ms > 0:
@@ -375,6 +439,7 @@ class Group:
         if not len(self.roster):
             self.protocol_name = None
             self.state = GroupState.EMPTY
+            self._store()
             return
         self.protocol_name = self.roster.select_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
@@ -452,6 +517,14 @@ class Group:
         self._pending_sync.discard(member.member_id)
         if not self._pending_sync:
             self._sync_deadline = NEVER
+
+    def _complete_sync(self, now: float, error: ErrorCode) -> None:
+        """Tell every member its assignment, now that it is stored; if it is not, they have to agree anew."""
+        self._answer_all_syncs(now, error)
+        if error:
+            self._rebalance(now)
+        else:
+            self.state = GroupState.STABLE
 
     def _assignment_of(self, member: Member) -> SyncResult:
         return SyncResult(ErrorCode.NONE, self.roster.protocol_type, self.protocol_name, member.assignment)

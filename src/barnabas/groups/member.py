@@ -7,6 +7,7 @@ from typing import Any
 
 from barnabas.groups.requests import JoinRequest, Protocols
 from barnabas.groups.results import JoinedMember, MemberDescription
+from barnabas.groups.stored import StoredMember
 
 
 class Member:
@@ -46,6 +47,23 @@ class Member:
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
 
+    @classmethod
+    def restore(cls, stored: StoredMember, protocol_name: str) -> Member:
+        """Make a member of a complete generation out of what was stored of it."""
+        request = JoinRequest(
+            session_timeout_ms=stored.session_timeout_ms,
+            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            protocol_type="",  # is the group's
+            protocols=((protocol_name, stored.subscription),),
+            group_instance_id=stored.group_instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+        )
+        member = cls(stored.member_id, request)
+        member.assignment = stored.assignment
+        member.is_new = False
+        return member
+
     def update(self, request: JoinRequest) -> None:
         """Take over what a later join says."""
         self.protocols = request.protocols
@@ -79,6 +97,18 @@ class Member:
 
     def joined(self, protocol_name: str | None) -> JoinedMember:
         return JoinedMember(self.member_id, self.group_instance_id, self.metadata(protocol_name))
+
+    def stored(self, protocol_name: str | None) -> StoredMember:
+        return StoredMember(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol_name),
+            self.assignment,
+        )
 
     def description(self, protocol_name: str | None) -> MemberDescription:
         return MemberDescription(

@@ -15,6 +15,7 @@ from pathlib import Path
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records.scan import RELATIVE_OFFSET_MAX
+from barnabas.storage.filesystem import DataFile
 from barnabas.storage.gap import empty_batch
 from barnabas.storage.health import LogHealth
 from barnabas.storage.recovery import LoadedLog
@@ -136,6 +137,16 @@ class ReadableLog:
             epoch = self.leader_epochs.epoch_for_offset(offset)
             gap = empty_batch(offset, min(end - 1, offset + RELATIVE_OFFSET_MAX), max(epoch, 0))
             return gap if min_one_batch or len(gap) <= max_bytes else None
+
+    def bytes_of(self, region: FileRegion | bytearray) -> bytes:
+        """Return the batches that `read` returned. May be called from any thread.
+
+        :raises OSError: the disk refused.
+        """
+        if isinstance(region, bytearray):
+            return bytes(region)
+        assert isinstance(region.file, DataFile)
+        return self._segments.active.filesystem.pread(region.file, region.length, region.position)
 
     def time_search(self) -> TimeSearch:
         """Return a search by time over the records that are in the log now, to be carried out on any thread.

@@ -1,4 +1,4 @@
-"""OffsetCommit: what is answered where a topic is deleted while its offsets are on their way to the tree."""
+"""OffsetCommit: what is answered where a topic is deleted while its offsets are on their way to the log."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ class OffsetsWithout:
         return {where for where in offsets if where.topic == self._gone}
 
 
+async def nothing() -> None:
+    """There is a place for groups."""
+
+
 def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others_are_not() -> None:
     parts = SimpleNamespace(
         settings=SimpleNamespace(config=BrokerConfig()),
-        groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE),
+        groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE, prepare=nothing),
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
         turns=Turns(lambda: 0.0),

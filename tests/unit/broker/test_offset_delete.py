@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any
+from pathlib import Path
 
-from barnabas.broker.group_shell import GroupShell
-from barnabas.broker.handlers.offset_delete import offset_delete
-from barnabas.broker.settings.static import BrokerConfig
-from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
 from barnabas.groups.requests import JoinRequest
 from barnabas.groups.subscriptions import encode_subscription
-from barnabas.model import TopicPartition
+from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -21,30 +16,25 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
+from tests.unit.broker.calling import Caller, run_with_broker
 
 READS_CLICKS = encode_subscription(ConsumerProtocolSubscription(topics=["clicks"]), 1)
 
 
-class Offsets:
-    """Remembers what was deleted."""
-
-    def __init__(self) -> None:
-        self.deleted: list[TopicPartition] = []
-
-    async def group_ids(self) -> list[str]:
-        return ["g"]
-
-    async def delete(self, _group_id: str, partitions: list[TopicPartition]) -> None:
-        self.deleted += partitions
+AT_7 = OffsetAndMetadata(7)
 
 
 def delete(
-    *, protocol_type: str = "consumer", metadata: bytes = READS_CLICKS, joins: bool = True
+    folder: Path, *, protocol_type: str = "consumer", metadata: bytes = READS_CLICKS, joins: bool = True
 ) -> tuple[ErrorCode, dict[str, int], list[str]]:
     """Delete offsets of two topics while a member joins; return the errors, and the topics deleted in."""
+    responses: list[OffsetDeleteResponse] = []
+    left: list[str] = []
 
-    async def run() -> tuple[OffsetDeleteResponse, Offsets]:
-        groups, offsets = GroupShell(BrokerConfig(group_initial_rebalance_delay_ms=100), ManualClock()), Offsets()
+    async def scenario(caller: Caller) -> None:
+        groups, offsets = caller.broker.groups, caller.broker.offsets
+        await groups.prepare()
+        await offsets.commit("g", {TopicPartition(name, 0): AT_7 for name in ("clicks", "views")})
         if joins:
             request = JoinRequest(
                 client_id="app",
@@ -53,41 +43,38 @@ def delete(
                 protocol_type=protocol_type,
                 protocols=(("range", metadata),),
             )
-            assert not groups.join("g", request).done()
-        topics = SimpleNamespace(has_partition=lambda _where: True)
-        parts = SimpleNamespace(groups=groups, offsets=offsets, topics=topics)
+            joining = asyncio.ensure_future(groups.join("g", request))
+            assert not joining.done()
         wanted = [
             OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-            for name in ("clicks", "orders")
+            for name in ("clicks", "views")
         ]
-        context: Any = None
-        response: OffsetDeleteResponse
-        response = await offset_delete.bind(parts).handle(OffsetDeleteRequest(group_id="g", topics=wanted), context)
-        groups.close()
-        return response, offsets
+        responses.append(await caller.call(OffsetDeleteRequest(group_id="g", topics=wanted)))
+        left.extend(where.topic for where in offsets.committed("g"))
 
-    response, offsets = asyncio.run(run())
+    run_with_broker(folder, scenario, group_initial_rebalance_delay_ms=60_000, offsets_topic_num_partitions=2)
+    [response] = responses
     errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
-    return ErrorCode(response.error_code), errors, [where.topic for where in offsets.deleted]
+    return ErrorCode(response.error_code), errors, [name for name in ("clicks", "views") if name not in left]
 
 
-def test_what_a_rebalancing_group_reads_is_kept() -> None:
-    error, errors, deleted = delete()
+def test_what_a_rebalancing_group_reads_is_kept(tmp_path: Path) -> None:
+    error, errors, deleted = delete(tmp_path)
     assert error is ErrorCode.NONE
-    assert errors == {"clicks": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "orders": ErrorCode.NONE}
-    assert deleted == ["orders"]
+    assert errors == {"clicks": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "views": ErrorCode.NONE}
+    assert deleted == ["views"]
 
 
-def test_subscriptions_that_nobody_understands_protect_everything() -> None:
-    _, errors, deleted = delete(metadata=b"mine")
+def test_subscriptions_that_nobody_understands_protect_everything(tmp_path: Path) -> None:
+    _, errors, deleted = delete(tmp_path, metadata=b"mine")
     assert set(errors.values()) == {ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
     assert deleted == []
 
 
-def test_members_that_are_no_consumers_protect_everything() -> None:
-    assert delete(protocol_type="connect") == (ErrorCode.NON_EMPTY_GROUP, {}, [])
+def test_members_that_are_no_consumers_protect_everything(tmp_path: Path) -> None:
+    assert delete(tmp_path, protocol_type="connect") == (ErrorCode.NON_EMPTY_GROUP, {}, [])
 
 
-def test_a_group_without_members_protects_nothing() -> None:
-    _, _, deleted = delete(joins=False)
-    assert deleted == ["clicks", "orders"]
+def test_a_group_without_members_protects_nothing(tmp_path: Path) -> None:
+    _, _, deleted = delete(tmp_path, joins=False)
+    assert deleted == ["clicks", "views"]

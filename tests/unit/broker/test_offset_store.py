@@ -1,4 +1,4 @@
-"""Committed offsets: written together, read back, forgotten with their group."""
+"""Committed offsets: stored together, told, kept over a restart, and forgotten with their group or topic."""
 
 from __future__ import annotations
 
@@ -9,147 +9,303 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.offset_store import OffsetStore
-from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import Operation, OperationResult
-from barnabas.errors import CoordinationError
+from barnabas.broker.group_log import QUEUE_BYTES_MAX
+from barnabas.broker.group_shard import GroupShard
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.groups.records import OffsetRecord
+from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
+from barnabas.groups.stored import Committed
 from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.storage.log import Log
+from tests.unit.broker.calling import Caller, run_with_broker
 
-FIRST, SECOND = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+FIRST, SECOND, VIEWS = TopicPartition("clicks", 0), TopicPartition("clicks", 1), TopicPartition("views", 0)
 HOUR_MS = 3_600_000
-CLICKS = "/brokers/topics/clicks"
-
-
-class CountingTree(EmbeddedTree):
-    """Counts its writes, and fails them while it is told to."""
-
-    writes = 0
-    fails = False
-    failure: Exception = CoordinationError("the disk is full")
-
-    def multi(self, operations: Any) -> list[OperationResult]:
-        listed: list[Operation] = list(operations)
-        self.writes += 1
-        if self.fails:
-            raise self.failure
-        return super().multi(listed)
-
-
-async def at_once(function: Any, *arguments: Any) -> Any:
-    """Stands in for the tree's thread; gives way first, as a thread does."""
-    await asyncio.sleep(0)
-    return function(*arguments)
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Iterator[CountingTree]:
-    tree = CountingTree(tmp_path / "tree.sqlite")
-    tree.create(CLICKS, make_parents=True)
-    yield tree
-    tree.close()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(tree: CountingTree, clock: ManualClock) -> OffsetStore:
-    return OffsetStore(tree, clock, at_once)  # type: ignore[arg-type]
+PARTITIONS = 2
+A_JOIN = JoinRequest(
+    session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer", protocols=(("range", b""),)
+)
 
 
 def offset(number: int) -> OffsetAndMetadata:
     return OffsetAndMetadata(number, f"at {number}")
 
 
-def test_what_is_committed_is_read_back_with_its_metadata(store: OffsetStore) -> None:
-    async def scenario() -> None:
+def told(caller: Caller, group_id: str) -> dict[TopicPartition, int]:
+    committed = caller.broker.offsets.committed(group_id)
+    return {where: found.offset for where in committed if (found := committed.get(where))}
+
+
+def run(folder: Path, scenario: Any, **settings: Any) -> None:
+    async def prepared(caller: Caller) -> None:
+        await caller.broker.groups.prepare()
+        await caller.broker.groups.wait_until_loaded()
+        await scenario(caller)
+
+    run_with_broker(folder, prepared, offsets_topic_num_partitions=PARTITIONS, **settings)
+
+
+def records(caller: Caller) -> int:
+    topic = caller.broker.topics.get("__consumer_offsets")
+    assert topic
+    return sum(partition.log.log_end_offset for partition in topic.partitions)
+
+
+def writes(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the requests of each write from now on."""
+    counted: list[int] = []
+    original = Log.append_ready
+
+    def append_ready(log: Log, requests: Any, leader_epoch: int) -> Any:
+        counted.append(len(requests))
+        return original(log, requests, leader_epoch)
+
+    monkeypatch.setattr(Log, "append_ready", append_ready)
+    return counted
+
+
+def test_what_is_committed_is_told_with_its_metadata_also_after_a_restart(tmp_path: Path) -> None:
+    async def commit(caller: Caller) -> None:
+        store = caller.broker.offsets
         await store.commit("g", {FIRST: offset(5), SECOND: offset(7)})
-        await store.commit("g", {FIRST: offset(6)})
-        assert await store.committed("g") == {FIRST: offset(6), SECOND: offset(7)}
-        assert await store.committed("other") == {}
+        await store.commit("g", {FIRST: OffsetAndMetadata(6, "by test", 3)})
+        await check(caller)
 
-    asyncio.run(scenario())
+    async def check(caller: Caller) -> None:
+        committed = caller.broker.offsets.committed("g")
+        assert sorted(committed) == [FIRST, SECOND]
+        assert committed.get(FIRST) == OffsetAndMetadata(6, "by test", 3)
+        assert committed.get(SECOND) == offset(7)
+        assert told(caller, "other") == {}
+        assert caller.broker.offsets.group_ids() == ["g"]
+
+    run(tmp_path, commit)
+    run(tmp_path, check)
 
 
-def test_commits_that_come_together_are_written_together(store: OffsetStore, tree: CountingTree) -> None:
-    async def scenario() -> None:
-        await store.commit("warm", {FIRST: offset(0)})
-        before = tree.writes
+def test_commits_that_come_together_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(caller: Caller) -> None:
+        counted = writes(caller, monkeypatch)
+        store = caller.broker.offsets
         await asyncio.gather(*(store.commit(f"g{number}", {FIRST: offset(number)}) for number in range(100)))
-        assert tree.writes - before <= 4, "one write for the first, one for those that came meanwhile"
-        assert await store.committed("g99") == {FIRST: offset(99)}
+        assert len(counted) == PARTITIONS
+        assert records(caller) == 100
+        assert told(caller, "g77") == {FIRST: 77}
 
-    asyncio.run(scenario())
-
-
-def test_a_commit_is_told_what_is_not_stored_since_its_topic_is_gone(store: OffsetStore, tree: CountingTree) -> None:
-    other = TopicPartition("views", 0)
-    tree.create("/brokers/topics/views")
-
-    async def scenario() -> None:
-        first = asyncio.create_task(store.commit("a", {FIRST: offset(1), other: offset(1)}))
-        second = asyncio.create_task(store.commit("b", {other: offset(2)}))
-        tree.delete(CLICKS)
-        assert await first == {FIRST}
-        assert await second == set()
-        assert await store.committed("a") == {other: offset(1)}
-
-    asyncio.run(scenario())
+    run(tmp_path, scenario)
 
 
-def test_a_commit_that_fails_is_told_and_the_next_one_is_tried(store: OffsetStore, tree: CountingTree) -> None:
-    async def scenario() -> None:
-        tree.fails = True
-        with pytest.raises(CoordinationError, match="disk is full"):
-            await store.commit("g", {FIRST: offset(1)})
-        tree.fails = False
-        await store.commit("g", {SECOND: offset(2)})
-        assert await store.committed("g") == {SECOND: offset(2)}
+def test_commit_of_many_partitions_is_split_into_batches(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        await caller.broker.topics.create("wide", 400, {})
+        long = {TopicPartition("wide", number): OffsetAndMetadata(1, "m" * 4_000) for number in range(400)}
+        assert await caller.broker.offsets.commit("g", long) == set()
+        assert len(told(caller, "g")) == 400
 
-    asyncio.run(scenario())
+    run(tmp_path, scenario)
 
 
-def test_an_error_that_nobody_foresaw_fails_the_commit_and_not_those_after_it(
-    store: OffsetStore, tree: CountingTree
+def test_record_that_is_too_large_is_refused_and_the_others_are_stored(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        store = caller.broker.offsets
+        large = store.commit("g", {FIRST: OffsetAndMetadata(1, "m" * 3_000)})
+        small = store.commit("g", {SECOND: offset(2)})
+        with pytest.raises(KafkaError) as caught:
+            await large
+        assert caught.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        await small
+        assert told(caller, "g") == {SECOND: 2}
+
+    run(tmp_path, scenario, message_max_bytes=2_000)
+
+
+def test_commit_that_the_disk_refuses_is_told_and_the_next_one_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        tree.fails, tree.failure = True, ValueError("bug")
-        async with asyncio.timeout(5):
-            with pytest.raises(CoordinationError, match="bug"):
-                await store.commit("g", {FIRST: offset(1)})
-            tree.fails = False
-            await store.commit("g", {SECOND: offset(2)})
-        assert await store.committed("g") == {SECOND: offset(2)}
-
-    asyncio.run(scenario())
-
-
-def test_offsets_are_forgotten_when_group_and_commit_are_old(store: OffsetStore, clock: ManualClock) -> None:
-    async def scenario() -> None:
-        await store.commit("dead", {FIRST: offset(1), SECOND: offset(1)})
-        await store.commit("alive", {FIRST: offset(1)})
-        clock.advance(3600)
-        await store.commit("dead", {SECOND: offset(2)})
-        empty_for_ms = {"dead": HOUR_MS, "alive": 0}
-        assert await store.expire(HOUR_MS, empty_for_ms.__getitem__) == 1
-        assert await store.committed("dead") == {SECOND: offset(2)}
-        assert await store.committed("alive") == {FIRST: offset(1)}
-        clock.advance(3600)
-        assert await store.expire(HOUR_MS, empty_for_ms.__getitem__) == 1
-        assert await store.group_ids() == ["alive"]
-
-    asyncio.run(scenario())
-
-
-def test_members_that_come_meanwhile_keep_the_offsets(store: OffsetStore, clock: ManualClock) -> None:
-    async def scenario() -> None:
+    async def scenario(caller: Caller) -> None:
+        store = caller.broker.offsets
         await store.commit("g", {FIRST: offset(1)})
-        clock.advance(3600)
-        answers = iter([HOUR_MS, 0])
-        assert await store.expire(HOUR_MS, lambda _: next(answers)) == 0
-        assert await store.committed("g") == {FIRST: offset(1)}
+        for failure in (StorageError("no space left"), ZeroDivisionError("nobody foresaw this")):
+            with monkeypatch.context() as patch:
 
-    asyncio.run(scenario())
+                def refuse(*_arguments: object, failure: Exception = failure) -> list[BarnabasError]:
+                    raise failure
+
+                patch.setattr(Log, "append_ready", refuse)
+                with pytest.raises(KafkaError) as caught:
+                    await store.commit("g", {FIRST: offset(2)})
+                assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert told(caller, "g") == {FIRST: 1}
+        await store.commit("g", {FIRST: offset(3)})
+        assert told(caller, "g") == {FIRST: 3}
+
+    run(tmp_path, scenario)
+
+
+def test_commit_waits_for_the_flush_where_offsets_are_flushed(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        store = caller.broker.offsets
+        await asyncio.gather(*(store.commit("g", {FIRST: offset(number)}) for number in range(20)))
+        shard = caller.broker.groups.find("g")
+        assert shard.partition.log.recovery_point == 20
+
+    run(tmp_path, scenario, log_flush_interval_messages=1)
+
+
+def test_commits_beyond_what_may_wait_are_refused(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        shard = caller.broker.groups.find("g")
+        half = [OffsetRecord("g", FIRST, Committed(1, "m" * (QUEUE_BYTES_MAX // 2)))]
+        shard.log.write(half, lambda _error: None)
+        with pytest.raises(KafkaError) as caught:
+            shard.log.write(half, lambda _error: None)
+        assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    run(tmp_path, scenario)
+
+
+def test_write_that_takes_too_long_is_answered_and_takes_effect_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.broker.group_log.CHECK_S", 0.01)
+
+    async def scenario(caller: Caller) -> None:
+        shard = caller.broker.groups.find("g")
+        gate: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        original = shard.partition.append_all
+        waiting: list[Any] = []
+
+        def append_all(requests: Any) -> Any:
+            waiting.extend(requests)
+            return gate
+
+        monkeypatch.setattr(type(shard.partition), "append_all", lambda _partition, requests: append_all(requests))
+        with pytest.raises(KafkaError) as caught:
+            await caller.broker.offsets.commit("g", {FIRST: offset(1)})
+        assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        monkeypatch.undo()
+        outcome = original(waiting)
+        assert isinstance(outcome, list)
+        gate.set_result(outcome)
+        await write(shard, OffsetRecord("g", SECOND, Committed(2)))
+        assert told(caller, "g") == {FIRST: 1, SECOND: 2}
+
+    run(tmp_path, scenario, offsets_commit_timeout_ms=1)
+
+
+# --- topics that are deleted ---
+
+
+def test_topic_that_was_made_anew_has_no_old_offsets(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        topics, store = caller.broker.topics, caller.broker.offsets
+        await store.commit("g", {FIRST: offset(5), VIEWS: offset(7)})
+        await topics.delete("clicks")
+        assert told(caller, "g") == {VIEWS: 7}
+        await topics.create("clicks", 3, {})
+        assert told(caller, "g") == {VIEWS: 7}
+        assert sorted(caller.broker.groups.find("g").offsets.of("g")) == [VIEWS]
+
+    async def check(caller: Caller) -> None:
+        assert told(caller, "g") == {VIEWS: 7}
+
+    run(tmp_path, scenario)
+    run(tmp_path, check)
+
+
+def test_commit_that_comes_too_late_is_told_so_and_is_not_there_for_a_new_topic(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        topics, store = caller.broker.topics, caller.broker.offsets
+        commit = store.commit("g", {FIRST: offset(5), VIEWS: offset(7)})
+        topic = topics.get("clicks")
+        assert topic
+        del topics._by_name["clicks"], topics._by_id[topic.id]  # as its deletion begins
+        assert await commit == {FIRST}
+        topics._keep(topic)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert told(caller, "g") == {VIEWS: 7}
+
+    run(tmp_path, scenario)
+
+
+def test_offsets_without_an_id_go_with_the_name_of_their_topic(tmp_path: Path) -> None:
+    """As Kafka's brokers before 4.1 write them."""
+
+    async def scenario(caller: Caller) -> None:
+        shard = caller.broker.groups.find("g")
+        await write(shard, OffsetRecord("g", FIRST, Committed(5)), OffsetRecord("g", VIEWS, Committed(7)))
+        assert told(caller, "g") == {FIRST: 5, VIEWS: 7}
+        await caller.broker.topics.delete("clicks")
+        assert told(caller, "g") == {VIEWS: 7}
+
+    run(tmp_path, scenario)
+
+
+async def write(shard: GroupShard, *changes: OffsetRecord) -> None:
+    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: BarnabasError | None) -> None:
+        assert error is None
+        written.set_result(None)
+
+    shard.log.write(changes, done)
+    await written
+
+
+# --- groups that are deleted, and old offsets ---
+
+
+def test_deleted_offsets_and_groups_stay_so_after_a_restart(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        store = caller.broker.offsets
+        await store.commit("g", {FIRST: offset(5), SECOND: offset(7)})
+        await store.commit("gone", {FIRST: offset(5)})
+        await store.delete("g", [SECOND, VIEWS])
+        assert await store.delete_group("gone")
+        assert not await store.delete_group("gone")
+        await check(caller)
+
+    async def check(caller: Caller) -> None:
+        assert told(caller, "g") == {FIRST: 5}
+        assert caller.broker.offsets.group_ids() == ["g"]
+
+    run(tmp_path, scenario)
+    run(tmp_path, check)
+
+
+def test_old_offsets_are_forgotten_and_their_group_with_them(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        broker = caller.broker
+        shard = broker.groups.find("g")
+        now_ms = broker.clock.time_ms()
+        old, young = now_ms - HOUR_MS, now_ms - 1_000
+        await write(
+            broker.groups.find("old"),
+            OffsetRecord("old", FIRST, Committed(1, committed_ms=old)),
+            OffsetRecord("old", SECOND, Committed(1, committed_ms=young)),
+        )
+        await write(broker.groups.find("older"), OffsetRecord("older", FIRST, Committed(1, committed_ms=old)))
+        joined = await broker.groups.join("g", A_JOIN)
+        sync = SyncRequest(member_id=joined.member_id, generation=1, assignments={joined.member_id: b""})
+        await broker.groups.sync("g", sync)
+        await write(shard, OffsetRecord("g", FIRST, Committed(1, committed_ms=old)))
+        assert await broker.offsets.expire(HOUR_MS) == 2
+        assert sorted(broker.offsets.group_ids()) == ["g", "old"]
+        assert sorted(broker.offsets.committed("old")) == [SECOND]
+        broker.groups.leave("g", [LeavingMember(joined.member_id)])
+        assert await broker.offsets.expire(HOUR_MS) == 0, "it has had no members for a moment only"
+        assert await broker.offsets.expire(0) == 2
+        assert broker.offsets.group_ids() == broker.groups.group_ids() == []
+
+    async def check(caller: Caller) -> None:
+        assert caller.broker.offsets.group_ids() == caller.broker.groups.group_ids() == []
+
+    run(tmp_path, scenario)
+    run(tmp_path, check)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings_of_tasks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert not [each for each in caplog.records if "never retrieved" in each.getMessage()]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
-from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.resources import ResourceType
 from barnabas.broker.settings.static import BrokerConfig
@@ -22,11 +20,11 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
-from barnabas.coordination import offsets, registry
+from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
 from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
-from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.model import TopicPartition
 from barnabas.protocol.messages.incremental_alter_configs import (
     SET,
     IncrementalAlterConfigsRequest,
@@ -38,8 +36,6 @@ from barnabas.storage import LogManager, OsFileSystem
 from tests.log_steps import append
 
 CONFIG = BrokerConfig()
-CLICKS = TopicPartition("clicks", 0)
-AT_7 = OffsetAndMetadata(7, "", -1)
 
 
 class FailingTree(EmbeddedTree):
@@ -92,6 +88,9 @@ class Bench:
         """Where there is one, the tree's thread waits for it."""
         self.thread: ThreadPoolExecutor | None = None
         """Where there is one, it is the tree's thread."""
+        self.cannot_forget = False
+        self.forgotten: list[tuple[set[bytes], set[str]]] = []
+        """The topics whose offsets were forgotten."""
         self.start()
 
     def start(self) -> None:
@@ -100,7 +99,13 @@ class Bench:
         self.open_files = OpenFiles(10_000, 100)
         self.open_files.count_logs = self.logs.count
         self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread, self.open_files)  # type: ignore[arg-type]
+        self.topics.forget_offsets = self._forget
         self.topics.load()
+
+    async def _forget(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
+        if self.cannot_forget:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "wait")
+        self.forgotten.append((set(topic_ids), set(names)))
 
     def restart(self) -> None:
         self.logs._abandon()
@@ -377,16 +382,15 @@ def test_two_changes_of_settings_at_once_are_both_kept(bench: Bench) -> None:
 def test_deletion_goes_on_where_one_folder_is_refused_and_the_next_start_ends_it(bench: Bench) -> None:
     bench.create(3)
     bench.append()
-    commit = {TopicPartition("clicks", 1): OffsetAndMetadata(7, "", -1)}
-    offsets.commit_offsets(bench.tree, "counters", commit, 1)
     bench.disk.refused = {"clicks-0"}
     with pytest.raises(StorageError, match="clicks-0"):
         asyncio.run(bench.topics.delete("clicks"))
     assert bench.folders("clicks-?") == ["clicks-0"]
-    assert offsets.read_offsets(bench.tree, "counters") == {}
+    assert len(bench.forgotten) == 1
     bench.disk.refused.clear()
     bench.restart()
     assert bench.folders("clicks-?") == []
+    asyncio.run(bench.topics.end_deletions())
     assert registry.read_deletions(bench.tree) == set()
 
 
@@ -421,77 +425,42 @@ def test_topic_whose_deletion_was_noted_but_not_done_stays(bench: Bench) -> None
     assert registry.read_deletions(bench.tree) == set()
 
 
-def test_commits_that_are_under_way_while_their_topic_is_deleted_are_not_there_for_a_new_one(bench: Bench) -> None:
-    bench.thread = ThreadPoolExecutor(1)
-
-    async def scenario() -> None:
-        store = OffsetStore(bench.tree, ManualClock(), bench._in_tree_thread)  # type: ignore[arg-type]
-        for _ in range(5):
-            await bench.topics.create("clicks", 1, {})
-            ends = asyncio.create_task(bench.topics.delete("clicks"))
-            commits = []
-            while not ends.done():
-                if bench.topics.has_partition(CLICKS):  # as the handler asks
-                    commits.append(asyncio.create_task(store.commit("counters", {CLICKS: AT_7})))
-                await asyncio.sleep(0)
-            await bench.topics.create("clicks", 1, {})
-            gone = await asyncio.gather(*commits)
-            assert not all(gone), "the first came in time"
-            assert await store.committed("counters") == {}
-            await bench.topics.delete("clicks")
-
-    asyncio.run(scenario())
-
-
-def test_others_have_their_turn_in_the_tree_while_the_offsets_of_many_groups_are_deleted(bench: Bench) -> None:
+def test_offsets_in_a_deleted_topic_are_forgotten_with_it(bench: Bench) -> None:
     bench.create()
-    groups = [f"g{number}" for number in range(200)]
-    offsets.commit_all(bench.tree, {group: {CLICKS: AT_7} for group in groups}, 1)
-
-    async def scenario() -> list[int]:
-        ends = asyncio.create_task(bench.topics.delete("clicks"))
-        left = []
-        while not ends.done():
-            left.append(await bench._in_tree_thread(lambda: sum(map(has_offsets, groups))))
-        return left
-
-    def has_offsets(group: str) -> bool:
-        return bool(offsets.read_offsets(bench.tree, group))
-
-    left = asyncio.run(scenario())
-    steps = [before - after for before, after in itertools.pairwise(left)]
-    assert left[-1] == 0
-    assert max(steps) <= 2 * offsets.NODES_IN_A_STEP_MAX, "what one step and the one after it may take"
+    topic = bench.topics.get("clicks")
+    assert topic is not None
+    asyncio.run(bench.topics.delete("clicks"))
+    assert bench.forgotten == [({topic.id}, {"clicks"})]
+    assert registry.read_deletions(bench.tree) == set()
 
 
 def test_next_start_forgets_the_offsets_of_a_topic_whose_deletion_did_not_end(bench: Bench) -> None:
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    offsets.commit_offsets(bench.tree, "counters", {CLICKS: AT_7}, 1)
     registry.note_deletion(bench.tree, topic.id, "clicks")
     registry.delete_topic(bench.tree, "clicks")
     bench.restart()
-    assert offsets.read_offsets(bench.tree, "counters") == {}
+    assert registry.read_deletions(bench.tree) == {topic.id}
+    asyncio.run(bench.topics.end_deletions())
+    assert bench.forgotten == [({topic.id}, {"clicks"})]
     assert registry.read_deletions(bench.tree) == set()
 
 
-def test_next_start_leaves_the_offsets_of_a_new_topic_of_the_name(bench: Bench) -> None:
+def test_offsets_that_could_not_be_forgotten_are_forgotten_later(bench: Bench) -> None:
+    bench.create()
+    bench.cannot_forget = True
+    asyncio.run(bench.topics.delete("clicks"))
+    assert len(registry.read_deletions(bench.tree)) == 1
+    bench.cannot_forget = False
+    asyncio.run(bench.topics.end_deletions())
+    assert len(bench.forgotten) == 1
+    assert registry.read_deletions(bench.tree) == set()
+
+
+def test_offsets_of_a_new_topic_of_the_name_of_a_deleted_one_stay(bench: Bench) -> None:
     bench.create()
     registry.note_deletion(bench.tree, bytes(16), "clicks")
-    offsets.commit_offsets(bench.tree, "counters", {CLICKS: AT_7}, 1)
     bench.restart()
-    assert offsets.read_offsets(bench.tree, "counters") == {CLICKS: AT_7}
-
-
-def test_new_topic_has_no_offsets_of_one_whose_offsets_could_not_be_deleted(bench: Bench) -> None:
-    bench.create()
-    offsets.commit_offsets(bench.tree, "counters", {CLICKS: AT_7}, 1)
-    bench.tree.refused = "/consumers"
-    with pytest.raises(CoordinationError):
-        asyncio.run(bench.topics.delete("clicks"))
-    with pytest.raises(CoordinationError):
-        bench.create()
-    bench.tree.refused = "nothing"
-    bench.create()
-    assert offsets.read_offsets(bench.tree, "counters") == {}
+    asyncio.run(bench.topics.end_deletions())
+    assert bench.forgotten == [({bytes(16)}, set())]

@@ -1,4 +1,4 @@
-"""A tree that cannot be read or written is answered with an error code; the connection stays."""
+"""A tree or a log that cannot be read or written is answered with an error code; the connection stays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.identity import Identity
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
-from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.errors import CoordinationError, ErrorCode, KafkaError
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
@@ -34,10 +34,14 @@ async def fail(*_arguments: object) -> None:
     raise CoordinationError("the disk is full")
 
 
+def refuse(*_arguments: object) -> None:
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the disk is full")
+
+
 PARTS = SimpleNamespace(
-    offsets=SimpleNamespace(committed=fail, group_ids=fail),
+    offsets=SimpleNamespace(committed=refuse, group_ids=refuse),
     topics=SimpleNamespace(get=lambda _name: None, create=fail),
-    groups=SimpleNamespace(group_ids=list, describe=lambda _name: None),
+    groups=SimpleNamespace(group_ids=list, error_of=lambda _name: ErrorCode.COORDINATOR_NOT_AVAILABLE),
     settings=SimpleNamespace(config=BrokerConfig()),
     identity=Identity(0, "c", "here", 1),
     turns=Turns(lambda: 0.0),

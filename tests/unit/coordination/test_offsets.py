@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import pytest
@@ -85,48 +84,10 @@ def test_bare_number_of_kafka_0_8_is_read(tree):
     assert offsets.read_offsets(tree, "old") == {CLICKS: OffsetAndMetadata(42)}
 
 
-def test_deleted_offsets_are_forgotten_and_the_rest_stays(tree):
-    offsets.commit_offsets(tree, "ctr", {CLICKS: AT_5, VIEWS: AT_7}, now_ms=1)
-    offsets.delete_offsets(tree, "ctr", [CLICKS, TopicPartition("clicks", 9)])
-    assert offsets.read_offsets(tree, "ctr") == {VIEWS: AT_7}
-
-
 def test_deleted_group_is_forgotten(tree):
     offsets.commit_all(tree, {"a": {CLICKS: AT_5}, "b": {CLICKS: AT_7}}, now_ms=1)
     assert offsets.delete_group(tree, "a")
     assert offsets.groups_with_offsets(tree) == ["b"]
-
-
-def test_offsets_of_a_deleted_topic_are_forgotten_in_every_group(tree):
-    offsets.commit_all(tree, {"a": {CLICKS: AT_5, VIEWS: AT_7}, "b": {CLICKS: AT_7}}, now_ms=1)
-    offsets.delete_topic_offsets(tree, "clicks")
-    assert offsets.read_offsets(tree, "a") == {VIEWS: AT_7}
-    assert offsets.read_offsets(tree, "b") == {}
-    assert tree.children("/consumers/b/offsets") == []
-
-
-def test_offsets_of_a_deleted_topic_go_in_steps_of_so_many_nodes(tree, monkeypatch):
-    clicks = {TopicPartition("clicks", number): AT_5 for number in range(50)}
-    offsets.commit_all(tree, {f"g{number}": clicks for number in range(10)} | {"other": {VIEWS: AT_7}}, now_ms=1)
-    deleted, original = [], tree.multi
-    monkeypatch.setattr(tree, "multi", lambda operations: deleted.append(len(operations)) or original(operations))
-    nodes = offsets.topic_offset_nodes(tree, "clicks")
-    steps = list(itertools.takewhile(bool, (offsets.delete_next(tree, nodes) for _ in itertools.count())))
-    assert sum(deleted) == 10 * (50 + 1)
-    assert max(deleted) <= offsets.NODES_IN_A_STEP_MAX
-    assert len(steps) <= (10 * 51 + 1) // offsets.NODES_IN_A_STEP_MAX + 1
-    assert [offsets.read_offsets(tree, group) for group in ("g0", "g9", "other")] == [{}, {}, {VIEWS: AT_7}]
-
-
-def test_steps_go_on_where_a_group_is_forgotten_meanwhile(tree):
-    clicks = {TopicPartition("clicks", number): AT_5 for number in range(offsets.NODES_IN_A_STEP_MAX + 10)}
-    offsets.commit_all(tree, {"a": clicks, "b": clicks}, now_ms=1)
-    nodes = offsets.topic_offset_nodes(tree, "clicks")
-    assert offsets.delete_next(tree, nodes)
-    offsets.delete_group(tree, "a")
-    while offsets.delete_next(tree, nodes):
-        pass
-    assert offsets.read_offsets(tree, "b") == {}
 
 
 def test_offsets_in_topics_that_do_not_exist_are_not_stored_and_the_others_are(tree):

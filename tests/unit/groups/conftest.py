@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
@@ -12,10 +13,12 @@ from barnabas.groups import (
     GroupConfig,
     GroupCoordinator,
     GroupState,
+    GroupWrite,
     JoinRequest,
     JoinResult,
     LeavingMember,
     Reply,
+    StoredGroup,
     SyncRequest,
     SyncResult,
 )
@@ -24,19 +27,45 @@ GROUP = "clicks-readers"
 
 
 class Scene:
-    """Plays the members of one group. Waiters are numbers; `joined` and `synced` are what they were answered."""
+    """Plays the members of one group. Waiters are numbers; `joined` and `synced` are what they were answered.
+
+    What is to be stored is stored at once, in `log`; or, while `disk_is_slow`, when `store` is called.
+    """
 
     def __init__(self, **config: int) -> None:
         uuids, self._waiters = count(1), count(1)
         config.setdefault("initial_rebalance_delay_ms", 0)
-        self.coordinator = GroupCoordinator(GroupConfig(**config), new_uuid=lambda: str(next(uuids)))
+        self.new_coordinator = lambda: GroupCoordinator(GroupConfig(**config), new_uuid=lambda: str(next(uuids)))
+        self.coordinator = self.new_coordinator()
         self.now = 0.0
+        self.disk_is_slow = False
+        self.writes: deque[GroupWrite] = deque()
+        self.log: dict[str, StoredGroup | None] = {}
         self.answers: dict[int, JoinResult | SyncResult] = {}
 
     def deliver(self, replies: list[Reply]) -> None:
         for waiter, result in replies:
             assert waiter not in self.answers, f"waiter {waiter} was answered twice"
             self.answers[waiter] = result
+        self.writes += self.coordinator.take_writes()
+        if not self.disk_is_slow:
+            self.store()
+
+    def store(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Let the disk store all that waits, or refuse it."""
+        while self.writes:
+            write = self.writes.popleft()
+            if not error:
+                self.log[write.group.group_id] = write.stored
+            self.deliver(self.coordinator.stored(self.now, write, error))
+
+    def restart(self) -> None:
+        """Coordinate anew, with what is stored; nobody is answered who waits."""
+        self.coordinator = self.new_coordinator()
+        self.writes.clear()
+        for group_id, stored in self.log.items():
+            if stored is not None:
+                self.coordinator.load(self.now, group_id, stored)
 
     def join(
         self,

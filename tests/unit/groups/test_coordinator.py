@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from barnabas.errors import ErrorCode
 from barnabas.groups import GroupState
-from barnabas.groups.group import GroupConfig
-
-EMPTY_GROUP_RETENTION_S = GroupConfig().empty_group_retention_s
 
 GROUP = "clicks-readers"
 
@@ -55,12 +52,12 @@ def test_heartbeats_do_not_pile_up_deadlines(scene):
 
 def test_empty_group_is_described_until_it_is_forgotten(scene):
     scene.leave(*scene.make_stable(2))
-    scene.advance(EMPTY_GROUP_RETENTION_S - 1)
     description = scene.coordinator.describe(GROUP)
     assert (description.state, description.protocol_type) == (GroupState.EMPTY, "consumer")
-    scene.advance(1)
-    assert scene.coordinator.describe(GROUP) is None
+    scene.advance(60)
     assert scene.coordinator.next_deadline() is None
+    assert scene.coordinator.forget_if_unused(GROUP)
+    assert scene.coordinator.describe(GROUP) is None
 
 
 def test_groups_that_nobody_came_back_to_are_forgotten_with_their_last_id(scene):
@@ -77,20 +74,11 @@ def test_a_group_whose_first_join_is_refused_is_not_kept(scene):
     assert scene.coordinator.group_ids() == []
 
 
-def test_groups_with_neither_members_nor_offsets_are_forgotten_when_asked(scene):
-    scene.leave(*scene.make_stable(1))
-    assert scene.coordinator.forget_unused({GROUP}) == 0
-    scene.join(group_id="with a member")
-    assert scene.coordinator.forget_unused(()) == 1
-    assert scene.coordinator.group_ids() == ["with a member"]
-
-
-def test_group_that_was_used_again_is_not_forgotten(scene):
-    scene.leave(*scene.make_stable(1))
-    scene.advance(EMPTY_GROUP_RETENTION_S / 2)
-    scene.leave(*scene.make_stable(1))
-    scene.advance(EMPTY_GROUP_RETENTION_S / 2 + 1)
-    assert scene.coordinator.describe(GROUP) is not None
+def test_group_with_members_is_not_forgotten(scene):
+    scene.make_stable(1)
+    assert not scene.coordinator.forget_if_unused(GROUP)
+    assert not scene.coordinator.forget_if_unused("never heard of")
+    assert scene.coordinator.group_ids() == [GROUP]
 
 
 def test_description_shows_metadata_and_assignment_of_a_stable_group(scene):

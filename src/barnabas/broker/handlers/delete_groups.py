@@ -6,7 +6,7 @@ from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.turns import Turns
-from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
@@ -28,6 +28,6 @@ async def _delete(groups: GroupShell, offsets: OffsetStore, name: str) -> ErrorC
         return error
     try:
         had_offsets = await offsets.delete_group(name)
-    except CoordinationError:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    except KafkaError as refused:
+        return refused.code
     return ErrorCode.NONE if had_offsets else error

@@ -11,7 +11,7 @@ from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.operations import ON_GROUPS
 from barnabas.broker.turns import Turns
-from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.errors import ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -29,14 +29,12 @@ async def describe_groups(
     groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     """Describe each group asked for."""
-    try:
-        with_offsets = set(await offsets.group_ids())
-    except CoordinationError:
-        unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return DescribeGroupsResponse(groups=[_without_members(name, "", unavailable) for name in request.groups])
     described = []
     for name in dict.fromkeys(request.groups):
-        described.append(_describe(groups, name, name in with_offsets, context.version))
+        if error := groups.error_of(name):
+            described.append(_without_members(name, "", error))
+        else:
+            described.append(_describe(groups, name, offsets.has_offsets(name), context.version))
         await turns.pause()
     if request.include_authorized_operations:
         for each in described:

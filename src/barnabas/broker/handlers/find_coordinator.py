@@ -1,4 +1,6 @@
-"""FindCoordinator, versions 0 to 6: with one broker, it coordinates every group.
+"""FindCoordinator, versions 0 to 6: a group is coordinated by the leader of its partition of `__consumer_offsets`.
+
+The topic is made when somebody asks for the first group; the answer leaves when it is there.
 
 Transactions are not served. A request for their coordinator is answered with TRANSACTIONAL_ID_AUTHORIZATION_FAILED and
 a message that says why: it is the only error for this request that every client takes as final. After any other,
@@ -7,9 +9,14 @@ librdkafka asks again until its timeout. Share groups (version 6, KIP-932) are a
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Awaitable
+
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.identity import Identity
-from barnabas.errors import ErrorCode
+from barnabas.broker.turns import Turns
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import (
     GROUP_KEY,
     SHARE_KEY,
@@ -29,17 +36,33 @@ _REFUSALS = {
 
 @serves(FindCoordinatorRequest, ends_with_client=True)
 def find_coordinator(
-    identity: Identity, request: FindCoordinatorRequest, context: Context
-) -> Steps[FindCoordinatorResponse]:
+    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, context: Context
+) -> Steps[FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]]:
     """Tell which broker coordinates."""
+    if request.key_type == GROUP_KEY and not groups.has_place:
+        return _prepare_and_find(groups, identity, turns, request, context)
+    return (yield from _find(groups, identity, request, context))
+
+
+async def _prepare_and_find(
+    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, context: Context
+) -> FindCoordinatorResponse:
+    with contextlib.suppress(KafkaError):  # then there is no coordinator, and the answer says so
+        await groups.prepare()
+    return await turns.finish(_find(groups, identity, request, context))
+
+
+def _find(
+    groups: GroupShell, identity: Identity, request: FindCoordinatorRequest, context: Context
+) -> Steps[FindCoordinatorResponse]:
     if context.version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
         coordinators = []
         for number, key in enumerate(request.coordinator_keys):
             if is_pause_due(number):
                 yield
-            coordinators.append(_coordinator(identity, key, request.key_type, context))
+            coordinators.append(_coordinator(groups, identity, key, request.key_type, context))
         return FindCoordinatorResponse(coordinators=coordinators)
-    found = _coordinator(identity, request.key, request.key_type, context)
+    found = _coordinator(groups, identity, request.key, request.key_type, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -49,9 +72,12 @@ def find_coordinator(
     )
 
 
-def _coordinator(identity: Identity, key: str, key_type: int, context: Context) -> Coordinator:
+def _coordinator(groups: GroupShell, identity: Identity, key: str, key_type: int, context: Context) -> Coordinator:
     if key_type != GROUP_KEY:
         code, message = _REFUSALS.get(key_type, (ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"))
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
+    if not groups.coordinates(key):
+        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker coordinates group {key!r} now"
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
     host, port = identity.address_for(context.peer)
     return Coordinator(

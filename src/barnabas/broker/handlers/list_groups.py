@@ -9,7 +9,7 @@ from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.turns import Turns
-from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -26,9 +26,9 @@ async def list_groups(
     if types and CLASSIC not in types:
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=[])
     try:
-        with_offsets = await offsets.group_ids()
-    except CoordinationError:
-        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
+        with_offsets = offsets.group_ids()
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code, groups=[])
     names = sorted({*groups.group_ids(), *with_offsets})
     listed = []
     for name in names:

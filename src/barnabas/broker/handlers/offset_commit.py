@@ -8,12 +8,13 @@ A generation of a group that does not exist is GROUP_ID_NOT_FOUND from version 9
 from __future__ import annotations
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.error_codes import error_code
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -38,7 +39,7 @@ async def offset_commit(
     context: Context,
 ) -> OffsetCommitResponse:
     """Store the offsets that may be stored and tell about the others."""
-    refused = groups.check_commit(
+    refused = await _prepare(groups) or groups.check_commit(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
     )
     is_illegal = refused is ErrorCode.ILLEGAL_GENERATION
@@ -66,9 +67,17 @@ async def offset_commit(
         try:
             gone = await offsets.commit(request.group_id, committed)
             errors.update(dict.fromkeys(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        except CoordinationError:
-            errors.update(dict.fromkeys(committed, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        except BarnabasError as error:
+            errors.update(dict.fromkeys(committed, error_code(error)))
     return await turns.finish(_response(request, errors))
+
+
+async def _prepare(groups: GroupShell) -> ErrorCode:
+    try:
+        await groups.prepare()
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
 def _check(

@@ -11,7 +11,7 @@ from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.topics import Topics
-from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.offset_delete import (
@@ -30,8 +30,10 @@ async def offset_delete(
     topics: Topics, groups: GroupShell, offsets: OffsetStore, request: OffsetDeleteRequest, context: Context
 ) -> OffsetDeleteResponse:
     """Forget the offsets that may be forgotten and tell about the others."""
+    if error := groups.error_of(request.group_id):
+        return OffsetDeleteResponse(error_code=error, topics=[])
     group = groups.describe(request.group_id)
-    if group is None and request.group_id not in await offsets.group_ids():
+    if group is None and not offsets.has_offsets(request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
     if group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
@@ -44,8 +46,8 @@ async def offset_delete(
     deleted = [where for where, error in errors.items() if not error]
     try:
         await offsets.delete(request.group_id, deleted)
-    except CoordinationError:
-        return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, topics=[])
+    except KafkaError as refused:
+        return OffsetDeleteResponse(error_code=refused.code, topics=[])
     return _response(request, errors)
 
 

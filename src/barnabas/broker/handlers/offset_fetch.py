@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
-from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.offset_store import CommittedOffsets, OffsetStore
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import CoordinationError, ErrorCode
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -35,7 +35,7 @@ Wanted = dict[str, list[int]]
 """Partition numbers by topic."""
 
 
-Committed = Mapping[TopicPartition, OffsetAndMetadata]
+Committed = Mapping[TopicPartition, OffsetAndMetadata] | CommittedOffsets
 PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 """Two classes with the same fields: the protocol names those of version 8 and later anew."""
 
@@ -47,7 +47,7 @@ async def offset_fetch(
     """Look up the committed offsets."""
     if context.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = None if request.topics is None else {t.name: t.partition_indexes for t in request.topics}
-        error, committed = await _committed(offsets, request.group_id)
+        error, committed = _committed(offsets, request.group_id)
         found_topics = await turns.finish(_topics(OffsetFetchResponsePartition, committed, wanted, error))
         return OffsetFetchResponse(
             error_code=error,
@@ -63,11 +63,11 @@ async def offset_fetch(
     return OffsetFetchResponse(groups=list(groups.values()))
 
 
-async def _committed(offsets: OffsetStore, group_id: str) -> tuple[ErrorCode, Committed]:
+def _committed(offsets: OffsetStore, group_id: str) -> tuple[ErrorCode, Committed]:
     try:
-        return ErrorCode.NONE, await offsets.committed(group_id)
-    except CoordinationError:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
+        return ErrorCode.NONE, offsets.committed(group_id)
+    except KafkaError as error:
+        return error.code, {}
 
 
 async def _by_name(offsets: OffsetStore, turns: Turns, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
@@ -108,7 +108,7 @@ def _unknown(topic_id: bytes, partitions: list[int]) -> Steps[OffsetFetchRespons
 async def _group_of_several(
     offsets: OffsetStore, turns: Turns, group_id: str, wanted: Wanted | None
 ) -> OffsetFetchResponseGroup:
-    error, committed = await _committed(offsets, group_id)
+    error, committed = _committed(offsets, group_id)
     topics = await turns.finish(_topics(OffsetFetchResponsePartitions, committed, wanted, error))
     return OffsetFetchResponseGroup(
         group_id=group_id,

@@ -86,6 +86,14 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
     "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
     "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
+    "offsets_topic_num_partitions": "How many partitions __consumer_offsets gets when it is made; later changes have no"
+    " effect.",
+    "offsets_topic_replication_factor": "How many replicas __consumer_offsets gets when it is made, or as many as there"
+    " are brokers, if these are fewer.",
+    "offsets_topic_segment_bytes": "The segment.bytes that __consumer_offsets gets when it is made.",
+    "offsets_load_buffer_size": "How much of __consumer_offsets is read at once when a broker begins to coordinate"
+    " groups.",
+    "offsets_commit_timeout_ms": "How long a commit, or a group's new generation, may take to be stored.",
     "offsets_retention_minutes": "How long a group without members keeps its committed offsets.",
     "offsets_retention_check_interval_ms": "How often it is looked whether offsets can be forgotten.",
     "group_min_session_timeout_ms": "The shortest session that a group's member may ask for.",
@@ -98,6 +106,14 @@ SETTING_DOCUMENTATION: dict[str, str] = {
 
 SIGNED = frozenset({"log_retention_ms", "log_retention_bytes"})
 """Settings in which -1 means that there is no limit."""
+
+AT_LEAST_ONE = (
+    "num_partitions",
+    "offsets_topic_num_partitions",
+    "offsets_topic_replication_factor",
+    "offsets_load_buffer_size",
+    "offsets_commit_timeout_ms",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +167,11 @@ class BrokerConfig:
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     offset_metadata_max_bytes: int = 4096
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 104_857_600
+    offsets_load_buffer_size: int = 5_242_880
+    offsets_commit_timeout_ms: int = 5_000
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
     group_min_session_timeout_ms: int = 6_000
@@ -174,8 +195,9 @@ class BrokerConfig:
             rule.check(name, str(getattr(self, name.replace(".", "_"))))
         if self.log_cleaner_dedupe_buffer_size < BUFFER_BYTES_PER_THREAD_MIN * self.log_cleaner_threads:
             raise ConfigurationError("log.cleaner.dedupe.buffer.size must be at least 1 MiB for each cleaner thread")
-        if self.num_partitions < 1:
-            raise ConfigurationError("num.partitions must be at least 1")
+        for name in AT_LEAST_ONE:
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{_dotted(name)} must be at least 1")
 
 
 def load_config(

@@ -1,0 +1,102 @@
+"""Moves the offsets that an earlier release kept in the tree into `__consumer_offsets`, once.
+
+Until that is done the groups are not served. It can be killed at any moment: offsets leave the tree when they are
+durable in the log, and what is still in the tree is written again by the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from barnabas.broker.group_log import GroupLog
+from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.internal_topics import CONSUMER_OFFSETS
+from barnabas.broker.topics import InTreeThread, Topics
+from barnabas.clock import Clock
+from barnabas.coordination import offsets, registry
+from barnabas.coordination.tree import Tree
+from barnabas.coordination.values import CommittedOffset
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.groups.hashing import partition_of
+from barnabas.groups.records import OffsetRecord
+from barnabas.groups.stored import Committed
+from barnabas.model import TopicPartition
+from barnabas.protocol.types import ZERO_UUID
+
+GROUPS_AT_ONCE = 25
+"""So many groups are read, or deleted, in one step of the tree."""
+
+TIMEOUT_S = 300.0
+
+log = logging.getLogger(__name__)
+
+Found = dict[str, dict[TopicPartition, CommittedOffset]]
+
+
+async def move_offsets(
+    tree: Tree, in_tree_thread: InTreeThread, groups: GroupShell, topics: Topics, clock: Clock
+) -> None:
+    """Move all offsets.
+
+    :raises BarnabasError: some could not be; they are still in the tree.
+    """
+    names = await in_tree_thread(offsets.groups_with_offsets, tree)
+    log.info("the offsets of %d groups move from the tree into %s", len(names), CONSUMER_OFFSETS)
+    await groups.prepare()
+    topic = topics.get(CONSUMER_OFFSETS)
+    if topic is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no place for groups")
+    logs = [GroupLog(partition, lambda _change: None, clock, TIMEOUT_S) for partition in topic.partitions]
+    moved = 0
+    for some in _in_steps(names):
+        found: Found = await in_tree_thread(_read, tree, some)
+        for group_id, committed in found.items():
+            changes = [_record(topics, group_id, where, each) for where, each in committed.items()]
+            await _write(logs[partition_of(group_id, len(logs))], changes)
+            moved += len(changes)
+    for partition in topic.partitions:
+        await partition.flush()
+    for some in _in_steps(names):
+        await in_tree_thread(_delete, tree, some)
+    await in_tree_thread(registry.note_offsets_moved, tree)
+    log.info("moved %d offsets of %d groups into %s", moved, len(names), CONSUMER_OFFSETS)
+
+
+def _in_steps(names: list[str]) -> list[list[str]]:
+    return [names[first : first + GROUPS_AT_ONCE] for first in range(0, len(names), GROUPS_AT_ONCE)]
+
+
+def _read(tree: Tree, group_ids: list[str]) -> Found:
+    found: Found = {}
+    for group_id in group_ids:
+        try:
+            found[group_id] = offsets.read_committed_offsets(tree, group_id)
+        except (BarnabasError, ValueError) as error:
+            log.warning("the tree says of group %r what cannot be understood, and it is left out: %s", group_id, error)
+    return found
+
+
+def _delete(tree: Tree, group_ids: list[str]) -> None:
+    for group_id in group_ids:
+        offsets.delete_group(tree, group_id)
+
+
+def _record(topics: Topics, group_id: str, where: TopicPartition, found: CommittedOffset) -> OffsetRecord:
+    topic = topics.get(where.topic)
+    offset, metadata, leader_epoch = found.offset
+    topic_id = ZERO_UUID if topic is None else topic.id
+    return OffsetRecord(group_id, where, Committed(offset, metadata, leader_epoch, found.committed_ms, topic_id))
+
+
+async def _write(into: GroupLog, changes: list[OffsetRecord]) -> None:
+    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: BarnabasError | None) -> None:
+        if error is None:
+            written.set_result(None)
+        else:
+            written.set_exception(error)
+
+    into.write(changes, done)
+    await written
