@@ -155,7 +155,7 @@ def require_topics(admin: Admin, names: Iterable[str]) -> None:
 
     :raises click.ClickException: one does not; the message names those that are spelled alike.
     """
-    known = admin.list_topics()
+    known = admin.list_topics(include_internal=True)
     for name in names:
         if name not in known:
             raise unknown_topic(name, known)
@@ -164,7 +164,7 @@ def require_topics(admin: Admin, names: Iterable[str]) -> None:
 def existing_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return those of the partitions that there are still: a topic may be deleted before its readers are told."""
     wanted = set(partitions)
-    topics = {tp.topic for tp in wanted}.intersection(admin.list_topics())
+    topics = {tp.topic for tp in wanted}.intersection(admin.list_topics(include_internal=True))
     there = partitions_of(admin, topics)
     return sorted(wanted.intersection(there))
 

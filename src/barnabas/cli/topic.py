@@ -63,12 +63,13 @@ def create(
 
 
 @topic.command(name="list")
+@click.option("--internal", is_flag=True, help="Show the brokers' own topics too.")
 @json_option
 @bootstrap_option
-def list_(as_json: bool, bootstrap: str) -> None:
+def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
     """List the topics."""
     with connect(bootstrap) as admin:
-        descriptions = admin.describe_topics(sorted(admin.list_topics()))
+        descriptions = admin.describe_topics(sorted(admin.list_topics(include_internal=internal)))
         partitions = [TopicPartition(found.name, part.partition) for found in descriptions for part in found.partitions]
         first, end = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
         records = dict.fromkeys((found.name for found in descriptions), 0)

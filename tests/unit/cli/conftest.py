@@ -97,7 +97,7 @@ class FakeAdmin(FakeClient):
             raise DisconnectedError(f"no broker at {at}: cannot connect to {at}: {reason}; is it running?", reason)
         return [Node(0, "localhost", 9092)]
 
-    def list_topics(self) -> list[str]:
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
         return self.cluster.topics()
 
     def create_topic(

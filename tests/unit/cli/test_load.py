@@ -28,7 +28,7 @@ class Topics:
     def __exit__(self, *_error: object) -> None:
         return None
 
-    def list_topics(self) -> list[str]:
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
         return ["clicks"]
 
 

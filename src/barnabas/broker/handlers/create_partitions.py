@@ -7,6 +7,7 @@ from collections import Counter
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.identity import Identity
+from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -54,6 +55,7 @@ async def _grow(
 
 
 def _check(topics: Topics, identity: Identity, wanted: CreatePartitionsTopic) -> None:
+    check_not_internal(wanted.name, "cannot grow: its records would be looked for in other partitions")
     added = topics.check_growth(wanted.name, wanted.count)
     if wanted.assignments is None:
         return

@@ -10,6 +10,7 @@ from collections import Counter
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.identity import Identity
+from barnabas.broker.internal_topics import partition_count, settings_of
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -53,7 +54,7 @@ async def _create(
     is_repeated: bool,
     validate_only: bool,
 ) -> CreatableTopicResult:
-    own_settings = {config.name: config.value for config in wanted.configs}
+    own_settings = {**settings_of(wanted.name, settings.config), **{each.name: each.value for each in wanted.configs}}
     try:
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
@@ -94,7 +95,7 @@ def _partition_count(settings: DynamicSettings, identity: Identity, wanted: Crea
             f"a replication factor of {wanted.replication_factor} needs as many brokers; there is 1",
         )
     if wanted.num_partitions == USE_DEFAULT:
-        return settings.config.num_partitions
+        return partition_count(wanted.name, settings.config)
     return wanted.num_partitions
 
 

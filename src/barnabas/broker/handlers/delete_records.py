@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET, TopicPartition
@@ -45,6 +46,7 @@ async def _delete(topics: Topics, topic: str, wanted: DeleteRecordsPartition) ->
         partition_index=wanted.partition_index, low_watermark=NO_OFFSET, error_code=ErrorCode.NONE
     )
     try:
+        check_not_internal(topic, "its records cannot be deleted")
         partition = topics.partition(topic, wanted.partition_index)
         offset = partition.log.high_watermark if wanted.offset == UP_TO_HIGH_WATERMARK else wanted.offset
         result.low_watermark = await partition.delete_records_before(offset)

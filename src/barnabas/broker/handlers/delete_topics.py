@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -42,6 +43,7 @@ async def _delete(topics: Topics, wanted: DeleteTopicState) -> DeletableTopicRes
                 f"there is no topic {name!r}" if by_name else "there is no topic with this id",
             )
         name, topic_id = topic.name, topic.id
+        check_not_internal(name, "cannot be deleted")
         await topics.delete(topic.name)
     except BarnabasError as error:
         return DeletableTopicResult(

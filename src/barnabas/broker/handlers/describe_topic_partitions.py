@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.identity import Identity
+from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_TOPICS
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topics
@@ -70,6 +71,7 @@ def _describe(
         error_code=ErrorCode.NONE,
         name=name,
         topic_id=topic.id,
+        is_internal=name in INTERNAL_TOPICS,
         partitions=[_partition(identity, each) for each in topic.partitions[first : first + count]],
         topic_authorized_operations=ON_TOPICS,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.identity import Identity
+from barnabas.broker.internal_topics import INTERNAL_TOPICS, partition_count, settings_of
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
@@ -88,7 +89,7 @@ async def _create_and_describe(
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await topics.create(name, settings.config.num_partitions, {})
+            await topics.create(name, partition_count(name, settings.config), settings_of(name, settings.config))
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
@@ -168,4 +169,10 @@ def _topic(identity: Identity, topic: Topic) -> Steps[MetadataResponseTopic]:
                 isr_nodes=replicas,
             )
         )
-    return MetadataResponseTopic(error_code=ErrorCode.NONE, name=topic.name, topic_id=topic.id, partitions=partitions)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from barnabas.broker.api import Context, Received, serves_runs
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.internal_topics import check_not_internal
 from barnabas.errors import (
     BarnabasError,
     ErrorCode,
@@ -101,6 +102,7 @@ class _Append:
         try:
             name = topic if isinstance(topic, str) else topics.name_of(topic)
             partition = topics.partition(name, number)
+            check_not_internal(name, "clients cannot write to it")
             if acks == Acks.ALL:
                 partition.check_replicas()
             self.partition = partition

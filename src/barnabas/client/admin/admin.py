@@ -87,18 +87,21 @@ class Admin:
 
         self._call(delete_topics(self._cluster, [name], timeout_ms=self._config.request_timeout_ms))
 
-    def list_topics(self) -> list[str]:
-        """Return the names of all topics, sorted; internal ones are left out."""
-        return [topic.name for topic in self._describe(None) if not topic.is_internal]
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted.
+
+        :param include_internal: whether the brokers' own topics are among them, as `__consumer_offsets`.
+        """
+        return [topic.name for topic in self._describe(None) if include_internal or not topic.is_internal]
 
     def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Return the partitions of topics, of all if no names are given.
+        """Return the partitions of topics, of all but the brokers' own if no names are given.
 
         :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
         """
         from barnabas.client.admin.topics import describe
 
-        return [describe(topic) for topic in self._describe(names)]
+        return [describe(topic) for topic in self._describe(names) if names is not None or not topic.is_internal]
 
     def _describe(self, names: Iterable[str] | None) -> list[Any]:
         wanted = None if names is None else list(names)
