@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+CLOSED = "this client is closed; make a new one"
+
 FOREVER_S = float("inf")
 
 FIND_COORDINATOR_VERSION_MAX = 3
@@ -135,10 +137,14 @@ class Cluster:
         key = (*address, purpose)
         async with self._dialing.setdefault(key, asyncio.Lock()):
             if self._closed:
-                raise ClosedError("this client is closed; make a new one")
+                raise ClosedError(CLOSED)
             channel = self._channels.get(key)
             if channel is None or not channel.is_open:
-                channel = self._channels[key] = await self._dial(*address)
+                channel = await self._dial(*address)
+                if self._closed:  # meanwhile
+                    channel.close()
+                    raise ClosedError(CLOSED)
+                self._channels[key] = channel
             return channel
 
     async def channel_to(self, node_id: int, purpose: str = "") -> Channel:

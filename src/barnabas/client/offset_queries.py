@@ -45,6 +45,8 @@ async def list_offsets(
             failure = _take(response, timestamps_ms, found) or failure
         if failure is not None:
             raise failure
+        if left_out := [tp for tp in wanted if tp not in found]:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"offsets of {left_out[0]}: an answer without it")
 
     names = ", ".join(str(tp) for tp in timestamps_ms)
     await cluster.retrying(

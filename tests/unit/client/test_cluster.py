@@ -8,9 +8,12 @@ import pytest
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
+from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.model import TopicPartition
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -213,3 +216,41 @@ def test_a_closed_cluster_connects_no_more():
             await cluster.connect(("a", 1))
 
     run(test)
+
+
+def test_a_connection_that_is_made_when_the_client_was_closed_is_closed():
+    brokers, made = FakeBrokers(("a", 1)), []
+
+    async def dial(host, port):
+        made.append(await brokers.dial(host, port))
+        return made[-1]
+
+    async def main():
+        cluster = Cluster(ClientConfig(), dial=dial, clock=SYSTEM_CLOCK, random=lambda: 0.5)
+        connecting = asyncio.create_task(cluster.connect(("a", 1)))
+        await asyncio.sleep(0)
+        assert brokers.dialed
+        cluster.close()
+        with pytest.raises(ClosedError):
+            await connecting
+
+    asyncio.run(main())
+    assert [channel.is_open for channel in made] == [False]
+
+
+def test_an_answer_that_leaves_a_partition_out_is_an_error():
+    brokers = FakeBrokers(("a", 1))
+    brokers.topics["t"] = 1
+    answer = brokers.answer
+    brokers.answer = lambda request: (
+        ListOffsetsResponse(topics=[]) if isinstance(request, ListOffsetsRequest) else answer(request)
+    )
+
+    async def main():
+        cluster = Cluster(
+            ClientConfig(bootstrap_servers=(("a", 1),)), dial=brokers.dial, clock=SYSTEM_CLOCK, random=lambda: 0.5
+        )
+        with pytest.raises(KafkaError, match="an answer without it"):
+            await list_offsets(cluster, {TopicPartition("t", 0): LATEST_TIMESTAMP})
+
+    asyncio.run(main())
