@@ -207,6 +207,32 @@ if child:
     assert values_of(bootstrap, topic) == [b"once"]
 
 
+def test_a_forked_child_drops_its_copy_of_an_asynchronous_consumer_without_a_word() -> None:
+    run = python(
+        """
+import asyncio, gc, os, barnabas
+async def main():
+    consumer = barnabas.AsyncConsumer("127.0.0.1:1")
+    await consumer.start()
+    child = os.fork()
+    if child == 0:
+        try:
+            consumer.subscribe("t")
+        except barnabas.ClosedError as error:
+            code = 0 if "of which this one is a fork" in str(error) else 1
+        del consumer
+        gc.collect()
+        os._exit(code)
+    print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    await consumer.close()
+asyncio.run(main())
+""",
+        options=("-W", "always::ResourceWarning"),
+    )
+    assert run.stdout == "child: 0\n"
+    assert "ResourceWarning" not in run.stderr
+
+
 def test_children_of_multiprocessing_have_producers_of_their_own(bootstrap: str, topic: str, tmp_path: Path) -> None:
     run = python(f"""
 import multiprocessing, barnabas
