@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.model import NO_PRODUCER_ID, TimestampType
 from barnabas.records import BATCH_HEADER_SIZE, Compression
 from barnabas.records.compression import compress
 from barnabas.records.header import DELETE_HORIZON_MASK, LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
+
+if TYPE_CHECKING:
+    from tests.conftest import BrokerProcess
 
 
 class Kept(NamedTuple):
@@ -131,3 +134,16 @@ SAMPLE: Sequence[tuple[int, Sequence[Batch]]] = (
 for its producer, a tombstone with its delete horizon. It ends with offset 33."""
 
 SAMPLE_RECORDS = [record for _, batches in SAMPLE for batch in batches for record in batch.records]
+
+SAMPLE_END = 40
+"""Where a topic of `with_samples` ends."""
+
+
+def with_samples(broker: BrokerProcess, *topics: str) -> None:
+    """Start a broker anew, with the sample as the first partition of topics that exist; their last records are gone."""
+    assert broker.stop() == 0
+    for topic in topics:
+        for path in (broker.data / f"{topic}-0").glob("*0.*"):
+            path.unlink()
+        write_segments(broker.data / f"{topic}-0", [*SAMPLE, (SAMPLE_END, [])])
+    broker.restart()

@@ -11,7 +11,8 @@ import pytest
 from barnabas import Consumer, TopicPartition
 from barnabas.client.range_reader import RangeReader
 from barnabas.records import read_records
-from tests.compacted import SAMPLE, SAMPLE_RECORDS, write_segments
+from tests.compacted import SAMPLE_END as END
+from tests.compacted import SAMPLE_RECORDS, with_samples
 from tests.conftest import BrokerProcess
 from tests.interop.clients.neutral import Client, Event
 from tests.interop.clients.ours import Ours
@@ -19,7 +20,6 @@ from tests.interop.reading import TIMEOUT_S, read
 
 GROWING, ENDED = "growing", "ended"
 """Topics of one partition: to the one a record was appended, of the other the last records are gone."""
-END = 40
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +30,7 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProces
     with contextlib.closing(Ours().admin(broker.bootstrap)) as admin:
         for topic in (GROWING, ENDED):
             admin.create_topic(topic)
-    assert broker.stop() == 0
-    for topic in (GROWING, ENDED):
-        for path in (broker.data / f"{topic}-0").glob("*0.*"):
-            path.unlink()
-        write_segments(broker.data / f"{topic}-0", [*SAMPLE, (END, [])])
-    broker.restart()
+    with_samples(broker, GROWING, ENDED)
     with contextlib.closing(Ours().producer(broker.bootstrap)) as producer:
         producer.produce(GROWING, [Event(b"new")], partition=0)
     yield broker

@@ -156,7 +156,7 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) 
             click.echo("there was nothing new", err=True)
     for table in result.tables:
         for gap in table.missing:
-            was_lost = f"{gap} ({gap.count} records), deleted before they were loaded"
+            was_lost = f"{gap} ({gap.count} offsets), deleted before they were loaded"
             click.echo(f"{table.table}: missing: {was_lost}", err=True)
     for name, text in told.items():
         click.echo(f"barnabas: {name} was not loaded: {text}", err=True)

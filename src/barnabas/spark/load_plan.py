@@ -141,7 +141,7 @@ def check_nothing_missing(missing: tuple[OffsetRange, ...]) -> None:
     :raises DataLossError: it names each range.
     """
     if missing:
-        lost = ", ".join(f"{gap} ({gap.count} records)" for gap in missing)
+        lost = ", ".join(f"{gap} ({gap.count} offsets)" for gap in missing)
         raise DataLossError(
             f"deleted from the log before they were loaded: {lost}. To load what is left: "
             "fail_on_data_loss=False (--no-fail-on-data-loss). Load more often or keep the log longer (retention.ms) "

@@ -62,7 +62,7 @@ def test_what_errors_advise_exists_as_an_option(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_missing_is_told_to_people_and_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     done, _ = run(monkeypatch, LoadResult((LOADED,)))
-    assert "default.clicks: missing: clicks-0 [0, 50) (50 records)" in done.stderr
+    assert "default.clicks: missing: clicks-0 [0, 50) (50 offsets)" in done.stderr
     done, _ = run(monkeypatch, LoadResult((LOADED,)), "--json")
     (told,) = json.loads(done.stdout)
     assert told["missing"] == [{"topic": "clicks", "partition": 0, "start_offset": 0, "end_offset": 50}]

@@ -72,7 +72,7 @@ def test_a_partition_that_was_added_is_read_from_its_start() -> None:
 def test_records_deleted_before_they_were_loaded_are_named() -> None:
     plan = plan_topic(topic(first=8), LoadedTopic("one", {0: 6, 1: 4}), {})
     assert plan.ranges[0] == OffsetRange("t", 0, 8, 10)
-    with pytest.raises(DataLossError, match=re.escape("t-0 [6, 8) (2 records)")):
+    with pytest.raises(DataLossError, match=re.escape("t-0 [6, 8) (2 offsets)")):
         check_nothing_missing(plan.lost)
 
 
