@@ -100,7 +100,7 @@ class OffsetMap:
 
     Two keys with the same hash would be taken for one, and the record of one of them be lost. Keys come from
     strangers, who know the hash function but not the secret; so they can do no better than chance, and chance gives
-    n keys a pair of equal hashes with a probability of about n * n / 2**129: one in 10**20 for a thousand million keys.
+    n keys a pair of equal hashes with a probability of about n * n / 2**129: less than 10**-20 for a thousand million.
     Kafka's cleaner relies on MD5 in the same way, and MD5 has no secret.
 
     >>> OffsetMap(24 * 1000, 0, bytes(16)).capacity
