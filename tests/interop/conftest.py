@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import barnabas
-from barnabas.errors import ErrorCode, KafkaError
 from tests.conftest import BrokerProcess
 from tests.interop.clients.asyncio_kafka import Aiokafka
 from tests.interop.clients.confluent import ConfluentKafka
@@ -109,22 +107,3 @@ def run_java(tmp_path: Path) -> Iterator[Run]:
     yield run
     for program in started:
         program.kill()
-
-
-@pytest.fixture
-def make_compacting_broker(make_broker: Callable[..., BrokerProcess]) -> Callable[..., BrokerProcess]:
-    """Start brokers as `make_broker` does, for programs that make compacted topics."""
-
-    def make(**settings: str) -> BrokerProcess:
-        broker = make_broker(**settings)
-        with barnabas.Admin(broker.bootstrap) as admin:
-            try:
-                admin.create_topic("compacted", config={"cleanup.policy": "compact"})
-            except KafkaError as error:
-                if error.code is not ErrorCode.INVALID_CONFIG:
-                    raise
-                pytest.skip("topics are not compacted yet")
-            admin.delete_topic("compacted")
-        return broker
-
-    return make

@@ -24,7 +24,7 @@ from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group(maven.GROUP)
 
-VERSION = "4.1.0"
+VERSION = "4.3.0"
 ARTIFACTS = [f"org.apache.kafka:{name}:{VERSION}" for name in ("connect-runtime", "connect-file")]
 HTTP_TIMEOUT_S = 30
 NOT_READY = {404, 409, 500, 503}
@@ -114,8 +114,8 @@ def libraries() -> Path:
 
 
 @pytest.fixture
-def broker(make_compacting_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
-    return make_compacting_broker(group_min_session_timeout_ms="500")
+def broker(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    return make_broker(group_min_session_timeout_ms="500")
 
 
 @pytest.fixture

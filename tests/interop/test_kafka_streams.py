@@ -23,7 +23,7 @@ from tests.interop.reading import wait_until
 
 pytestmark = pytest.mark.xdist_group(maven.GROUP)
 
-VERSION = "4.1.0"
+VERSION = "4.3.0"
 SOURCE = Path(__file__).parent / "java" / "WordCount.java"
 PARTITIONS = 2
 VOCABULARY = [f"word-{number}" for number in range(40)]
@@ -88,8 +88,8 @@ def start(run_java: Run, libraries: Path, tmp_path: Path) -> Start:
 
 
 @pytest.fixture
-def broker(make_compacting_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
-    broker = make_compacting_broker(**BROKER_SETTINGS)
+def broker(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    broker = make_broker(**BROKER_SETTINGS)
     with barnabas.Admin(broker.bootstrap) as admin:
         for topic in ("lines", "counts"):
             admin.create_topic(topic, PARTITIONS)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group(maven.GROUP)
 VERSION = "3.0.9"
 """The last that runs on Java 17."""
 REGISTRY = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
-CLIENT = ["io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final", "org.apache.kafka:kafka-clients:4.1.0"]
+CLIENT = ["io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final", "org.apache.kafka:kafka-clients:4.3.0"]
 SOURCE = Path(__file__).parent / "java" / "Schemas.java"
 HTTP_TIMEOUT_S = 30
 JOURNAL = "kafkasql-journal"
@@ -93,7 +93,7 @@ def start(run_java: Run, tmp_path: Path) -> Callable[[BrokerProcess], Registry]:
 @pytest.fixture
 def client(run_java: Run) -> Callable[[BrokerProcess, Registry, str], Program]:
     """Run the program that writes or reads records with schemas, until it ends."""
-    libraries = maven.jars("apicurio-serdes-2.6.13", *CLIENT, "org.slf4j:slf4j-simple:1.7.36")
+    libraries = maven.jars("apicurio-serdes-2.6.13-kafka-4.3.0", *CLIENT, "org.slf4j:slf4j-simple:1.7.36")
     class_path = f"{maven.classes(SOURCE, libraries)}:{libraries}/*"
 
     def run(broker: BrokerProcess, registry: Registry, what: str) -> Program:
@@ -106,11 +106,11 @@ def client(run_java: Run) -> Callable[[BrokerProcess, Registry, str], Program]:
 
 
 def test_a_new_registry_knows_all_schemas(
-    make_compacting_broker: Callable[..., BrokerProcess],
+    make_broker: Callable[..., BrokerProcess],
     start: Callable[[BrokerProcess], Registry],
     client: Callable[[BrokerProcess, Registry, str], Program],
 ) -> None:
-    broker = make_compacting_broker()
+    broker = make_broker()
     with barnabas.Admin(broker.bootstrap) as admin:
         admin.create_topic(JOURNAL, config={"cleanup.policy": "compact"})
     first = start(broker)
