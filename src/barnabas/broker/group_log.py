@@ -1,8 +1,9 @@
 """Writes the records of one partition of `__consumer_offsets`: what comes together is written together.
 
-Everything that is to be written stands in one queue, and comes into the log in that order: offsets, groups, and that
-they are gone. One write is under way at a time; what arrives meanwhile, from however many connections, makes the next
-one. What was written takes effect, and is answered, when it is below the high watermark (acks=all).
+Everything that is to be written comes into the log in the order in which it came: offsets, groups, and that they are
+gone. The first of a round of the event loop is written at once. What arrives behind it in this round, or while a write
+is under way, from however many connections, makes the next write. What was written takes effect, and is answered, when
+it is below the high watermark (acks=all).
 
 A write that takes longer than `offsets.commit.timeout.ms` is answered with an error. It still takes effect once it is
 done, as with any request that timed out.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.partition import Partition
@@ -87,9 +89,14 @@ class _Batch:
 
     def __init__(self) -> None:
         self.builder = BatchBuilder()
-        self.changes: list[Change] = []
-        self.entries: list[_Entry] = []
+        self.changes: Sequence[Change] = []
+        self.entries: Sequence[_Entry] = []
         self.size = BATCH_OVERHEAD
+
+    def of(self, changes: Sequence[Change], entries: Sequence[_Entry]) -> Self:
+        """Note what its records change, and whose they are."""
+        self.changes, self.entries = changes, entries
+        return self
 
 
 class GroupLog:
@@ -126,7 +133,7 @@ class GroupLog:
         self._queued_bytes += entry.size
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._write_queued)
+            self._write_round()
 
     def close(self, error: BarnabasError) -> None:
         """Answer all who wait with an error. What is being written still comes into the log."""
@@ -137,9 +144,13 @@ class GroupLog:
 
     def _write_queued(self) -> None:
         """Write what waits; `_is_scheduled` holds until nothing does."""
-        if not self._queue:
+        if self._queue:
+            self._write_round()
+        else:
             self._is_scheduled = False
-            return
+
+    def _write_round(self) -> None:
+        """Write as much of what waits as one round of the event loop may, and come back with the next one."""
         self._in_flight = self._take_round()
         batches = _batches(self._in_flight, self._batch_bytes_max(), self._clock.time_ms())
         try:
@@ -157,12 +168,12 @@ class GroupLog:
             else:
                 self._slow = asyncio.get_running_loop().create_task(self._finish_slowly(batches, outcomes))
                 return
-        if self._queue:
-            asyncio.get_running_loop().call_soon(self._write_queued)
-        else:
-            self._is_scheduled = False
+        asyncio.get_running_loop().call_soon(self._write_queued)
 
     def _take_round(self) -> list[_Entry]:
+        if len(self._queue) == 1:
+            taken, self._queue, self._queued_bytes = self._queue, [], 0
+            return taken
         size = count = 0
         for entry in self._queue:
             if count and size + entry.size > ROUND_BYTES:
@@ -233,16 +244,23 @@ class GroupLog:
 def _batches(entries: Sequence[_Entry], bytes_max: int, now_ms: int) -> list[_Batch]:
     """Put records into batches, in their order."""
     batch = _Batch()
-    batches = [batch]
+    if len(entries) == 1 and len(entries[0].changes) == 1:
+        [(key, value)] = entries[0].records
+        batch.builder.append(now_ms, key, value)
+        batch.changes, batch.entries = entries[0].changes, entries
+        return [batch]
+    batches = []
+    changes: list[Change] = []
+    owners: list[_Entry] = []
     for entry in entries:
         for change, (key, value) in zip(entry.changes, entry.records, strict=True):
             size = len(key) + len(value or b"") + RECORD_OVERHEAD
-            if batch.changes and batch.size + size > bytes_max:
-                batch = _Batch()
-                batches.append(batch)
+            if changes and batch.size + size > bytes_max:
+                batches.append(batch.of(changes, owners))
+                batch, changes, owners = _Batch(), [], []
             batch.builder.append(now_ms, key, value)
-            batch.changes.append(change)
             batch.size += size
-            if not batch.entries or batch.entries[-1] is not entry:
-                batch.entries.append(entry)
-    return batches
+            changes.append(change)
+            if not owners or owners[-1] is not entry:
+                owners.append(entry)
+    return [*batches, batch.of(changes, owners)] if changes else batches

@@ -21,6 +21,7 @@ from barnabas.protocol.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from barnabas.protocol.types import ZERO_UUID
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4
@@ -112,7 +113,24 @@ def _offset_key(group_id: str, where: TopicPartition) -> bytes:
     return _VERSION.pack(OFFSET_KEY_VERSION) + encode_bytes(message, OFFSET_KEY_VERSION)
 
 
+_OFFSET_HEAD = struct.Struct(">hqi")
+_OFFSET_TAIL = struct.Struct(">qBBB16s")
+_SHORT_BYTES = 126
+"""Compact texts that are shorter have a length of one byte."""
+
+
 def _offset_value(committed: Committed) -> bytes:
+    """Encode what is written most, by hand: it is done for each commit."""
+    offset, text, leader_epoch, committed_ms, topic_id, expires_ms = committed
+    metadata = text.encode()
+    if expires_ms >= 0 or topic_id == ZERO_UUID or len(metadata) > _SHORT_BYTES:
+        return _any_offset_value(committed)
+    head = _OFFSET_HEAD.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)
+    # One tagged field follows, of number 0 and 16 bytes.
+    return b"%b%c%b%b" % (head, len(metadata) + 1, metadata, _OFFSET_TAIL.pack(committed_ms, 1, 0, 16, topic_id))
+
+
+def _any_offset_value(committed: Committed) -> bytes:
     # One with a time of its own to expire has a place for that in version 1 alone, as in Kafka.
     version = OFFSET_VALUE_VERSION if committed.expires_ms < 0 else 1
     message = OffsetCommitValue(

@@ -17,6 +17,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.steps import at_once
 
 
 class OffsetsWithout:
@@ -25,18 +26,18 @@ class OffsetsWithout:
     def __init__(self, gone: str) -> None:
         self._gone = gone
 
-    async def commit(self, _group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> set[TopicPartition]:
-        return {where for where in offsets if where.topic == self._gone}
-
-
-async def nothing() -> None:
-    """There is a place for groups."""
+    def commit(
+        self, _group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> asyncio.Future[set[TopicPartition]]:
+        stored: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
+        stored.set_result({where for where in offsets if where.topic == self._gone})
+        return stored
 
 
 def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others_are_not() -> None:
     parts = SimpleNamespace(
         settings=SimpleNamespace(config=BrokerConfig()),
-        groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE, prepare=nothing),
+        groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE, has_place=True),
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
         turns=Turns(lambda: 0.0),
@@ -45,6 +46,10 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
     topics = [OffsetCommitRequestTopic(name=name, partitions=[at_7]) for name in ("clicks", "orders")]
     context: Any = SimpleNamespace(version=9)
     request = OffsetCommitRequest(group_id="g", topics=topics)
-    response = asyncio.run(offset_commit.bind(parts).handle(request, context))
+
+    async def answer() -> Any:
+        return at_once(offset_commit.bind(parts).handle(request, context))
+
+    response = asyncio.run(answer())
     errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
     assert errors == {"clicks": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "orders": ErrorCode.NONE}

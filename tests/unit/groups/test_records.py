@@ -179,9 +179,17 @@ def test_random_bytes_are_understood_skipped_or_refused(key: bytes, value: bytes
         return
 
 
-@given(st.integers(0, 2**63 - 1), st.text(max_size=20), st.integers(-1, 9))
-def test_offsets_are_read_back_as_they_were(offset: int, metadata: str, epoch: int) -> None:
-    change = OffsetRecord("g", WHERE, Committed(offset, metadata, epoch))
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.text(max_size=20) | st.integers(120, 130).map(lambda size: "m" * size),
+    st.integers(-1, 9),
+    st.sampled_from([bytes(16), TOPIC_ID]),
+    st.integers(-1, 2**62),
+)
+def test_offsets_are_read_back_as_they_were(
+    offset: int, metadata: str, epoch: int, topic_id: bytes, committed_ms: int
+) -> None:
+    change = OffsetRecord("g", WHERE, Committed(offset, metadata, epoch, committed_ms, topic_id))
     assert decode_change(*encode_change(change)) == change
 
 

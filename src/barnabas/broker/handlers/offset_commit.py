@@ -7,6 +7,10 @@ A generation of a group that does not exist is GROUP_ID_NOT_FOUND from version 9
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Iterable
+
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.group_shell import GroupShell
@@ -29,7 +33,22 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 @serves(OffsetCommitRequest)
-async def offset_commit(
+def offset_commit(
+    topics: Topics,
+    groups: GroupShell,
+    offsets: OffsetStore,
+    settings: DynamicSettings,
+    turns: Turns,
+    request: OffsetCommitRequest,
+    context: Context,
+) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
+    """Store the offsets that may be stored and tell about the others."""
+    if not groups.has_place:
+        return _prepare_and_commit(topics, groups, offsets, settings, turns, request, context)
+    return (yield from _commit(topics, groups, offsets, settings, turns, request, context))
+
+
+async def _prepare_and_commit(
     topics: Topics,
     groups: GroupShell,
     offsets: OffsetStore,
@@ -38,8 +57,22 @@ async def offset_commit(
     request: OffsetCommitRequest,
     context: Context,
 ) -> OffsetCommitResponse:
-    """Store the offsets that may be stored and tell about the others."""
-    refused = await _prepare(groups) or groups.check_commit(
+    with contextlib.suppress(KafkaError):  # then nobody coordinates the group, and the answer says so
+        await groups.prepare()
+    response = await turns.finish(_commit(topics, groups, offsets, settings, turns, request, context))
+    return response if isinstance(response, OffsetCommitResponse) else await response
+
+
+def _commit(
+    topics: Topics,
+    groups: GroupShell,
+    offsets: OffsetStore,
+    settings: DynamicSettings,
+    turns: Turns,
+    request: OffsetCommitRequest,
+    context: Context,
+) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
+    refused = groups.check_commit(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
     )
     is_illegal = refused is ErrorCode.ILLEGAL_GENERATION
@@ -55,29 +88,54 @@ async def offset_commit(
         if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             found = topics.by_id(topic.topic_id)
             topic.name = found.name if found else ""
-        for each in topic.partitions:
+        for number, each in enumerate(topic.partitions):
+            if is_pause_due(number):
+                yield
             where = TopicPartition(topic.name, each.partition_index)
             errors[where] = refused or _check(topics, settings, where, each)
             if not errors[where]:
                 committed[where] = OffsetAndMetadata(
                     each.committed_offset, each.committed_metadata or "", each.committed_leader_epoch
                 )
-            await turns.pause()
+        if is_pause_due(len(errors)):
+            yield
     if committed:
         try:
-            gone = await offsets.commit(request.group_id, committed)
-            errors.update(dict.fromkeys(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            stored = offsets.commit(request.group_id, committed)
         except BarnabasError as error:
             errors.update(dict.fromkeys(committed, error_code(error)))
+        else:
+            if not stored.done():
+                return _respond_later(turns, request, errors, committed, stored)
+            _note(errors, committed, stored)
+    return (yield from _response(request, errors))
+
+
+async def _respond_later(
+    turns: Turns,
+    request: OffsetCommitRequest,
+    errors: dict[TopicPartition, ErrorCode],
+    committed: Iterable[TopicPartition],
+    stored: asyncio.Future[set[TopicPartition]],
+) -> OffsetCommitResponse:
+    await asyncio.wait([stored])
+    _note(errors, committed, stored)
     return await turns.finish(_response(request, errors))
 
 
-async def _prepare(groups: GroupShell) -> ErrorCode:
-    try:
-        await groups.prepare()
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
+def _note(
+    errors: dict[TopicPartition, ErrorCode],
+    committed: Iterable[TopicPartition],
+    stored: asyncio.Future[set[TopicPartition]],
+) -> None:
+    """Note what became of the offsets that were to be stored."""
+    error = stored.exception()
+    if error is None:
+        for where in stored.result():
+            errors[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        assert isinstance(error, KafkaError)
+        errors.update(dict.fromkeys(committed, error.code))
 
 
 def _check(
