@@ -98,15 +98,10 @@ class Dispatcher:
         return self._carry_out(served, header, context, request)
 
     def _carry_out(self, served: ServedApi, header: RequestHeader, context: Context, request: Any) -> Carried:
-        response = served.handle(request, context)
+        response = _without_pause(served.handle(request, context))
         if isinstance(response, GeneratorType):
-            try:
-                next(response)
-            except StopIteration as end:  # nearly always: what is small does not pause
-                response = end.value
-            else:
-                call = _Call(served, header, context)
-                return self._in_slices(call, call.encode(response))
+            call = _Call(served, header, context)
+            return self._in_slices(call, call.encode(response))
         if isinstance(response, served.api.response):
             return Carried(1, response_frame(response, header.api_version, header.correlation_id))
         call = _Call(served, header, context)
@@ -142,7 +137,12 @@ class Dispatcher:
         return carried.answer if carried.later is None else await carried.later
 
     async def _answer_later(self, call: _Call, waiting: Awaitable[Any]) -> Answer:
-        result = await self._turns.finish(call.encode(await waiting))
+        response = await waiting
+        if isinstance(response, GeneratorType):
+            response = _without_pause(response)
+            if isinstance(response, call.served.api.response):
+                return response_frame(response, call.header.api_version, call.header.correlation_id)
+        result = await self._turns.finish(call.encode(response))
         assert isinstance(result, list), "a handler waits once"
         return result
 
@@ -260,6 +260,19 @@ class _Call(NamedTuple):
         version, correlation_id = self.header.api_version, self.header.correlation_id
         answer: Answer = yield from response_frame_in_slices(response, version, correlation_id, ANSWER_BYTES_MAX)
         return answer
+
+
+def _without_pause(response: Any) -> Any:
+    """Do the steps of a response up to the first pause; nearly always that is all, for what is small does not pause.
+
+    :returns: the response, or the steps that are left to it.
+    """
+    if isinstance(response, GeneratorType):
+        try:
+            next(response)
+        except StopIteration as end:
+            return end.value
+    return response
 
 
 def _decode_in_slices(served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Steps[Any]:

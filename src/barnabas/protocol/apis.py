@@ -60,17 +60,14 @@ class Api(NamedTuple):
     name: str
     request: type[Any]
     response: type[Any]
-
-    @property
-    def versions(self) -> range:
-        """The versions that are declared."""
-        return message_of(self.request).versions
+    versions: range
+    """Those that are declared."""
 
 
 def _api(request: type[Any], response: type[Any]) -> Api:
-    key = message_of(request).api_key
-    assert key is not None
-    return Api(key, request.__name__.removesuffix("Request"), request, response)
+    spec = message_of(request)
+    assert spec.api_key is not None
+    return Api(spec.api_key, request.__name__.removesuffix("Request"), request, response, spec.versions)
 
 
 APIS: dict[int, Api] = {

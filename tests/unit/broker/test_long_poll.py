@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from barnabas.broker.api import Context
 from barnabas.broker.broker import Broker
 from barnabas.broker.handlers.fetch import fetch
+from barnabas.broker.partition import Partition
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.model import FileRegion
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import BatchBuilder
@@ -21,6 +24,7 @@ from tests.steps import at_once
 
 CONTEXT = Context(11, "me", Peer("127.0.0.1", 1, "127.0.0.1"))
 LONG_MS = 60_000
+fetch_module = sys.modules["barnabas.broker.handlers.fetch"]  # the package has a handler of that name
 TIMEOUT_S = 60
 
 Run = Callable[[Callable[[Broker], Coroutine[Any, Any, None]]], None]
@@ -41,12 +45,15 @@ def run(tmp_path: Path) -> Run:
     return lambda scenario: asyncio.run(with_broker(scenario))
 
 
-def begin_to_fetch(broker: Broker, min_bytes: int = 1) -> Any:
-    """Ask for more than there is; what comes back has not begun to wait."""
+def request_to_fetch(min_bytes: int) -> FetchRequest:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
     topics = [FetchTopic(topic="clicks", partitions=[wanted])]
-    request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=min_bytes, max_bytes=1_000_000, topics=topics)
-    waiting = at_once(fetch.bind(broker.parts).handle(request, CONTEXT))
+    return FetchRequest(max_wait_ms=LONG_MS, min_bytes=min_bytes, max_bytes=1_000_000, topics=topics)
+
+
+def begin_to_fetch(broker: Broker, min_bytes: int = 1) -> Any:
+    """Ask for more than there is; what comes back has not begun to wait."""
+    waiting = at_once(fetch.bind(broker.parts).handle(request_to_fetch(min_bytes), CONTEXT))
     assert not isinstance(waiting, FetchResponse)
     return waiting
 
@@ -68,7 +75,7 @@ def test_what_is_appended_before_the_wait_begins_is_not_missed(run: Run) -> None
     async def scenario(broker: Broker) -> None:
         waiting = begin_to_fetch(broker)
         size = append(broker)
-        assert fetched_bytes(await waiting) == size
+        assert fetched_bytes(at_once(await waiting)) == size
 
     run(scenario)
 
@@ -81,7 +88,7 @@ def test_what_is_too_little_before_the_wait_begins_counts_towards_enough(run: Ru
         await asyncio.sleep(0)
         assert not waiting.done()
         append(broker)
-        assert fetched_bytes(await waiting) == 3 * size
+        assert fetched_bytes(at_once(await waiting)) == 3 * size
 
     run(scenario)
 
@@ -90,7 +97,45 @@ def test_a_topic_that_goes_before_the_wait_begins_is_told(run: Run) -> None:
     async def scenario(broker: Broker) -> None:
         waiting = begin_to_fetch(broker)
         await broker.topics.delete("clicks")
-        response = await waiting
+        response = at_once(await waiting)
         assert response.responses[0].partitions[0].error_code == 3
+
+    run(scenario)
+
+
+def test_a_wait_that_is_broken_off_before_it_has_begun_leaves_nobody_watching(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_module, "PARTITIONS_PER_PAUSE", 1)
+    done: list[str] = []
+    monkeypatch.setattr(Partition, "watch", lambda *_: done.append("watched"))
+    monkeypatch.setattr(Partition, "unwatch", lambda *_: done.append("unwatched"))
+
+    async def scenario(broker: Broker) -> None:
+        steps = fetch.bind(broker.parts).handle(request_to_fetch(1), CONTEXT)
+        next(steps)
+        assert done == ["watched"]
+        steps.close()
+        assert done == ["watched", "unwatched"]
+
+    run(scenario)
+
+
+def test_what_is_appended_before_the_wait_begins_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bool] = []
+    read = Partition.read
+
+    def noted(partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
+        region = read(partition, offset, max_bytes, min_one_batch=min_one_batch)
+        found.append(region is not None)
+        return region
+
+    monkeypatch.setattr(Partition, "read", noted)
+
+    async def scenario(broker: Broker) -> None:
+        waiting = begin_to_fetch(broker)
+        append(broker)
+        at_once(await waiting)
+        assert found == [False, True]
 
     run(scenario)

@@ -54,7 +54,7 @@ def fetch(
     clock: Clock,
     request: FetchRequest,
     context: Context,
-) -> Steps[FetchResponse | Coroutine[Any, Any, FetchResponse]]:
+) -> Steps[FetchResponse | Coroutine[Any, Any, Steps[FetchResponse]]]:
     """Read at once; if there is too little and no error to report, wait and read again."""
     try:
         plan = yield from fetch_sessions.plan(request, clock.monotonic())
@@ -64,56 +64,84 @@ def fetch(
     yield from read.all()
     if read.is_enough or request.max_wait_ms <= 0:
         return (yield from plan.respond(read.data))
-    return _read_later(turns, request, plan, read)
+    poll = _LongPoll(turns, request, read)
+    yield from poll.begin()
+    return poll.end(plan)
 
 
-async def _read_later(turns: Turns, request: FetchRequest, plan: FetchPlan, read: _Read) -> FetchResponse:
-    """Wait until enough is appended, or the time is up, and read again."""
-    enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    missing = request.min_bytes - read.size
-    is_due = False
+class _LongPoll:
+    """Waits until enough is appended to the partitions of a request, or its time is up.
 
-    def on_readable(size: int) -> None:
-        nonlocal missing
-        missing -= size
-        if missing <= 0:
-            finish()
+    `begin` watches them at once, in the turn of the event loop that has read them, so that usually nothing can have
+    been appended in between.
+    """
 
-    def finish() -> None:
-        nonlocal is_due
-        if not is_due:
-            is_due = True
-            turns.wake(enough)
+    __slots__ = ("_enough", "_is_due", "_missing", "_read", "_request", "_turns")
 
-    timer = asyncio.get_running_loop().call_later(request.max_wait_ms / 1000, finish)
-    try:
-        for number, partition in enumerate(read.partitions, start=1):
-            partition.watch(on_readable)
-            if not number % PARTITIONS_PER_PAUSE:
-                await turns.pause()
-        if read.is_outdated:
-            # Other requests had their turn since the read, before this one watched: it was not told what they appended.
-            missing = request.min_bytes
-            again = read.anew()
-            await turns.finish(again.all())
-            if again.is_enough:
-                finish()
-            else:
-                on_readable(again.size)
-        await enough
-        for number, partition in enumerate(read.partitions, start=1):
-            partition.unwatch(on_readable)
-            if not number % PARTITIONS_PER_PAUSE:
-                await turns.pause()
-    except BaseException:
-        for partition in read.partitions:
-            partition.unwatch(on_readable)
-        raise
-    finally:
-        timer.cancel()
-    last = read.anew()
-    await turns.finish(last.all())
-    return await turns.finish(plan.respond(last.data))
+    def __init__(self, turns: Turns, request: FetchRequest, read: _Read) -> None:
+        self._turns = turns
+        self._request = request
+        self._read = read
+        self._missing = request.min_bytes - read.size
+        self._is_due = False
+        self._enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin(self) -> Steps[None]:
+        """Watch the partitions. `end` must follow."""
+        try:
+            for number, partition in enumerate(self._read.partitions, start=1):
+                partition.watch(self._on_readable)
+                if not number % PARTITIONS_PER_PAUSE:
+                    yield
+            if self._read.is_outdated:
+                # Other requests had their turn since the read, before this one watched: it was not told what they
+                # appended.
+                self._missing = self._request.min_bytes
+                again = self._read.anew()
+                yield from again.all()
+                if again.is_enough:
+                    self._finish()
+                else:
+                    self._on_readable(again.size)
+        except BaseException:
+            self._unwatch()
+            raise
+
+    async def end(self, plan: FetchPlan) -> Steps[FetchResponse]:
+        """Wait; return the steps of reading again."""
+        timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._finish)
+        try:
+            await self._enough
+            for number, partition in enumerate(self._read.partitions, start=1):
+                partition.unwatch(self._on_readable)
+                if not number % PARTITIONS_PER_PAUSE:
+                    await self._turns.pause()
+        except BaseException:
+            self._unwatch()
+            raise
+        finally:
+            timer.cancel()
+        return _read_at_last(self._read.anew(), plan)
+
+    def _on_readable(self, size: int) -> None:
+        self._missing -= size
+        if self._missing <= 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._turns.wake(self._enough)
+
+    def _unwatch(self) -> None:
+        for partition in self._read.partitions:
+            partition.unwatch(self._on_readable)
+
+
+def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
+    """Read, and answer with whatever there is."""
+    yield from read.all()
+    return (yield from plan.respond(read.data))
 
 
 class _Read:
