@@ -366,22 +366,30 @@ class Connection:
         """Take note of `size` bytes in the vacancy, and handle the answer if they complete it."""
         frame = self._reader.fill(size)
         if frame is not None:
-            self._take(lambda: [frame])
+            self._take([frame])
 
     def _on_bytes(self, data: memoryview) -> None:
-        self._take(lambda: self._reader.feed(data))
-
-    def _take(self, frames: Callable[[], Iterable[Buffer]]) -> None:
         try:
-            for frame in frames():
+            frames = self._reader.feed(data)
+        except MalformedMessageError as error:
+            self._refuse(error)
+        else:
+            self._take(frames)
+
+    def _take(self, frames: Iterable[Buffer]) -> None:
+        try:
+            for frame in frames:
                 if not self._stream.is_open:
                     return  # the callback of the last answer has closed the connection
                 self._answer(frame)
         except MalformedMessageError as error:
-            self._failure = Failure.of(DisconnectedError(f"{self.address} sent what is not an answer: {error}"))
-            self._stream.close(error)
-            return
-        self._progress()
+            self._refuse(error)
+        else:
+            self._progress()
+
+    def _refuse(self, error: MalformedMessageError) -> None:
+        self._failure = Failure.of(DisconnectedError(f"{self.address} sent what is not an answer: {error}"))
+        self._stream.close(error)
 
     def _answer(self, frame: Buffer) -> None:
         correlation_id = read_correlation_id(frame)

@@ -320,7 +320,9 @@ class ServerConnection:
 
     def _take(self, count: int) -> int:
         """Forget the first requests that wait; return their size."""
-        size = sum(len(self._frames.popleft()) for _ in range(count))
+        size = 0
+        for _ in range(count):
+            size += len(self._frames.popleft())
         self._waiting_bytes -= size
         return size
 
@@ -331,6 +333,8 @@ class ServerConnection:
 
     def _go_on(self) -> None:
         """Decide what to do next, after some requests were carried out."""
+        if self._is_at_rest():
+            return
         can_go_on = not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
         if can_go_on and self._frames and not self._scheduled:
             self._scheduled = True
@@ -339,6 +343,13 @@ class ServerConnection:
         self._read_on_or_wait()
         if not self._stream.is_open and not self._answering and not self._frames:
             self._listener.forget(self)
+
+    def _is_at_rest(self) -> bool:
+        """Whether all that has come was carried out and answered, and the next bytes can come: nearly always."""
+        stream = self._stream
+        if self._frames or self._answering or self._held_bytes or self._reader.partial:
+            return False
+        return stream.is_reading and not stream.unsent_bytes
 
     async def _answer_later(self, waiting: Awaitable[Answer]) -> None:
         answer: Answer = []
@@ -360,7 +371,10 @@ class ServerConnection:
         self._answering = None
         self._answered_bytes = 0
         self._used_at_s = self._listener.loop.time()
-        self._process()
+        if self._frames:
+            self._process()
+        else:
+            self._go_on()
 
     def _fail(self, error: Exception) -> None:
         """End the connection, because a request could not be answered; log whether the peer or this program is at

@@ -133,7 +133,12 @@ class Stream:
     @property
     def unsent_bytes(self) -> int:
         """Bytes that the socket has not taken yet."""
-        return sum(map(len, self._out))
+        return sum(map(len, self._out)) if self._out else 0
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether what arrives is received."""
+        return self._reading
 
     def pause_reading(self) -> None:
         """Stop reading: what arrives waits in the kernel, and in the end the sender has to wait."""
@@ -233,8 +238,12 @@ class Stream:
                 copied += chunk.length
                 chunk = self._out[number] = _content(chunk)
             pieces.append(cast(Buffer, chunk))
-        sent = self._sock.sendmsg(pieces, (), flags)
-        self._drop(sent)
+        sent = self._sock.sendmsg(pieces, (), flags) if flags or len(pieces) > 1 else self._sock.send(pieces[0])
+        if sent == sum(map(len, pieces)):
+            for _ in pieces:
+                self._out.popleft()
+        else:
+            self._drop(sent)
         return sent
 
     def _send_region(self, region: FileRegion) -> int:
