@@ -114,6 +114,8 @@ class Accumulator:
         self.meter = Meter(clock)
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
+        self._waiting_for_space = 0
+        """Threads that do: to ask takes less than to notify nobody, which would be done twice for each batch."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
@@ -292,9 +294,7 @@ class Accumulator:
             batch.close()
             unused = batch.size_bytes - batch.builder.size_bytes
             batch.size_bytes -= unused
-            self.used_bytes -= unused
-            if unused:
-                self._space.notify_all()
+            self._give_back(unused)
 
     def _check_size(self, topic: str, size: int) -> None:
         if size > self._max_record_bytes:
@@ -310,8 +310,12 @@ class Accumulator:
             queue = self._topics[batch.topic].queues[batch.partition]
             queue.batches.remove(batch)
             del self._unfinished[batch]
-            self.used_bytes -= batch.size_bytes
             batch.close()
+            self._give_back(batch.size_bytes)
+
+    def _give_back(self, size: int) -> None:
+        self.used_bytes -= size
+        if self._waiting_for_space:
             self._space.notify_all()
 
     def _wake_by(self, at_s: float) -> None:
@@ -329,13 +333,21 @@ class Accumulator:
             if self.used_bytes + size <= self._buffer_memory:
                 break
             self._wake_by(0.0)
-            if remaining_s <= 0 or not self._space.wait(remaining_s):
+            if remaining_s <= 0 or not self._space_within(remaining_s):
                 raise BufferFullError(
                     f"the producer's memory was full for {self._max_block_s:g} s: {self.used_bytes} of "
                     f"{self._buffer_memory} bytes wait for the broker; is it slow or down? "
                     "(buffer_memory and max_block_ms set the bounds)"
                 )
         self.check_open()
+
+    def _space_within(self, timeout_s: float) -> bool:
+        """Wait until there may be more of it; returns False when the time is over."""
+        self._waiting_for_space += 1
+        try:
+            return self._space.wait(timeout_s)
+        finally:
+            self._waiting_for_space -= 1
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Wait until `batch` is done, which it will be soon, because it stops lingering. Returns whether it is."""
@@ -474,8 +486,7 @@ class Accumulator:
             else:
                 self.meter.failed(batch.count)
             self._unfinished.pop(batch, None)
-            self.used_bytes -= batch.size_bytes
-            self._space.notify_all()
+            self._give_back(batch.size_bytes)
             return callbacks
 
     def unfinished_records(self) -> int:
