@@ -433,3 +433,10 @@ def test_nothing_compressed_is_no_damage_where_no_records_are_announced(twin: Mo
         batch(0, [(b"a", b"")])[:61] + body, batch_length=49 + len(body), record_count=0, attributes=4, producer_id=5
     )
     assert headers_of(cleaned(twin, empty, last_of_producers={5: 0}))[0].size == 61
+
+
+def test_a_damaged_batch_is_found_though_its_keys_do_not_fit(twin: ModuleType) -> None:
+    damaged = changed(batch(0, [(b"a", b""), (b"b", b""), (b"c", b"")]), record_count=2)
+    offset_map = twin.OffsetMap(42, 0, SECRET)
+    with pytest.raises(CorruptBatchError, match="8 bytes after the last of 2 records"):
+        offset_map.add(damaged, 0)

@@ -181,17 +181,19 @@ cdef class OffsetMap:
         cdef int64_t previous = -1
         cdef Candidate record
         cdef int32_t i
+        cdef bint fits = True
         if not are_in_range(header, size):
             return DAMAGED
         for i in range(header.record_count):
             at = parse_record(body, at, end, header, &previous, &record)
             if at == NULL:
                 return DAMAGED
-            if record.key_size != NULL_SIZE and record.offset >= first_offset:
+            if fits and record.key_size != NULL_SIZE and record.offset >= first_offset:
                 record.hash = self.hash_of(body + record.key_position, record.key_size)
-                if not self.remember(record.hash, record.offset - self.base_offset):
-                    return FULL
-        return FOUND if at == end else DAMAGED
+                fits = self.remember(record.hash, record.offset - self.base_offset)
+        if at != end:
+            return DAMAGED
+        return FOUND if fits else FULL
 
     cdef inline bint remember(self, Hash key, int64_t relative_offset) noexcept nogil:
         """Remember an offset, now or with others; False where there is no room.
