@@ -1,0 +1,145 @@
+# What producers send: checked and stamped; the twins are in `scan_pure.py`.
+
+def count_records(body, int64_t count):
+    """See the twin."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    fits = are_records(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, count)
+    PyBuffer_Release(&view)
+    return fits
+
+
+cdef bint are_records(const uint8_t* at, const uint8_t* end, int64_t count) noexcept nogil:
+    cdef uint64_t zigzag
+    cdef uint8_t byte
+    cdef int shift
+    if count < 0 or count > (end - at) // RECORD_SIZE_MIN:
+        return False
+    while count:
+        count -= 1
+        if at >= end:
+            return False
+        zigzag = at[0]
+        at += 1
+        if zigzag >= 0x80:
+            zigzag &= 0x7F
+            shift = 7
+            while True:
+                if at >= end or (shift == 63 and at[0] > 1):
+                    return False
+                byte = at[0]
+                at += 1
+                zigzag |= <uint64_t>(byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+        # An odd zigzag number stands for a negative one.
+        if zigzag & 1 or (zigzag >> 1) < RECORD_SIZE_MIN - 1 or (zigzag >> 1) > <uint64_t>(end - at):
+            return False
+        at += zigzag >> 1
+    return at == end
+
+
+def usual_header(records, int64_t bytes_max):
+    """See the twin."""
+    cdef Header header
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        at = <const uint8_t*>view.buf
+        if view.len > bytes_max or not load_usual_header(at, view.len, True, &header):
+            return None
+        return (
+            header.base_offset,
+            header.size - LENGTH_OVERHEAD,
+            header.leader_epoch,
+            header.magic,
+            header.crc,
+            header.attributes,
+            header.last_offset_delta,
+            header.base_timestamp_ms,
+            header.max_timestamp_ms,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+        )
+    finally:
+        PyBuffer_Release(&view)
+
+
+def stamp_plain_batches(
+    requests,
+    Py_ssize_t start,
+    int64_t base_offset,
+    int32_t leader_epoch,
+    *,
+    int64_t batch_bytes_max,
+    int64_t bytes_max,
+    int64_t offset_max,
+    int64_t timestamp_ms_max,
+):
+    """See the twin."""
+    cdef list stamped = []
+    cdef Py_ssize_t number
+    cdef Header header
+    cdef Py_buffer view
+    cdef uint8_t* at
+    for number in range(start, len(requests)):
+        try:
+            PyObject_GetBuffer(requests[number], &view, PyBUF_WRITABLE)
+        except BufferError:  # it is not writable
+            break
+        try:
+            at = <uint8_t*>view.buf
+            if view.len > min(batch_bytes_max, bytes_max) or not load_usual_header(at, view.len, False, &header):
+                break
+            if header.last_offset_delta > offset_max - base_offset or header.max_timestamp_ms > timestamp_ms_max:
+                break
+            barnabas_put_big(at, 8, <uint64_t>base_offset)
+            barnabas_put_big(at + 12, 4, <uint64_t>leader_epoch)
+        finally:
+            PyBuffer_Release(&view)
+        base_offset += header.last_offset_delta
+        stamped.append((header.size, base_offset, header.max_timestamp_ms))
+        base_offset += 1
+        bytes_max -= header.size
+    return stamped
+
+
+cdef bint load_usual_header(const uint8_t* at, int64_t size, bint any_producer, Header* header) except -1:
+    """Load the header of the batch that is all of the `size` bytes; return whether it is usual, as the twin says."""
+    cdef bint is_usual
+    if size < RELEASING_BYTES_MIN:
+        is_usual = size >= HEADER_SIZE and is_as_announced(at, size, any_producer, header)
+    else:
+        with nogil:
+            is_usual = is_as_announced(at, size, any_producer, header)
+    if is_usual and header.attributes & COMPRESSION_MASK:
+        return header.record_count <= scan_pure.max_record_count(
+            size - HEADER_SIZE, header.attributes & COMPRESSION_MASK
+        )
+    return is_usual
+
+
+cdef bint is_as_announced(const uint8_t* at, int64_t size, bint any_producer, Header* header) noexcept nogil:
+    """Load the header; return whether all is usual but for the count of records that are compressed."""
+    load_header(at, header)
+    return (
+        is_sound(header)
+        and header.size == size
+        and (header.producer_id == UNKNOWN or (any_producer and has_sequence(header)))
+        and header.record_count >= 1
+        and header.record_count == <int64_t>header.last_offset_delta + 1
+        and not header.attributes & ~PRODUCERS_ATTRIBUTES
+        and barnabas_crc(at + CRC_START, size - CRC_START) == header.crc
+        and (
+            header.attributes & COMPRESSION_MASK
+            or are_records(at + HEADER_SIZE, at + size, header.record_count)
+        )
+    )
+
+
+cdef inline bint has_sequence(const Header* header) noexcept nogil:
+    return header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
