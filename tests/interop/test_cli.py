@@ -239,8 +239,14 @@ def test_group_is_described_reset_and_deleted(run, start, tmp_path: Path) -> Non
     run("group", "reset", "ctr", "--from-file", kept, "--execute")
     assert json.loads(run("group", "describe", "ctr", "--json").stdout)["lag"] == 0
     run("group", "reset", "new", "--topic", "clicks", "--to-latest", "--execute")
-    assert [each["group"] for each in json.loads(run("group", "list", "--json").stdout)] == ["ctr", "new"]
-    run("group", "delete", "ctr", "new", "-y")
+    listed = json.loads(run("group", "list", "--state", "empty", "--type", "classic", "--json").stdout)
+    assert [each["group"] for each in listed] == ["ctr", "new"]
+    moved = json.loads(run("group", "reset", "--all-groups", "-t", "clicks", "--by-duration", "P1D", "--json").stdout)
+    assert [(each["group"], each["partitions"][0]["after"]) for each in moved] == [("ctr", 0), ("new", 0)]
+    assert run("group", "describe", "--all-groups", "--state").stdout.count("Empty") == 2
+    run("group", "delete-offsets", "new", "-t", "clicks:0", "-y")
+    assert run("group", "describe", "ctr", "--csv").stdout == "topic,partition,offset\nclicks,0,3\n"
+    run("group", "delete", "--all-groups", "-y")
     assert json.loads(run("group", "list", "--json").stdout) == []
 
 

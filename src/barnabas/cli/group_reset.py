@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from barnabas.cli.options import (
     require_topics,
 )
 from barnabas.cli.start_offset import Anchor, Bound
-from barnabas.cli.tables import show_json, show_table
+from barnabas.cli.tables import Row, show_json, show_table
 from barnabas.cli.timestamps import DURATION_HELP, TIME_HELP, parse_duration_ms, parse_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
@@ -52,7 +52,8 @@ def _from_file(path: Path) -> Target:
 
 
 @click.command()
-@click.argument("name", shell_complete=complete_groups)
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_groups)
+@click.option("--all-groups", is_flag=True, help="All groups that there are.")
 @click.option(
     "-t",
     "--topic",
@@ -107,7 +108,8 @@ def _from_file(path: Path) -> Target:
 @click.option("--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, as --from-file takes it.")
 @bootstrap_option
 def reset(
-    name: str,
+    names: tuple[str, ...],
+    all_groups: bool,
     topics: tuple[str, ...],
     all_topics: bool,
     execute: bool,
@@ -116,39 +118,69 @@ def reset(
     bootstrap: str,
     **targets: Target | None,
 ) -> None:
-    """Move the committed offsets of the group NAME, which must have no members now.
+    """Move the committed offsets of the groups NAME, which must have no members now.
 
     \b
     barnabas group reset ctr --topic clicks --to-earliest              # shows what it would do
     barnabas group reset ctr --topic clicks:0,2 --to-time 2013-01-31 --execute
     """
     target, of_file = _only(targets), targets["from_file"] is not None
-    if bool(topics) + all_topics + of_file != 1:
-        raise click.UsageError("say which partitions: --topic TOPIC[:P,...], --all-topics, or --from-file CSV")
-    if as_json and as_csv:
-        raise click.UsageError("say how to show it in one way: --json or --csv")
+    _check_usage(len(names), all_groups, bool(topics) + all_topics + of_file, of_file, as_json, as_csv)
     with connect(bootstrap) as admin:
-        _require_no_members(admin.describe_group(name))
-        committed = admin.group_offsets(name)
-        wanted = _partitions(admin, topics) if topics else list(committed if all_topics else _of_file(target))
-        if not wanted:
-            raise click.ClickException(f"group {name!r} has no committed offsets; name topics: --topic TOPIC")
-        if not topics:
-            wanted = _require_partitions(admin, wanted)
-        try:
-            moves = plan(target, wanted, committed, admin)
-        except ValueError as error:
-            raise click.ClickException(str(error)) from None
+        chosen = [listed.group for listed in admin.list_groups()] if all_groups else list(dict.fromkeys(names))
+        if not chosen:
+            raise click.ClickException("there are no groups")
+        for name in chosen:
+            _require_no_members(admin.describe_group(name))
+        named = _partitions(admin, topics) if topics else None if all_topics else _of_file(target)
+        moves = {name: _plan(admin, name, target, named) for name in chosen}
+        if not any(moves.values()):
+            which = f"group {chosen[0]!r} has" if len(chosen) == 1 else "the groups have"
+            raise click.ClickException(f"{which} no committed offsets; name topics: --topic TOPIC")
         if execute:
-            admin.set_group_offsets(name, {(move.topic, move.partition): move.after for move in moves})
+            for name, each in moves.items():
+                admin.set_group_offsets(name, {(move.topic, move.partition): move.after for move in each})
     if as_json:
-        show_json({"group": name, "executed": execute, "partitions": [asdict(move) for move in moves]})
+        shown = [_as_json(name, each, execute) for name, each in moves.items()]
+        show_json(shown if all_groups or len(names) > 1 else shown[0])
     elif as_csv:
-        _show_csv(moves)
+        _show_csv(moves[names[0]])
     else:
         _show_table(moves)
     if not execute:
         click.echo("nothing was changed; do it with --execute", err=True)
+
+
+def _check_usage(named: int, all_groups: bool, ways: int, of_file: bool, as_json: bool, as_csv: bool) -> None:
+    """Check that the options go together.
+
+    :param named: how many groups are named.
+    :param ways: in how many ways it is said which partitions.
+    """
+    if bool(named) == all_groups:
+        raise click.UsageError("say which groups: NAME..., or --all-groups")
+    if ways != 1:
+        raise click.UsageError("say which partitions: --topic TOPIC[:P,...], --all-topics, or --from-file CSV")
+    if (of_file or as_csv) and named != 1:
+        raise click.UsageError("--from-file and --csv are for one group at a time")
+    if as_json and as_csv:
+        raise click.UsageError("say how to show it in one way: --json or --csv")
+
+
+def _as_json(name: str, moves: Iterable[Move], executed: bool) -> dict[str, object]:
+    return {"group": name, "executed": executed, "partitions": [asdict(move) for move in moves]}
+
+
+def _plan(admin: Admin, name: str, target: Target, named: Iterable[TopicPartition] | None) -> list[Move]:
+    """Return where a group goes in the partitions that were named, or in those in which it has committed offsets.
+
+    :raises click.ClickException: a partition does not exist, or the target is nowhere in it.
+    """
+    committed = admin.group_offsets(name)
+    try:
+        return plan(target, _require_partitions(admin, committed if named is None else named), committed, admin)
+    except ValueError as error:
+        raise click.ClickException(f"group {name!r}: {error}") from None
 
 
 def _only(targets: dict[str, Target | None]) -> Target:
@@ -201,9 +233,14 @@ def _require_partitions(admin: Admin, wanted: Iterable[TopicPartition]) -> list[
     return wanted
 
 
-def _show_table(moves: Iterable[Move]) -> None:
-    rows = [[move.topic, move.partition, move.before, move.after] for move in moves]
-    show_table(["topic", "partition", "before", "after"], rows)
+def _show_table(moves: Mapping[str, Iterable[Move]]) -> None:
+    group = ["group"] if len(moves) > 1 else []
+    rows: list[Row] = [
+        [*([name] if group else []), move.topic, move.partition, move.before, move.after]
+        for name, each in moves.items()
+        for move in each
+    ]
+    show_table([*group, "topic", "partition", "before", "after"], rows)
 
 
 def _show_csv(moves: Iterable[Move]) -> None:

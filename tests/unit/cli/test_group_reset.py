@@ -73,6 +73,31 @@ def test_plan_as_json(ctr, run) -> None:
     }
 
 
+def test_several_groups_are_moved_together_or_not_at_all(ctr, run) -> None:
+    ctr.committed["other"] = {ONE: OffsetAndMetadata(1)}
+    outcome = run("group", "reset", "--all-groups", "--all-topics", "--to-latest", "--execute")
+    assert outcome.out.splitlines() == [
+        "group  topic   partition  before  after",
+        "ctr    clicks          0       4     10",
+        "other  clicks          1       1      5",
+    ]
+    assert {name: {tp: at.offset for tp, at in each.items()} for name, each in ctr.committed.items()} == {
+        "ctr": {ZERO: 10},
+        "other": {ONE: 5},
+    }
+    plans = json.loads(run("group", "reset", "ctr", "other", "-t", "clicks:1", "--to-offset", 2, "--json").out)
+    assert [(each["group"], each["partitions"][0]["before"]) for each in plans] == [("ctr", None), ("other", 5)]
+    ctr.members["other"] = [MemberDescription("m-1", "m", "10.0.0.7", None, ("clicks",), (ONE,))]
+    outcome = run("group", "reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    assert (outcome.code, "group 'other' has 1 member" in outcome.err) == (1, True)
+    assert offsets(ctr) == {ZERO: 10}
+
+
+def test_no_group_at_all_is_told(cluster, run) -> None:
+    outcome = run("group", "reset", "--all-groups", "--all-topics", "--to-latest")
+    assert (outcome.code, outcome.err) == (1, "barnabas: there are no groups\n")
+
+
 def test_plan_as_csv_is_carried_out(ctr, run, tmp_path) -> None:
     plan = tmp_path / "plan.csv"
     outcome = run("group", "reset", "ctr", "--topic", "clicks", "--to-offset", 3, "--csv")
@@ -137,6 +162,8 @@ def test_what_does_not_exist_is_named(ctr, run, arguments, message) -> None:
         ["--topic", "clicks", "--to-offset", "-1"],
         ["--topic", "clicks", "--by-duration", "1h"],
         ["--topic", "clicks", "--to-latest", "--json", "--csv"],
+        ["--topic", "clicks", "--to-latest", "--all-groups"],
+        ["other", "--topic", "clicks", "--to-latest", "--csv"],
     ],
 )
 def test_wrong_usage_is_code_2_and_one_line(ctr, run, arguments) -> None:
