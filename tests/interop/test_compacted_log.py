@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from barnabas import Consumer, TopicPartition
+from barnabas import AsyncConsumer, Consumer, TopicPartition
 from barnabas.client.range_reader import RangeReader
 from barnabas.records import read_records
 from tests.compacted import SAMPLE_END as END
@@ -73,6 +76,35 @@ def test_our_reader_comes_to_an_end_whose_records_are_gone(compacted: BrokerProc
                         found += [record.offset for record in consumer.poll(timeout_s=0.1)]
                 assert found == [record.offset for record in SAMPLE_RECORDS if record.offset >= offset]
                 assert consumer.metrics()["lag"] in ({where: 0}, {})
+
+
+def test_our_asynchronous_reader_comes_there_too(compacted: BrokerProcess) -> None:
+    where = TopicPartition(ENDED, 0)
+
+    async def read_all() -> list[int]:
+        found: list[int] = []
+        async with AsyncConsumer(compacted.bootstrap) as consumer:
+            consumer.assign([where])
+            consumer.seek(where, 3)
+            while await consumer.position(where) < END:
+                found += [record.offset for record in await consumer.poll(timeout_s=0.1)]
+        return found
+
+    found = asyncio.run(asyncio.wait_for(read_all(), TIMEOUT_S))
+    assert found == [record.offset for record in SAMPLE_RECORDS if record.offset >= 3]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "start", "end"),
+    [(["beginning"], 0, END), (["24"], 24, END), (["-3"], 37, END), (["3", "e@1700000000017"], 3, 17)],
+)
+def test_the_command_stops_at_the_end(compacted: BrokerProcess, bounds: list[str], start: int, end: int) -> None:
+    command = [sys.executable, "-m", "barnabas.cli.main", "consume", ENDED, "--exit-at-end", "--format", "%o\\n"]
+    command += [part for bound in bounds for part in ("--offset", bound)]
+    command += ["--bootstrap", compacted.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(record.offset) for record in SAMPLE_RECORDS if start <= record.offset < end]
 
 
 def test_ranges_of_offsets_are_read_to_their_end(compacted: BrokerProcess) -> None:

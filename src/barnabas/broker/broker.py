@@ -31,7 +31,7 @@ from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics
+from barnabas.broker.topics import Topics, log_configs
 from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import registry
@@ -131,13 +131,13 @@ class Broker:
             self.config.advertised_host or self.config.host,
             self.config.advertised_port or self.port,
         )
-        logs = self._open_logs(folder, open_files)
+        self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
+        self.config = self.settings.broker.config
+        logs = self._open_logs(folder, open_files, tree)
         stopping.callback(logs.close)
         open_files.count_logs = logs.count
         open_files.tell()
         self._register(tree)
-        self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
-        self.config = self.settings.broker.config
         threads = DiskThreads()
         stopping.callback(threads.close)
         self.topics = Topics(self.config, tree, logs, self._in_tree_thread, open_files, threads.work())
@@ -201,7 +201,7 @@ class Broker:
         self._reserve.give_up_if_short()
         return EmbeddedTree(folder / TREE_FILE, self.clock)
 
-    def _open_logs(self, folder: Path, open_files: OpenFiles) -> LogManager:
+    def _open_logs(self, folder: Path, open_files: OpenFiles, tree: Tree) -> LogManager:
         return LogManager(
             folder,
             default_log_config(self.config),
@@ -211,6 +211,7 @@ class Broker:
             cluster_id=self.identity.cluster_id,
             file_delete_delay_ms=self.config.file_delete_delay_ms,
             segments_open_max=open_files.segments_max,
+            topic_configs=lambda: log_configs(tree, self.config),
         )
 
     def _register(self, tree: Tree) -> None:

@@ -15,6 +15,7 @@ import functools
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -449,6 +450,19 @@ class Topics:
                 recovered.flush()
             except StorageError as error:
                 log.warning("%s", error)
+
+
+def log_configs(tree: Tree, config: BrokerConfig) -> dict[str, LogConfig]:
+    """Return the settings of the logs of topics that have settings of their own, by topic.
+
+    Topics are left out of which the tree says what cannot be understood; `Topics.load` tells of them.
+    """
+    configs = {}
+    for name, info in registry.each_topic(tree):
+        if not isinstance(info, NodeError) and info.config:
+            with suppress(KafkaError):
+                configs[name] = topic_config(config, info.config).log
+    return configs
 
 
 def _check_partition_count(count: int) -> None:

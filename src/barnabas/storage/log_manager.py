@@ -20,7 +20,7 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -98,6 +98,8 @@ class LogManager:
     """The logs in a data folder. Opening one locks the folder and loads, and recovers, every log in it.
 
     :param config: of logs whose topic has no settings of its own.
+    :param topic_configs: returns those of the others, by topic; asked after a stop that was not clean, since what is
+        damage in a log depends on its settings.
     :param file_delete_delay_ms: how long the files of what was deleted stay.
     :param segments_open_max: how many sealed segments, of all logs, are kept open after they were read.
     :param cluster_id: of the cluster that the broker belongs to; written into a new folder, compared with what
@@ -118,6 +120,7 @@ class LogManager:
         file_delete_delay_ms: int = 0,
         segments_open_max: int = SEALED_OPEN_MAX,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
     ) -> None:
         self.data_dir = data_dir
         self.config = config
@@ -146,7 +149,7 @@ class LogManager:
             raise DataFolderError(f"{data_dir}: cannot be used as a data folder: {error}") from error
         try:
             self.meta = self._check_meta(broker_id, cluster_id)
-            self.was_clean = self._load_logs()
+            self.was_clean = self._load_logs(topic_configs)
         except BaseException:
             self._abandon()
             raise
@@ -455,7 +458,7 @@ class LogManager:
         except OSError as error:
             raise DataFolderError(f"{path} cannot be written: {error}") from error
 
-    def _load_logs(self) -> bool:
+    def _load_logs(self, topic_configs: Callable[[], Mapping[str, LogConfig]]) -> bool:
         """Load every log; return whether the last broker here stopped cleanly."""
         try:
             names = self._filesystem.list_folder(self.data_dir)
@@ -468,7 +471,7 @@ class LogManager:
         except OSError as error:
             raise DataFolderError(f"{self.data_dir}: cannot be loaded: {error}") from error
         self._find_deleted(names)
-        for found in self._load_all(partitions, clean):
+        for found in self._load_all(partitions, clean, {} if clean else topic_configs()):
             if found is not None:
                 self._keep(*found)
         return clean
@@ -483,21 +486,25 @@ class LogManager:
                 else:
                     logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)
 
-    def _load_all(self, partitions: list[TopicPartition], clean: bool) -> list[_Found | None]:
+    def _load_all(
+        self, partitions: list[TopicPartition], clean: bool, configs: Mapping[str, LogConfig]
+    ) -> list[_Found | None]:
         """Load logs side by side: neither to wait for the disk nor to check batches needs the interpreter."""
         thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
         at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
         with ThreadPoolExecutor(thread_count, "load") as threads:
-            return _in_groups(threads, lambda partition: self._load(partition, clean), partitions, at_once)
+            return _in_groups(
+                threads, lambda each: self._load(each, clean, configs.get(each.topic)), partitions, at_once
+            )
 
-    def _load(self, partition: TopicPartition, clean: bool) -> _Found | None:
+    def _load(self, partition: TopicPartition, clean: bool, config: LogConfig | None) -> _Found | None:
         """Load a log, or return one that is offline; None if there is none.
 
         :raises DataFolderError: files or memory are short: no log is to blame.
         """
         stored = self._checkpoints.of(partition)
         try:
-            log = self._open(partition, self.config, stored, clean=clean)
+            log = self._open(partition, config or self.config, stored, clean=clean)
             return _Found(log, self._read_topic_id(partition))
         except Exception as error:
             # An error in one log must not keep the others from being used.

@@ -17,7 +17,7 @@ from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.resources import ResourceType
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics
+from barnabas.broker.topics import Topics, log_configs
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry
@@ -213,6 +213,15 @@ def test_start_makes_the_leader_epochs_durable_once(bench: Bench) -> None:
     bench.tree.flushes = 0
     bench.restart()
     assert bench.tree.flushes == 1
+
+
+def test_settings_of_logs_are_known_before_the_logs_are_loaded(bench: Bench) -> None:
+    """After a stop that was not clean, they say what is damage."""
+    bench.create(segment_bytes="1000")
+    asyncio.run(bench.topics.create("other", 1, {}))
+    configs = log_configs(bench.tree, CONFIG)
+    assert configs == {"clicks": bench.topics.partition("clicks", 0).config.log}
+    assert configs["clicks"].segment_bytes == 1000
 
 
 def test_partition_states_are_written_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -319,6 +319,22 @@ def test_compacted_log_is_whole_wherever_its_gaps_are(open_log: OpenLog, tmp_pat
     assert not [name for name in names_in(tmp_path / "clicks-0") if "damaged" in name]
 
 
+@pytest.mark.parametrize(("topic", "end"), [("clicks", 13), ("other", 1)])
+def test_settings_of_topics_say_whether_gaps_are_damage(
+    tmp_path: Path, clock: ManualClock, topic: str, end: int
+) -> None:
+    """They are known to those who load the logs."""
+    two_segments_with_gaps(tmp_path / "data" / "clicks-0")
+    compacted = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    manager = LogManager(
+        tmp_path / "data", LogConfig(), clock, OsFileSystem(), topic_configs=lambda: {topic: compacted}
+    )
+    log = manager.get(CLICKS)
+    assert log is not None
+    assert log.log_end_offset == end
+    manager.close()
+
+
 def test_epochs_whose_batches_are_gone_are_kept(open_log: OpenLog, tmp_path: Path) -> None:
     """The checkpoint says more of where epochs began than the batches that compaction has left."""
     folder = tmp_path / "clicks-0"
