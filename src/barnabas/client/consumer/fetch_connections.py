@@ -107,7 +107,7 @@ class _FetchConnection:
         try:
             with self._all.guard:
                 fetch = self._plan()
-            self._flush(self._go_on_with(fetch))
+            self._go_on_with(fetch)
         except Exception as unforeseen:  # noqa: BLE001 - of a callback, or of an application's call that it is not for
             self._all.on_fault(unforeseen)
 
@@ -131,16 +131,15 @@ class _FetchConnection:
         self._view = self._all.cluster.view
         return self._all.fetcher.next_fetch(self._node_id, self._view)
 
-    def _go_on_with(self, fetch: Fetch | None) -> Channel | None:
-        """Submit a fetch; return the connection that it leaves over when that is flushed, if it is there."""
+    def _go_on_with(self, fetch: Fetch | None) -> None:
         self.busy = fetch is not None
         if fetch is None or self._all.closed:
-            return None
+            return
         channel = self._all.cluster.open_channel(self._node_id, self._name)
         if channel is None:
             self._all.spawn(self._connect(fetch))
-            return None
-        return self._submit(channel, fetch)
+        else:
+            self._submit(channel, fetch)
 
     async def _connect(self, fetch: Fetch) -> None:
         try:
@@ -148,9 +147,9 @@ class _FetchConnection:
         except BarnabasError as error:
             self._failed(fetch, error)
         else:
-            self._flush(self._submit(channel, fetch))
+            self._submit(channel, fetch)
 
-    def _submit(self, channel: Channel, fetch: Fetch) -> Channel | None:
+    def _submit(self, channel: Channel, fetch: Fetch) -> None:
         try:
             version = _version(channel)
             request = self._session.narrow(fetch.request) if version >= SESSIONS_SINCE else fetch.request
@@ -158,11 +157,7 @@ class _FetchConnection:
             channel.submit(request, answered, version=version, timeout_s=self._all.timeout_s)
         except BarnabasError as error:
             self._failed(fetch, error)
-            return None
-        return channel
-
-    def _flush(self, channel: Channel | None) -> None:
-        if channel is not None:
+        else:
             channel.flush()
 
     def _answered(self, fetch: Fetch, sent_s: float, response: FetchResponse, error: BarnabasError | None) -> None:
@@ -186,21 +181,20 @@ class _FetchConnection:
                 others = bool(fetches.fetcher.put_off) or self._view is not fetches.cluster.view
                 next_fetch = None if stale or others else self._plan()
                 fetches.answered()
+                # Before the fetch leaves: while it does, the application's thread may run.
+                fetches.guard.tell_application()
         except KafkaError as error:
             self._failed(fetch, error)
             return
-        if not stale:
-            self._failures, self._session_was_lost = 0, False
-        channel = self._go_on_with(next_fetch)
-        # Right before the fetch leaves: the application's thread can run while it does, and not before.
-        with fetches.guard:
-            fetches.guard.tell_application()
-        self._flush(channel)
         if stale:
             self._wait_after_trouble()
-        elif others:
+            return
+        self._failures, self._session_was_lost = 0, False
+        if others:
             fetches.wake_others(self._node_id)
             self.advance()
+        else:
+            self._go_on_with(next_fetch)
 
     def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
         fetches = self._all

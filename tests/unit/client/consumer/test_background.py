@@ -85,7 +85,6 @@ class Engine:
         for tp in partitions:
             state.subscription.state(tp).move_to(0)
         self.fetcher = state.fetcher
-        self.guard = guard
         self.background = Background(state, cluster, guard.bell)
 
     def kick(self):
@@ -254,36 +253,6 @@ class BreakingCluster(SessionCluster):
 
 def test_a_connection_that_ends_while_it_is_written_to_is_tried_again():
     assert requests_to(BreakingCluster([NOTHING])) == [(0, 0, 1), (0, 0, 1), (7, 1, 0), FAREWELL]
-
-
-def test_the_application_is_told_when_the_next_fetch_is_ready_to_leave_and_before_it_leaves():
-    """It can run while the fetch is written; if it woke earlier it would only wait for the interpreter."""
-    steps = []
-
-    class NotingChannel(FakeChannel):
-        def submit(self, request, on_answer, **options):
-            steps.append("made")
-            super().submit(request, on_answer, **options)
-
-        def flush(self):
-            steps.append("left")
-
-    class NotingCluster(SessionCluster):
-        def open_channel(self, node_id, purpose=""):
-            return NotingChannel(self, purpose)
-
-    async def main():
-        engine = Engine(NotingCluster([NOTHING]))
-        guard = engine.guard
-        tell = guard.tell_application
-        guard.tell_application = lambda: (steps.append("told"), tell())
-        engine.kick()
-        await give_way()
-        seen = steps.copy()
-        await engine.close()
-        return seen
-
-    assert asyncio.run(main())[:5] == ["made", "left", "made", "told", "left"]
 
 
 def test_nothing_is_sent_after_the_end():
