@@ -114,8 +114,6 @@ class Accumulator:
         self.meter = Meter(clock)
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
-        self._waiting_for_space = 0
-        """Threads that do: to ask takes less than to notify nobody, which would be done twice for each batch."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
@@ -294,7 +292,9 @@ class Accumulator:
             batch.close()
             unused = batch.size_bytes - batch.builder.size_bytes
             batch.size_bytes -= unused
-            self._give_back(unused)
+            self.used_bytes -= unused
+            if unused:
+                self._space.notify_all()
 
     def _check_size(self, topic: str, size: int) -> None:
         if size > self._max_record_bytes:
@@ -310,12 +310,8 @@ class Accumulator:
             queue = self._topics[batch.topic].queues[batch.partition]
             queue.batches.remove(batch)
             del self._unfinished[batch]
+            self.used_bytes -= batch.size_bytes
             batch.close()
-            self._give_back(batch.size_bytes)
-
-    def _give_back(self, size: int) -> None:
-        self.used_bytes -= size
-        if self._waiting_for_space:
             self._space.notify_all()
 
     def _wake_by(self, at_s: float) -> None:
@@ -333,21 +329,13 @@ class Accumulator:
             if self.used_bytes + size <= self._buffer_memory:
                 break
             self._wake_by(0.0)
-            if remaining_s <= 0 or not self._space_within(remaining_s):
+            if remaining_s <= 0 or not self._space.wait(remaining_s):
                 raise BufferFullError(
                     f"the producer's memory was full for {self._max_block_s:g} s: {self.used_bytes} of "
                     f"{self._buffer_memory} bytes wait for the broker; is it slow or down? "
                     "(buffer_memory and max_block_ms set the bounds)"
                 )
         self.check_open()
-
-    def _space_within(self, timeout_s: float) -> bool:
-        """Wait until there may be more of it; returns False when the time is over."""
-        self._waiting_for_space += 1
-        try:
-            return self._space.wait(timeout_s)
-        finally:
-            self._waiting_for_space -= 1
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Wait until `batch` is done, which it will be soon, because it stops lingering. Returns whether it is."""
@@ -486,7 +474,8 @@ class Accumulator:
             else:
                 self.meter.failed(batch.count)
             self._unfinished.pop(batch, None)
-            self._give_back(batch.size_bytes)
+            self.used_bytes -= batch.size_bytes
+            self._space.notify_all()
             return callbacks
 
     def unfinished_records(self) -> int:
