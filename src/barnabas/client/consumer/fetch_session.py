@@ -7,8 +7,6 @@ The broker's side is `barnabas.broker.fetch_sessions`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -38,22 +36,18 @@ class FetchSession:
         """What the broker remembers if the last request has reached it."""
 
     def narrow(self, request: FetchRequest) -> FetchRequest:
-        """Return what to send in order to ask for what `request`, which names all that is wanted, asks for."""
+        """Take out of `request`, which names all that is wanted, what the broker remembers, and return it."""
         wanted = {
             (topic.topic, part.partition): (part.fetch_offset, part.partition_max_bytes)
             for topic in request.topics
             for part in topic.partitions
         }
         known, self._known = self._known, wanted
-        if self._epoch == INITIAL_EPOCH:
-            return replace(request, session_id=self._id, session_epoch=INITIAL_EPOCH)
-        return replace(
-            request,
-            session_id=self._id,
-            session_epoch=self._epoch,
-            topics=_changed(request.topics, known),
-            forgotten_topics_data=_forgotten(known, wanted),
-        )
+        request.session_id, request.session_epoch = self._id, self._epoch
+        if self._epoch != INITIAL_EPOCH:
+            request.topics = _changed(request.topics, known)
+            request.forgotten_topics_data = _forgotten(known, wanted)
+        return request
 
     def on_response(self, response: FetchResponse) -> None:
         """Go on after an answer that is no error."""
