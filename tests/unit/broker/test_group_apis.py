@@ -10,6 +10,8 @@ import pytest
 
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -84,4 +86,42 @@ def test_a_group_that_was_deleted_has_no_offsets(run: Run) -> None:
         (group,) = (await caller.call(fetch)).groups
         assert (group.error_code, group.topics) == (ErrorCode.NONE, [])
 
+    run(scenario)
+
+
+async def joined(caller: Caller, group: str) -> str:
+    """Join a group without other members; return the id."""
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    member_id: str = (await caller.call(request, 3)).member_id
+    return member_id
+
+
+def test_why_members_left_stands_in_the_log_in_one_line(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(caller: Caller) -> None:
+        leaving = [
+            MemberIdentity(member_id=await joined(caller, "g"), reason="closed\nby its user" + "!" * 9_000),
+            MemberIdentity(member_id="nobody", reason="never was here"),
+        ]
+        answer = await caller.call(LeaveGroupRequest(group_id="g", members=leaving))
+        assert [each.error_code for each in answer.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+        (line,) = [each.getMessage() for each in caplog.records if "left" in each.getMessage()]
+        assert line.startswith(
+            f"1 of the members of group 'g' left, among them {leaving[0].member_id!r}: 'closed\\nby its"
+        )
+        assert "\n" not in line
+        assert len(line) < 500
+        caplog.clear()
+        await caller.call(LeaveGroupRequest(group_id="g", members=leaving))  # there is nobody any more
+        without = [MemberIdentity(member_id=await joined(caller, "g"), reason=None)]
+        assert (await caller.call(LeaveGroupRequest(group_id="g", members=without))).error_code == ErrorCode.NONE
+        assert not [each for each in caplog.records if "left" in each.getMessage()]
+
+    caplog.set_level("INFO")
     run(scenario)

@@ -1,17 +1,27 @@
-"""LeaveGroup, versions 0 to 5: up to version 2 one member leaves, later several. Reasons are ignored."""
+"""LeaveGroup, versions 0 to 5: up to version 2 one member leaves, later several.
+
+The reasons that members may give (version 5, KIP-800) stand in the broker's log, in one line a request.
+"""
 
 from __future__ import annotations
+
+import logging
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.groups.requests import LeavingMember
+from barnabas.groups.results import LeaveResult
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
-
 MEMBERS_MAX = 2_000
 """How many members may leave with one request."""
+
+REASON_CHARACTERS_MAX = 255
+"""How much of a reason, and of a name, is logged: clients send no longer reasons (KIP-800)."""
+
+log = logging.getLogger(__name__)
 
 
 @serves(LeaveGroupRequest, entries_max=MEMBERS_MAX)
@@ -23,6 +33,7 @@ def leave_group(groups: GroupShell, request: LeaveGroupRequest, context: Context
         return LeaveGroupResponse(error_code=error)
     leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
     result = groups.leave(request.group_id, leaving)
+    _tell_reason(request, result)
     return LeaveGroupResponse(
         error_code=result.error,
         members=[
@@ -32,3 +43,22 @@ def leave_group(groups: GroupShell, request: LeaveGroupRequest, context: Context
             for member in result.members
         ],
     )
+
+
+def _tell_reason(request: LeaveGroupRequest, result: LeaveResult) -> None:
+    """Log why members left: the first reason that was given, in the name of all."""
+    left = [asked for asked, member in zip(request.members, result.members, strict=False) if not member.error]
+    reason = next((member.reason for member in left if member.reason), None)
+    if reason is not None:
+        log.info(
+            "%d of the members of group %s left, among them %s: %s",
+            len(left),
+            _bounded(request.group_id),
+            _bounded(left[0].group_instance_id or left[0].member_id),
+            _bounded(reason),
+        )
+
+
+def _bounded(text: str) -> str:
+    """Return a stranger's text as it can stand in a line of the log."""
+    return repr(text[:REASON_CHARACTERS_MAX])
