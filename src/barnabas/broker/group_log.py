@@ -38,7 +38,7 @@ RECORD_OVERHEAD = 24
 BATCH_OVERHEAD = 100
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
 """So much may wait for the disk; what comes beyond is refused."""
-ROUND_BYTES = 1024 * 1024
+ROUND_BYTES = 64 * 1024
 """So much is encoded and written in one turn of the event loop."""
 
 CHECK_S = 0.5

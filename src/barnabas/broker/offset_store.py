@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-FORGOTTEN_AT_ONCE = 500
+FORGOTTEN_AT_ONCE = 256
 """So many offsets are forgotten with one write, where many are."""
 
 
@@ -182,7 +182,11 @@ class OffsetStore:
         return forgotten
 
     async def _forget(self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        await self._write(shard, [OffsetRecord(group_id, where, None) for where in partitions])
+        """Forget offsets in pieces, all of which have been chosen now."""
+        changes = [OffsetRecord(group_id, where, None) for where in partitions]
+        for first in range(0, max(1, len(changes)), FORGOTTEN_AT_ONCE):
+            await self._write(shard, changes[first : first + FORGOTTEN_AT_ONCE])
+            await self._turns.pause()
 
     def _forget_gone(self, shard: GroupShard, changes: Iterable[OffsetRecord]) -> set[TopicPartition]:
         """Forget offsets that were stored for a topic which was deleted meanwhile; return where."""

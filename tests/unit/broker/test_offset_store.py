@@ -218,17 +218,15 @@ def test_commit_that_comes_too_late_is_told_so_and_is_not_there_for_a_new_topic(
     async def scenario(caller: Caller) -> None:
         topics, store = caller.broker.topics, caller.broker.offsets
         await store.commit("g", {FIRST: offset(5)})
-        before = store.commit("g", {SECOND: offset(6)})
         commit = store.commit("g", {FIRST: offset(5), VIEWS: offset(7)})
         assert not commit.done()
         topic = topics.get("clicks")
         assert topic
         del topics._by_name["clicks"], topics._by_id[topic.id]  # as its deletion begins
-        assert await before == set()
         assert await commit == {FIRST}
         topics._keep(topic)
         await write(caller.broker.groups.find("g"), OffsetRecord("g", VIEWS, Committed(8)))
-        assert told(caller, "g") == {SECOND: 6, VIEWS: 8}
+        assert told(caller, "g") == {VIEWS: 8}
 
     run(tmp_path, scenario)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
@@ -30,6 +31,12 @@ from barnabas.protocol.messages.offset_commit import (
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+STORED_TOGETHER = 256
+"""A commit of more partitions is stored in pieces, so that others have their turn in between."""
+
+Stored: TypeAlias = "tuple[Iterable[TopicPartition], asyncio.Future[set[TopicPartition]]]"
+"""Offsets, and what becomes of them (`OffsetStore.commit`)."""
 
 
 @serves(OffsetCommitRequest)
@@ -84,6 +91,7 @@ def _commit(
         refused = ErrorCode.GROUP_ID_NOT_FOUND
     errors: dict[TopicPartition, ErrorCode] = {}
     committed: dict[TopicPartition, OffsetAndMetadata] = {}
+    waiting: list[Stored] = []
     for topic in request.topics:
         if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             found = topics.by_id(topic.topic_id)
@@ -91,6 +99,9 @@ def _commit(
         for number, each in enumerate(topic.partitions):
             if is_pause_due(number):
                 yield
+            if len(committed) == STORED_TOGETHER:
+                _store(offsets, request.group_id, committed, errors, waiting)
+                committed = {}
             where = TopicPartition(topic.name, each.partition_index)
             errors[where] = refused or _check(topics, settings, where, each)
             if not errors[where]:
@@ -100,26 +111,37 @@ def _commit(
         if is_pause_due(len(errors)):
             yield
     if committed:
-        try:
-            stored = offsets.commit(request.group_id, committed)
-        except BarnabasError as error:
-            errors.update(dict.fromkeys(committed, error_code(error)))
-        else:
-            if not stored.done():
-                return _respond_later(turns, request, errors, committed, stored)
-            _note(errors, committed, stored)
+        _store(offsets, request.group_id, committed, errors, waiting)
+    if waiting:
+        return _respond_later(turns, request, errors, waiting)
     return (yield from _response(request, errors))
 
 
-async def _respond_later(
-    turns: Turns,
-    request: OffsetCommitRequest,
+def _store(
+    offsets: OffsetStore,
+    group_id: str,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
     errors: dict[TopicPartition, ErrorCode],
-    committed: Iterable[TopicPartition],
-    stored: asyncio.Future[set[TopicPartition]],
+    waiting: list[Stored],
+) -> None:
+    """Store offsets, and note what became of them, or add them to those that are waited for."""
+    try:
+        stored = offsets.commit(group_id, committed)
+    except BarnabasError as error:
+        errors.update(dict.fromkeys(committed, error_code(error)))
+        return
+    if stored.done():
+        _note(errors, committed, stored)
+    else:
+        waiting.append((committed, stored))
+
+
+async def _respond_later(
+    turns: Turns, request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode], waiting: Sequence[Stored]
 ) -> OffsetCommitResponse:
-    await asyncio.wait([stored])
-    _note(errors, committed, stored)
+    await asyncio.wait([stored for _, stored in waiting])
+    for committed, stored in waiting:
+        _note(errors, committed, stored)
     return await turns.finish(_response(request, errors))
 
 

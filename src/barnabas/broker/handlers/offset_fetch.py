@@ -121,8 +121,10 @@ def _topics(
     kind: type[PartitionT], committed: Committed, wanted: Wanted | None, error: ErrorCode
 ) -> Steps[list[tuple[str, list[PartitionT]]]]:
     """Return the offsets wanted; with an error, nothing but those partitions that were asked for."""
+    if wanted is None:
+        wanted = yield from _all_of(committed)
     topics = []
-    for number, (topic, partitions) in enumerate((_all_of(committed) if wanted is None else wanted).items()):
+    for number, (topic, partitions) in enumerate(wanted.items()):
         if is_pause_due(number):
             yield
         found: list[PartitionT] = []
@@ -147,8 +149,10 @@ def _partition(
     )
 
 
-def _all_of(committed: Committed) -> Wanted:
-    wanted: Wanted = {}
-    for topic, partition in sorted(committed):
-        wanted.setdefault(topic, []).append(partition)
-    return wanted
+def _all_of(committed: Committed) -> Steps[Wanted]:
+    found: Wanted = {}
+    for number, (topic, partition) in enumerate(list(committed)):
+        if is_pause_due(number):
+            yield
+        found.setdefault(topic, []).append(partition)
+    return {topic: sorted(found[topic]) for topic in sorted(found)}
