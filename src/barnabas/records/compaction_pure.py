@@ -320,8 +320,7 @@ def _filter_batch(
             return b""
         return None if header.size == BATCH_HEADER_SIZE else empty_batch(header)
     parts = [body[start:end] for start, end in record_spans(body)]
-    has_horizon = header.attributes & DELETE_HORIZON_MASK
-    if not has_horizon and any(lists.values[row] is None for row in kept):
+    if header.delete_horizon_ms is None and any(lists.values[row] is None for row in kept):
         horizon_ms = delete_horizon(filtering)
         counted = _parts_from(horizon_ms, parts, header, kept)
         if counted is not None:
@@ -335,7 +334,8 @@ def _filter_batch(
 
 def _rows_kept(lists: Lists, header: BatchHeader, offset_map: OffsetMap, now_ms: int) -> list[int]:
     """Return which records of a batch stay."""
-    keeps_tombstones = not header.attributes & DELETE_HORIZON_MASK or now_ms < header.base_timestamp_ms
+    horizon_ms = header.delete_horizon_ms
+    keeps_tombstones = horizon_ms is None or now_ms < horizon_ms
     kept = []
     for row, (offset, key, value) in enumerate(zip(lists.offsets, lists.keys, lists.values, strict=True)):
         if offset < offset_map.end_offset:

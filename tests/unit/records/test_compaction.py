@@ -27,6 +27,7 @@ from barnabas.records import (
     stamp,
 )
 from barnabas.records.compaction_pure import Filtered, Filtering
+from barnabas.records.compression import Decompressor
 from barnabas.records.header import DELETE_HORIZON_MASK, TIMESTAMP_TYPE_MASK, pack_header, write_crc
 
 SECRET = bytes(range(16))
@@ -440,3 +441,35 @@ def test_a_damaged_batch_is_found_though_its_keys_do_not_fit(twin: ModuleType) -
     offset_map = twin.OffsetMap(42, 0, SECRET)
     with pytest.raises(CorruptBatchError, match="8 bytes after the last of 2 records"):
         offset_map.add(damaged, 0)
+
+
+def test_a_map_that_is_added_to_refuses_to_be_used_and_one_in_use_to_be_added_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = pytest.importorskip("barnabas.records.compaction_compiled", reason="it was not built")
+    log = batch(0, [(b"a", b"")], Compression.LZ4)
+    offset_map = compiled.OffsetMap(1_000, 0, SECRET)
+    said = []
+
+    class Nosy(Decompressor):
+        """Does meanwhile what another thread might."""
+
+        def decompress(self, *arguments: Any) -> Any:
+            for use in (
+                lambda: offset_map.latest(b"a"),
+                lambda: offset_map.add(b"", 0),
+                lambda: compiled.filter_batches(b"", offset_map, filtering()),
+            ):
+                try:
+                    said.append(use())
+                except RuntimeError as error:
+                    said.append(str(error))
+            return super().decompress(*arguments)
+
+    monkeypatch.setattr(compiled, "Decompressor", Nosy)
+    offset_map.add(log, 0)
+    assert said == ["another thread adds to this map"] * 3
+    said.clear()
+    assert checked(compiled.filter_batches(log, offset_map, filtering())) == log
+    assert said == [0, "another thread filters by this map", Filtered([], *[0] * 6, -1)]
+    assert offset_map.add(log, 0).size == len(log)

@@ -386,28 +386,34 @@ cdef bint append(Storage storage, const uint8_t* data, int64_t size) noexcept no
 def filter_batches(batches, OffsetMap offset_map not None, filtering):
     """Return what stays of batches; see the twin."""
     cdef Sieve sieve = Sieve(offset_map, filtering)
-    cdef Outcome outcome
     cdef Py_buffer view
-    decompressor = Decompressor(filtering.decompressed_bytes_max)
-    offset_map.check_idle()
     PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
-    offset_map.readers += 1
     try:
-        sieve.walk = Walk(<const uint8_t*>view.buf, view.len, 0, 0)
-        while True:
-            with nogil:
-                outcome = sieve.sift_batches()
-            if outcome == COMPRESSED:
-                outcome = sieve.sift_compressed(decompressed_body(batches, &sieve.walk, decompressor))
-            if outcome == EMPTIED:
-                header = header_at(batches, &sieve.walk)
-                outcome = sieve.write_empty(header) if compaction_pure.must_stay(header, filtering) else sieve.drop_batch()
-            if outcome == DAMAGED:
-                complain(batches, &sieve.walk, decompressor)
-            if outcome == NO_MEMORY:
-                raise MemoryError
-            if outcome == STOPPED:
-                return sieve.filtered(batches)
+        offset_map.check_idle()
+        offset_map.readers += 1
+        try:
+            sieve.walk = Walk(<const uint8_t*>view.buf, view.len, 0, 0)
+            return filtered_by(sieve, batches, filtering)
+        finally:
+            offset_map.readers -= 1
     finally:
-        offset_map.readers -= 1
         PyBuffer_Release(&view)
+
+
+cdef object filtered_by(Sieve sieve, batches, filtering):
+    cdef Outcome outcome
+    decompressor = Decompressor(filtering.decompressed_bytes_max)
+    while True:
+        with nogil:
+            outcome = sieve.sift_batches()
+        if outcome == COMPRESSED:
+            outcome = sieve.sift_compressed(decompressed_body(batches, &sieve.walk, decompressor))
+        if outcome == EMPTIED:
+            header = header_at(batches, &sieve.walk)
+            outcome = sieve.write_empty(header) if compaction_pure.must_stay(header, filtering) else sieve.drop_batch()
+        if outcome == DAMAGED:
+            complain(batches, &sieve.walk, decompressor)
+        if outcome == NO_MEMORY:
+            raise MemoryError
+        if outcome == STOPPED:
+            return sieve.filtered(batches)

@@ -108,34 +108,39 @@ cdef class OffsetMap:
     def add(self, batches, int64_t first_offset, *, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
         cdef Py_buffer view
         cdef Walk walk
+        compaction_pure.check_first_offset(first_offset, self.base_offset)
+        PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+        try:
+            self.check_idle()
+            if self.readers:
+                raise RuntimeError("another thread filters by this map")
+            self.busy = True
+            try:
+                walk = Walk(<const uint8_t*>view.buf, view.len, 0, 0)
+                return self.take(batches, &walk, first_offset, Decompressor(decompressed_bytes_max))
+            finally:
+                self.busy = False
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef object take(self, batches, Walk* walk, int64_t first_offset, decompressor):
+        """Take in the batches of `walk`, which are `batches`."""
         cdef Header header
         cdef Outcome outcome
-        self.check_idle()
-        if self.readers:
-            raise RuntimeError("another thread filters by this map")
-        compaction_pure.check_first_offset(first_offset, self.base_offset)
-        decompressor = Decompressor(decompressed_bytes_max)
-        PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
-        self.busy = True
-        try:
-            walk = Walk(<const uint8_t*>view.buf, view.len, 0, 0)
-            while True:
-                with nogil:
-                    outcome = self.take_batches(&walk, &header, first_offset)
-                if outcome == COMPRESSED:
-                    body = decompressed_body(batches, &walk, decompressor)
-                    outcome = self.take_decompressed(body, &header, first_offset)
-                    if outcome == FOUND:
-                        self.take_note(&walk, &header)
-                        continue
-                if outcome == DAMAGED:
-                    complain(batches, &walk, decompressor)
-                if outcome == FULL:
-                    self.end_offset = max(self.end_offset, header.base_offset)
-                return Added(walk.at, self.end_offset, outcome == FULL)
-        finally:
-            self.busy = False
-            PyBuffer_Release(&view)
+        while True:
+            with nogil:
+                outcome = self.take_batches(walk, &header, first_offset)
+            if outcome == COMPRESSED:
+                body = decompressed_body(batches, walk, decompressor)
+                outcome = self.take_decompressed(body, &header, first_offset)
+                if outcome == FOUND:
+                    self.take_note(walk, &header)
+                    continue
+            if outcome == DAMAGED:
+                complain(batches, walk, decompressor)
+            if outcome == FULL:
+                self.end_offset = max(self.end_offset, header.base_offset)
+            return Added(walk.at, self.end_offset, outcome == FULL)
 
     cdef Outcome take_decompressed(self, body, const Header* header, int64_t first_offset) except *:
         cdef Py_buffer view
