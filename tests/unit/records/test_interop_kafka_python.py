@@ -7,6 +7,7 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from barnabas.model import TimestampType
 from barnabas.records import BatchBuilder, Compression, check_batch, read_header, read_records, stamp
+from barnabas.records.compaction import Filtering, OffsetMap, filter_batches
 
 RECORDS = [
     (1_700_000_000_000 + 37 * index, key, value, headers)
@@ -38,6 +39,26 @@ def test_kafka_python_reads_our_batches(compression: Compression) -> None:
     assert batch.max_timestamp == RECORDS[-1][0]
     seen = [(r.timestamp, r.key, r.value, r.headers) for r in batch]
     assert seen == RECORDS
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_kafka_python_reads_batches_that_were_compacted(compression: Compression) -> None:
+    builder = BatchBuilder(compression)
+    for timestamp_ms, key, value, headers in RECORDS:
+        builder.append(timestamp_ms, key, value, headers)
+    log = builder.build()
+    offset_map = OffsetMap(10_000, 0, bytes(16))
+    offset_map.add(log, 0)
+    (chunk,) = filter_batches(log, offset_map, Filtering(1_800_000_000_000, 86_400_000, {}, 10**6)).chunks
+
+    batch = DefaultRecordBatch(bytes(chunk))
+
+    assert batch.validate_crc()
+    assert (batch.base_offset, batch.last_offset) == (0, len(RECORDS) - 1)
+    # Those with a key, a tombstone among them: the first one has none, and they are at offsets 1 to 3.
+    seen = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch]
+    assert seen == [(offset, *RECORDS[offset]) for offset in (1, 2, 3)]
+    assert batch.max_timestamp == RECORDS[3][0]
 
 
 @pytest.mark.parametrize("compression", Compression)
