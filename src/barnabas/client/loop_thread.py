@@ -78,7 +78,15 @@ class LoopThread(Life):
         if self.inside:
             coroutine.close()
             raise ClosedError(INSIDE)
-        future = self.start(coroutine)
+        return self.wait(self.start(coroutine), timeout_s)
+
+    def wait(self, future: concurrent.futures.Future[T], timeout_s: float | None = None) -> T:
+        """Return the result of what was started; Ctrl-C in the main thread cancels it.
+
+        :raises ClosedError: the thread has stopped, or belongs to the parent process.
+        """
+        if self.inherited:
+            raise forked_error(self._pid)
         try:
             return future.result(timeout_s)
         except concurrent.futures.CancelledError:

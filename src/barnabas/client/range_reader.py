@@ -31,14 +31,15 @@ class RangeReader:
     """Iterates over the batches that hold the offsets from `start_offset` to before `end_offset`.
 
     Each item is a memoryview of whole batches; the first may begin before `start_offset`, the last may end
-    after `end_offset`. Every record of the range is in exactly one item. Not thread-safe.
+    after `end_offset`. Every record of the range is in exactly one item. Not thread-safe, but for `close`.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param fetch_max_bytes: the size of a response; a larger single batch comes all the same.
     :param settings: see `barnabas.client.config.ClientConfig`.
 
     Iterating raises KafkaError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where the
-    leader does not answer within `default_api_timeout_ms`.
+    leader does not answer within `default_api_timeout_ms`; asked again, the reader tries again. It raises ClosedError
+    when it was closed before the end of the range.
     """
 
     def __init__(
@@ -68,17 +69,21 @@ class RangeReader:
         return self
 
     def __next__(self) -> memoryview:
-        if self._under_way is None:
+        if self._next_offset >= self._end_offset:
             raise StopIteration
-        data = self._under_way.result()
-        self._under_way = None
+        under_way, self._under_way = self._under_way, None
+        # None after an error: whoever asks again is answered anew, from where the reader stands.
+        data = self._thread.wait(under_way or self._start())
         self._next_offset = self._end_of(data)
         self._fetch_ahead()
         return data
 
     def _fetch_ahead(self) -> None:
         if self._next_offset < self._end_offset:
-            self._under_way = self._thread.start(self._fetch(self._next_offset))
+            self._under_way = self._start()
+
+    def _start(self) -> concurrent.futures.Future[memoryview]:
+        return self._thread.start(self._fetch(self._next_offset))
 
     def _end_of(self, data: memoryview) -> int:
         """Return the offset after the last whole batch in `data`."""

@@ -1,0 +1,150 @@
+"""The reader of a stretch of one partition, over a broker that is a function."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from barnabas.client import range_reader
+from barnabas.client.range_reader import RangeReader
+from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from barnabas.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas.records import BatchBuilder, stamp
+
+WAIT_S = 60
+
+
+class FakeBroker:
+    """One broker, and the connection to it; `answers` are error codes or records, one for each fetch."""
+
+    def __init__(self, *answers):
+        self.is_open = True
+        self.answers = list(answers)
+        self.asked = threading.Event()
+        """Set when a fetch has come that is not answered."""
+
+    async def dial(self, host, port):
+        return self
+
+    def version_for(self, request):
+        return 9
+
+    async def send(self, request, *, version=None, timeout_s=30.0):
+        if not isinstance(request, FetchRequest):
+            part = MetadataResponsePartition(
+                error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+            )
+            topics = [MetadataResponseTopic(error_code=0, name="t", partitions=[part])]
+            return MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="a", port=1)], topics=topics)
+        if not self.answers:
+            self.asked.set()
+            await asyncio.sleep(3600)
+        answer = self.answers.pop(0)
+        code, records = (answer, None) if isinstance(answer, ErrorCode) else (0, answer)
+        part = PartitionData(partition_index=0, error_code=code, high_watermark=9, records=records)
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
+
+    def close(self):
+        self.is_open = False
+
+
+def batch(offset):
+    builder = BatchBuilder()
+    builder.append_many(1, [b"v"])
+    data = builder.build()
+    stamp(data, 0, offset, 0)
+    return bytes(data)
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """Return a function that makes a reader of offsets 0 to 2 of what a broker answers."""
+    made = []
+
+    def make(broker):
+        monkeypatch.setattr(range_reader, "dial_with", lambda config: broker.dial)
+        made.append(RangeReader("a:1", "t", 0, 0, 2))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.close()
+
+
+def test_the_batches_of_the_range_come_and_then_the_end(reading):
+    reader = reading(FakeBroker(batch(0), batch(1)))
+    assert [bytes(data) for data in reader] == [batch(0), batch(1)]
+    reader.close()
+    assert list(reader) == []
+
+
+def test_who_waits_for_a_reader_that_another_thread_closes_is_told_so(reading):
+    broker, errors = FakeBroker(), []
+    reader = reading(broker)
+
+    def read():
+        try:
+            next(reader)
+        except BaseException as error:  # noqa: BLE001 - what it was is what the test asks
+            errors.append(error)
+
+    waiting = threading.Thread(target=read)
+    waiting.start()
+    assert broker.asked.wait(WAIT_S)
+    reader.close()
+    waiting.join(WAIT_S)
+    assert [type(error) for error in errors] == [ClosedError]
+
+
+def test_a_reader_that_was_closed_before_the_end_of_its_range_does_not_pretend_to_have_reached_it(reading):
+    reader = reading(FakeBroker(batch(0)))
+    next(reader)
+    reader.close()
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="closed"):
+            next(reader)
+
+
+def test_after_an_error_the_reader_tries_again_and_each_error_is_a_fresh_one(reading):
+    refused = ErrorCode.OFFSET_OUT_OF_RANGE
+    reader = reading(FakeBroker(refused, refused, batch(0), batch(1)))
+    errors = []
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="offset 0") as caught:
+            next(reader)
+        errors.append(caught.value)
+    assert errors[0] is not errors[1]
+    assert [bytes(data) for data in reader] == [batch(0), batch(1)]
+
+
+def test_damage_does_not_look_like_the_end(reading):
+    reader = reading(FakeBroker(b"damage", b"damage", batch(0), batch(1)))
+    for _ in range(2):
+        with pytest.raises(CorruptBatchError, match="without a whole batch"):
+            next(reader)
+    assert len(list(reader)) == 2
+
+
+def test_a_forked_child_does_not_wait_for_its_copy(reading):
+    broker = FakeBroker()
+    reader = reading(broker)
+    assert broker.asked.wait(WAIT_S)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            next(reader)
+        except ClosedError as error:
+            code = 0 if "fork" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
