@@ -113,7 +113,14 @@ class ApplicationLoop(Life):
         self.loop: asyncio.AbstractEventLoop | None = None
         """None before the client has begun."""
         self.on_program_end = on_program_end
+        self.ended = asyncio.Event()
+        """Set by whoever has claimed the end, when it has come."""
         self._ending: asyncio.Task[None] | None = None  # an event loop holds its tasks but weakly
+
+    async def until_ended(self) -> None:
+        """Wait until it has come, for whoever may not claim the end any more."""
+        if self.loop is asyncio.get_running_loop():  # else nobody is left there who could end it
+            await self.ended.wait()
 
     def end_soon(self) -> bool:
         loop = self.loop
@@ -130,7 +137,11 @@ class ApplicationLoop(Life):
         assert self.loop is not None
         assert self._finish is not None
         self._ending = self.loop.create_task(self._finish())
-        self._ending.add_done_callback(lambda _ended: self.is_over())
+        self._ending.add_done_callback(self._on_ended)
+
+    def _on_ended(self, _ended: asyncio.Task[None]) -> None:
+        self.is_over()
+        self.ended.set()
 
     def end_with_program(self) -> None:
         self.is_over()

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from barnabas.client.life import Finish, Life, forked_error
-from barnabas.errors import ClosedError
+from barnabas.errors import ClosedError, TimedOutError
 
 log = logging.getLogger(__name__)
 
@@ -120,10 +120,11 @@ class LoopThread(Life):
 
     # --- the end ----------------------------------------------------------------------------------------
 
-    def may_close(self) -> bool:
+    def may_close(self, timeout_s: float | None = None) -> bool:
         """Whether the caller, who wants to close the client, has to; who is not the first waits here until it is done.
 
         :raises ClosedError: this is called on the thread itself, which cannot wait for itself.
+        :raises TimedOutError: it was not done after `timeout_s`.
         """
         if self.inherited:
             return False
@@ -132,8 +133,9 @@ class LoopThread(Life):
         if self.claim_end():
             self._closer = threading.get_ident()
             return True
-        if self._closer != threading.get_ident():  # else it is a signal handler, which interrupts the closing
-            self.join(None)
+        interrupts = self._closer == threading.get_ident()  # a signal handler, in the middle of the closing
+        if not interrupts and not self.join(timeout_s):
+            raise TimedOutError(f"this client was still being closed after {timeout_s:g} s")
         return False
 
     def stop(self, finish: Finish | None = None) -> None:

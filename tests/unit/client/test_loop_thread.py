@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from barnabas.client.loop_thread import LoopThread
-from barnabas.errors import ClosedError
+from barnabas.errors import ClosedError, TimedOutError
 
 
 @pytest.fixture
@@ -201,6 +201,12 @@ def test_who_is_not_the_first_to_close_waits_until_it_is_done():
     thread.stop(finish)
     other.join(30)
     assert order == ["the first", "the other"]
+
+
+def test_who_is_not_the_first_to_close_waits_no_longer_than_it_says(thread):
+    assert thread.claim_end()
+    with pytest.raises(TimedOutError, match=r"still being closed after 0\.01 s"):
+        thread.may_close(0.01)
 
 
 def test_a_forked_child_drops_its_copy_without_a_word():

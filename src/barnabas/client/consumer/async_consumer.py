@@ -242,12 +242,15 @@ class AsyncConsumer:
     async def close(self) -> None:
         """Commit (if auto-commit is on) what was handed out, and leave the group. May be called again.
 
-        Ends the iterations of other tasks.
+        Ends the iterations of other tasks. If another task closes it already, this waits until that is done.
         """
         await self._close(all_done=True)
 
     async def _close(self, *, all_done: bool) -> None:
-        if self._core.state.stopped is not None or not self._life.claim_end():
+        if self._life.inherited:
+            return
+        if not self._life.claim_end():
+            await self._life.until_ended()
             return
         self._life.is_over()
         try:
@@ -257,8 +260,11 @@ class AsyncConsumer:
                 self._core.stop(all_done=all_done)
         finally:
             # Also if this was cancelled: heartbeats that go on would keep the partitions from others.
-            await self._background.close()
-            await self._shell.stop()
+            try:
+                await self._background.close()
+                await self._shell.stop()
+            finally:
+                self._life.ended.set()
 
     async def __aenter__(self) -> Self:
         return await self.start()

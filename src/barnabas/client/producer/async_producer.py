@@ -269,10 +269,29 @@ class AsyncProducer:
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the tasks and connections. May be called again; does nothing in a forked child.
 
-        :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up.
+        If another task closes it already, this waits until that is done.
+
+        :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up, unless another
+            task waits for them.
         """
-        if self._own_loop.inherited or not self._own_loop.claim_end():
+        if self._own_loop.inherited:
             return
+        if not self._own_loop.claim_end():
+            await self._until_closed(timeout_s)
+            return
+        try:
+            await self._close(timeout_s)
+        finally:
+            self._own_loop.ended.set()
+
+    async def _until_closed(self, timeout_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._own_loop.until_ended()
+        except TimeoutError:
+            raise self._engine.unfinished(timeout_s) from None
+
+    async def _close(self, timeout_s: float | None) -> None:
         self._closed = True
         self._own_loop.is_over()
         self._accumulator.refuse(ClosedError(CLOSED))

@@ -189,10 +189,11 @@ class Producer:
 
         If another thread closes it already, or the program ends, this waits until that is done.
 
-        :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up.
+        :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up, unless another
+            thread waits for them.
         :raises ClosedError: a delivery's callback closes the producer; it is not closed by that.
         """
-        if not self._thread.may_close():
+        if not self._thread.may_close(timeout_s):
             return
         self._closed = True
         self._engine.accumulator.refuse(ClosedError(CLOSED))

@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.shells import BlockingShell, LoopGuard, LoopShell, ThreadGuard
 from barnabas.client.consumer.state import ConsumerState
@@ -283,3 +284,58 @@ def test_an_application_that_only_takes_what_is_at_hand_lets_others_have_their_t
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
+
+
+class HeldBackground:
+    """Ends when the test lets it."""
+
+    def __init__(self):
+        self.may_end = asyncio.Event()
+        self.ended = False
+
+    async def start(self):
+        pass
+
+    async def close(self):
+        await self.may_end.wait()
+        self.ended = True
+
+
+def test_who_is_not_the_first_to_close_waits_until_it_is_done():
+    async def main():
+        consumer = AsyncConsumer("a:1")
+        consumer._background = background = HeldBackground()
+        await consumer.start()
+        first, second = (asyncio.create_task(consumer.close()) for _ in range(2))
+        await give_way()
+        assert not second.done()
+        background.may_end.set()
+        await second
+        assert background.ended
+        await first
+        await consumer.close()
+
+    asyncio.run(main())
+
+
+def test_a_listener_may_close_a_consumer_that_is_being_closed():
+    async def main():
+        consumer = AsyncConsumer("a:1")
+        consumer._background = background = HeldBackground()
+        background.may_end.set()
+        await consumer.start()
+        go_on = asyncio.Event()
+
+        async def listen(_tps):
+            await go_on.wait()
+            await consumer.close()
+
+        consumer._shell.listeners = {"assigned": listen}
+        caller = asyncio.create_task(consumer._shell.run(step for step in [Tell("assigned", HERE)]))
+        await give_way()
+        go_on.set()
+        async with asyncio.timeout(20):
+            await consumer.close()
+            await caller
+
+    asyncio.run(main())

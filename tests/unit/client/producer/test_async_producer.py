@@ -356,6 +356,40 @@ def test_close_wakes_who_waits_for_memory(monkeypatch):
     run(monkeypatch, test, **SMALL_MEMORY)
 
 
+def test_who_is_not_the_first_to_close_waits_until_it_is_done(monkeypatch):
+    async def test(producer, broker):
+        broker.answers_at_once = False
+        delivery = await producer.send("t", b"v")
+        first = asyncio.create_task(producer.close())
+        await until(lambda: broker.waiting)
+        second = asyncio.create_task(producer.close())
+        with pytest.raises(TimedOutError, match="1 records were still on their way"):
+            await producer.close(0.01)
+        assert not second.done()
+        broker.answer()
+        await second
+        assert first.done()
+        assert delivery.done()
+        assert not broker.is_open
+        await producer.close()
+
+    run(monkeypatch, test)
+
+
+def test_who_waits_for_a_close_that_is_cancelled_waits_no_longer(monkeypatch):
+    async def test(producer, broker):
+        broker.answers_at_once = False
+        await producer.send("t", b"v")
+        first, second = (asyncio.create_task(producer.close()) for _ in range(2))
+        await until(lambda: broker.waiting)
+        first.cancel()
+        await second
+        assert first.done()
+        broker.waiting.clear()
+
+    run(monkeypatch, test)
+
+
 def test_what_close_gives_up_fails(monkeypatch):
     async def test(producer, broker):
         broker.answers_at_once = False
