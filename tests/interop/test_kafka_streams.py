@@ -123,22 +123,27 @@ def test_counts_are_right_after_a_kill(broker: BrokerProcess, start: Start, line
     bootstrap = broker.bootstrap
     with barnabas.Admin(bootstrap) as admin:
 
-        def committed() -> list[int]:
+        def committed(topic: str = "lines") -> list[int]:
             offsets = admin.group_offsets("word-count")
-            found = (offsets.get(barnabas.TopicPartition("lines", each)) for each in range(PARTITIONS))
+            found = (offsets.get(barnabas.TopicPartition(topic, each)) for each in range(PARTITIONS))
             return [each.offset if each else 0 for each in found]
+
+        def has_counted() -> bool:
+            """Whether all lines are split into words, all words are counted, and the counts are in the changelog."""
+            ends = admin.end_offsets([(REPARTITIONED, each) for each in range(PARTITIONS)])
+            return committed() == lines.written and committed(REPARTITIONED) == [ends[each] for each in sorted(ends)]
 
         first = start(broker, "at_least_once")
         first.wait_for("^state RUNNING")
         lines.write(1000)
-        first.wait_until(lambda: committed() == lines.written, "it commits what it has counted")
+        first.wait_until(has_counted, "it commits what it has counted")
         lines.write(1000)
         first.kill()
         kept = committed()
         lines.write(100)
 
         second = start(broker, "at_least_once")
-        second.wait_until(lambda: committed() == lines.written, "another one goes on")
+        second.wait_until(has_counted, "another one goes on")
         second.wait_until(lambda: last_values(bootstrap, "counts") == lines.counts, "all is counted once")
         assert last_values(bootstrap, CHANGELOG) == lines.counts
         restored = [int(line.split()[-1]) for line in second.said().splitlines() if line.startswith("restored ")]

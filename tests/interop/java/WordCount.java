@@ -93,11 +93,11 @@ public final class WordCount {
         public void onRestoreStart(TopicPartition partition, String store, long start, long end) {}
 
         @Override
-        public void onBatchRestored(TopicPartition partition, String store, long end, long restored) {}
-
-        @Override
-        public void onRestoreEnd(TopicPartition partition, String store, long restored) {
+        public void onBatchRestored(TopicPartition partition, String store, long end, long restored) {
             System.out.println("restored " + partition + " " + restored);
         }
+
+        @Override
+        public void onRestoreEnd(TopicPartition partition, String store, long total) {}
     }
 }
