@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.handlers.offset_commit import offset_commit
+from barnabas.broker.handlers.offset_commit import STORED_TOGETHER, offset_commit
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
@@ -17,7 +18,9 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.steps import at_once
+from tests.unit.broker.calling import Caller, run_with_broker
 
 
 class OffsetsWithout:
@@ -53,3 +56,22 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
     response = asyncio.run(answer())
     errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
     assert errors == {"clicks": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "orders": ErrorCode.NONE}
+
+
+def test_commit_of_many_partitions_is_stored_whole(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        count = 3 * STORED_TOGETHER + 1
+        await caller.broker.topics.create("wide", count, {})
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=number, committed_offset=number, committed_metadata="")
+            for number in range(count + 2)
+        ]
+        topics = [OffsetCommitRequestTopic(name="wide", partitions=partitions)]
+        response = await caller.call(OffsetCommitRequest(group_id="g", topics=topics), 9)
+        errors = [each.error_code for each in response.topics[0].partitions]
+        assert errors == [ErrorCode.NONE] * count + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        fetched = await caller.call(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 8)
+        found = {each.partition_index: each.committed_offset for each in fetched.groups[0].topics[0].partitions}
+        assert found == {number: number for number in range(count)}
+
+    run_with_broker(tmp_path, scenario, offsets_topic_num_partitions=2)
