@@ -36,7 +36,7 @@ from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, R
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest name of a group that fits its records."""
 
-LOAD_AGAIN_S = 10.0
+LOAD_AGAIN_S = 60.0
 """The pause after which a partition is loaded again that could not be."""
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class GroupShell:
         self._topic: Topic | None = None
         self._shards: dict[int, GroupShard] = {}
         self._making: asyncio.Task[None] | None = None
+        self._told = ""
+        """Why there is no place for groups, as it was logged last."""
         self._loading: set[asyncio.Task[None]] = set()
         self._may_load = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -322,7 +324,9 @@ class GroupShell:
         except BarnabasError as error:
             if self.has_place:
                 return  # a client was faster
-            log.warning("groups cannot be used: %s", error)
+            if str(error) != self._told:  # clients ask again and again
+                log.warning("groups cannot be used: %s", error)
+            self._told = str(error)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no place for groups: {error}") from None
 
     def _on_made(self, making: asyncio.Task[None]) -> None:

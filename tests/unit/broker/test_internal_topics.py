@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
 from barnabas.errors import ErrorCode
 from barnabas.groups.hashing import partition_of
@@ -53,13 +55,17 @@ def test_it_is_made_when_the_first_group_is_asked_for(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_groups_are_not_available_where_it_cannot_be_made(tmp_path: Path) -> None:
+def test_groups_are_not_available_where_it_cannot_be_made_and_one_line_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / f"{CONSUMER_OFFSETS}-1").mkdir()
 
     async def scenario(caller: Caller) -> None:
-        assert await find(caller, "a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        for _ in range(3):
+            assert await find(caller, "a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
     run(tmp_path, scenario)
+    assert len([each for each in caplog.records if "groups cannot be used" in each.getMessage()]) == 1
 
 
 def test_metadata_says_that_it_is_internal(tmp_path: Path) -> None:
