@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import confluent_kafka
@@ -19,6 +20,7 @@ from tests.conftest import BrokerProcess
 PARTITIONS = 4
 PATIENCE_S = 60.0
 SESSION_MS = 45_000
+POLL_S = 0.5
 
 
 class Members:
@@ -30,7 +32,13 @@ class Members:
         """How often partitions were given or taken."""
 
     def poll(self) -> list[bytes]:
-        """Let both do their work for a moment; return the values that came."""
+        """Let both do their work for a moment, each in its thread, since they wait for each other; return the values
+        that came."""
+        with ThreadPoolExecutor(2) as threads:
+            return [value for values in threads.map(self.poll_one, (0, 1)) for value in values]
+
+    def poll_one(self, number: int) -> list[bytes]:
+        """Let one of them do its work."""
         raise NotImplementedError
 
     def commit(self) -> None:
@@ -60,8 +68,8 @@ class Ours(Members):
     def _note(self, _partitions: Any) -> None:
         self.moves += 1
 
-    def poll(self) -> list[bytes]:
-        return [record.value for each in self._both for record in each.poll(timeout_s=0.1) if record.value]
+    def poll_one(self, number: int) -> list[bytes]:
+        return [record.value for record in self._both[number].poll(timeout_s=POLL_S) if record.value]
 
     def commit(self) -> None:
         for each in self._both:
@@ -94,8 +102,8 @@ class Confluent(Members):
     def _note(self, _consumer: Any, _partitions: Any) -> None:
         self.moves += 1
 
-    def poll(self) -> list[bytes]:
-        found = [message for each in self._both for message in each.consume(100, timeout=0.1)]
+    def poll_one(self, number: int) -> list[bytes]:
+        found = self._both[number].consume(100, timeout=POLL_S)
         return [message.value() for message in found if message.error() is None]
 
     def commit(self) -> None:
@@ -130,9 +138,9 @@ class KafkaPython(Members, kafka.ConsumerRebalanceListener):
     def on_partitions_revoked(self, _revoked: Any) -> None:
         self.moves += 1
 
-    def poll(self) -> list[bytes]:
-        polled = [each.poll(timeout_ms=100) for each in self._both]
-        return [record.value for found in polled for records in found.values() for record in records]
+    def poll_one(self, number: int) -> list[bytes]:
+        found = self._both[number].poll(timeout_ms=int(POLL_S * 1000))
+        return [record.value for records in found.values() for record in records]
 
     def commit(self) -> None:
         for each in self._both:
