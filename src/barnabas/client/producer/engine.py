@@ -144,12 +144,12 @@ class ProducerEngine:
 
     async def start(self) -> None:
         """Begin to deliver."""
-        sending = asyncio.create_task(self._send_loop.run())
-        sending.add_done_callback(self._on_stopped)
-        self._tasks = [sending, asyncio.create_task(self._cluster.keep_fresh())]
+        self._tasks = [asyncio.create_task(work) for work in (self._send_loop.run(), self._cluster.keep_fresh())]
+        for task in self._tasks:
+            task.add_done_callback(self._on_stopped)
 
     def _on_stopped(self, done: asyncio.Task[None]) -> None:
-        """The send loop only ends by cancellation; however it ended, nothing may wait for it for ever."""
+        """What runs only ends by cancellation; however it ended, nothing may wait for it for ever."""
         if self._has_ended:
             return
         error = None if done.cancelled() else done.exception()

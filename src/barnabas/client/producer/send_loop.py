@@ -20,7 +20,7 @@ from barnabas.client.producer.accumulator import NEVER_S, Accumulator
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.client.producer.sender import Plan, Send, Sender
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, UnsupportedVersionError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError, UnsupportedVersionError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -154,7 +154,7 @@ class SendLoop:
 
     def _sleep(self, plan: Plan, now_s: float) -> None:
         """Come back when the plan says so; tell the accumulator which appends must wake us earlier."""
-        at_s = plan.wake_at_s
+        at_s = min([plan.wake_at_s, *(self._gives_up_at_s(send) for _, send in self._backlog)])
         brokers = self._cluster.view.brokers
         in_flight = [self.sender.in_flight_to(node_id) for node_id in brokers]
         self._accumulator.eager = not all(in_flight)
@@ -201,17 +201,24 @@ class SendLoop:
 
     async def _connect(self, node_id: int) -> None:
         """Connect to a broker and send what has waited for that; one that is down delays no other."""
+        first = self._waiting[node_id][0]
         try:
-            channel = await self._cluster.channel_to(node_id)
+            async with asyncio.timeout(self._left_s(first, self._clock.monotonic())):
+                channel = await self._cluster.channel_to(node_id)
         except BarnabasError as error:
-            for send in self._waiting.pop(node_id):
-                self._failed(send, error)
+            self._not_connected(node_id, error)
+        except TimeoutError:
+            self._not_connected(node_id, TimedOutError(f"no connection to broker {node_id} yet"))
         else:
             now_s = self._clock.monotonic()
             for send in self._waiting.pop(node_id):
                 self._submit(channel, send, now_s)
             self._flush(channel)
         self.wake()
+
+    def _not_connected(self, node_id: int, error: BarnabasError) -> None:
+        for send in self._waiting.pop(node_id):
+            self._failed(send, error)
 
     def _submit(self, channel: Channel, send: Send, now_s: float) -> None:
         try:
@@ -234,17 +241,27 @@ class SendLoop:
     def _take_backlog(self) -> None:
         """Note what was sent without acknowledgement as done, unless the broker is too slow for more."""
         backlog, self._backlog = self._backlog, []
+        now_s = self._clock.monotonic()
         for channel, send in backlog:
-            if channel.is_open and channel.unsent_bytes > UNSENT_BYTES_MAX:
+            if not channel.is_open or channel.unsent_bytes <= UNSENT_BYTES_MAX:
+                self.sender.on_posted(send)
+            elif now_s < self._gives_up_at_s(send):
                 self._backlog.append((channel, send))
             else:
-                self.sender.on_posted(send)
+                self._failed(send, TimedOutError("a broker takes no more"))
+
+    def _gives_up_at_s(self, send: Send) -> float:
+        """When all of a request has taken too long: none of it is sent again then, for it may have arrived."""
+        return max([batch.created_at_s for batch in send.batches]) + self._config.delivery_timeout_ms / 1000
 
     def _timeout_s(self, send: Send, now_s: float) -> float:
         """How long an answer is waited for: a request timeout, but not (much) past the delivery timeout."""
+        return min(self._config.request_timeout_ms / 1000, self._left_s(send, now_s))
+
+    def _left_s(self, send: Send, now_s: float) -> float:
+        """How long it is to the delivery timeout, at least a moment."""
         oldest_s = min([batch.created_at_s for batch in send.batches])
-        left_s = oldest_s + self._config.delivery_timeout_ms / 1000 - now_s
-        return max(0.001, min(self._config.request_timeout_ms / 1000, left_s))
+        return max(0.001, oldest_s + self._config.delivery_timeout_ms / 1000 - now_s)
 
     def _answered(self, send: Send, sent_at_s: float, response: ProduceResponse, error: BarnabasError | None) -> None:
         """Deal with an answer; the turn follows when all that came with it were dealt with."""

@@ -394,7 +394,8 @@ class Sender:
         partition.sequences.out_of_order(batch)
         if partition.sequences.restart_due:
             log.info("%s-%d: %s; starting again with a new epoch", batch.topic, batch.partition, error.code.name)
-        self._retry(partition, batch, now_s, error, backoff=False)
+        # Where an earlier batch may still fill the gap, that takes time; to ask at once would be to ask all the time.
+        self._retry(partition, batch, now_s, error, backoff=not partition.sequences.restart_due)
 
     def _retry(
         self, partition: _Partition, batch: ProducerBatch, now_s: float, error: BarnabasError, *, backoff: bool = True

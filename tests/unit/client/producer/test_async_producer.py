@@ -356,6 +356,26 @@ def test_close_wakes_who_waits_for_memory(monkeypatch):
     run(monkeypatch, test, **SMALL_MEMORY)
 
 
+def test_a_producer_that_can_learn_of_no_leaders_any_more_says_so(monkeypatch):
+    async def test(producer, broker):
+        await producer.send("t", b"v")
+        broker.answers_at_once = False
+        delivery = await producer.send("t", b"v")
+
+        async def fail():
+            raise ValueError("bug")
+
+        producer._engine._cluster.refresh = fail
+        producer._engine._cluster.want_refresh()
+        with pytest.raises(ClosedError, match=r"stopped because of ValueError\('bug'\)"):
+            await delivery
+        with pytest.raises(ClosedError, match="stopped because of ValueError"):
+            await producer.send("t", b"v")
+        broker.waiting.clear()
+
+    run(monkeypatch, test)
+
+
 def test_who_is_not_the_first_to_close_waits_until_it_is_done(monkeypatch):
     async def test(producer, broker):
         broker.answers_at_once = False

@@ -277,6 +277,26 @@ def test_acks_0_waits_while_a_broker_is_too_slow_to_take_more():
     assert with_loop(test, cluster, acks=0, enable_idempotence=False) == (5, 9)
 
 
+def test_acks_0_waits_no_longer_than_the_delivery_timeout_for_a_broker_that_takes_nothing_more():
+    cluster = FakeCluster()
+    cluster.connected = True
+    cluster.unsent_bytes = UNSENT_BYTES_MAX + 1
+    batch = send_one(cluster, acks=0, enable_idempotence=False, delivery_timeout_ms=20, request_timeout_ms=10)
+    assert "delivery_timeout_ms=20: a broker takes no more" in str(batch.error)
+    assert len(cluster.posted) == 1, "it may have arrived, and must not arrive twice"
+
+
+def test_a_connection_is_waited_for_no_longer_than_the_delivery_timeout():
+    cluster = FakeCluster()
+
+    async def connect(node_id):
+        await asyncio.sleep(3600)
+
+    cluster.channel_to = connect
+    batch = send_one(cluster, acks=1, enable_idempotence=False, delivery_timeout_ms=20, request_timeout_ms=10)
+    assert "not acknowledged within delivery_timeout_ms=20: no connection to broker 1 yet" in str(batch.error)
+
+
 def test_the_end_of_the_loop_ends_its_tasks():
     cluster = FakeCluster()
     cluster.identity_errors = [DisconnectedError("x")] * 1000

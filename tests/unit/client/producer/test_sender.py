@@ -315,6 +315,26 @@ def test_a_retry_sends_the_same_bytes():
     assert bytes(again.batches[0].payload()) == before
 
 
+def test_a_batch_that_came_before_an_earlier_one_is_not_sent_again_and_again():
+    fixture = Fixture(idempotent=True, acks=-1)
+    fixture.sender.set_identity(77, 0)
+    fixture.append()
+    [send] = fixture.plan(1.0).sends
+    fixture.answer(send)
+    fixture.append(size=100)
+    [earlier] = fixture.plan(1.0).sends  # goes to a broker that does not answer
+    fixture.leaders[0] = 2
+    fixture.append(size=100)
+    [later] = fixture.plan(1.0).sends
+    fixture.answer(later, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    plan = fixture.plan()
+    assert not plan.sends
+    assert plan.wake_at_s == pytest.approx(fixture.clock.monotonic() + 0.1)
+    [again] = fixture.plan(0.1).sends
+    assert again.batches == later.batches
+    assert earlier.batches != later.batches
+
+
 def test_a_duplicate_is_a_success():
     fixture = Fixture(idempotent=True, acks=-1)
     fixture.sender.set_identity(77, 0)
