@@ -54,6 +54,8 @@ class Background:
         self._cluster = cluster
         self._bell = bell
         self._watched: object = None
+        self._next_look: asyncio.TimerHandle | None = None
+        """When topics that do not exist yet are looked for again."""
         self._positions_wanted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._works: dict[Work, asyncio.Task[None]] = {}
@@ -92,6 +94,8 @@ class Background:
         tasks = [*self._tasks, *self._works.values()]
         for task in tasks:
             task.cancel()
+        if self._next_look is not None:
+            self._next_look.cancel()
         self._fetches.close()
         self._cluster.close()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -109,9 +113,9 @@ class Background:
             self._on_fault(error)
 
     def _on_fault(self, error: BaseException) -> None:
-        """Tell the application of what nobody foresaw, instead of letting it wait for ever."""
+        """Tell the application of what nobody foresaw, with every call, instead of letting it wait for ever."""
         log.error("background work of the consumer stopped", exc_info=error)
-        self._state.report(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
+        self._state.fail(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
 
     # --- what there is to do ----------------------------------------------------------------------------
 
@@ -241,9 +245,14 @@ class Background:
         self._cluster.want_refresh()
 
     def _on_metadata(self, view: ClusterView) -> None:
-        if self._state.on_metadata(view):
-            asyncio.get_running_loop().call_later(MISSING_TOPIC_PAUSE_S, self._cluster.want_refresh)
+        # One timer: each answer to it is followed by another, so two would never become one again.
+        if self._state.on_metadata(view) and self._next_look is None:
+            self._next_look = asyncio.get_running_loop().call_later(MISSING_TOPIC_PAUSE_S, self._look_for_topics)
         self._fetch()
+
+    def _look_for_topics(self) -> None:
+        self._next_look = None
+        self._cluster.want_refresh()
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -272,9 +281,7 @@ class Background:
         if unset and self._config.group is not None:
             committed = await committed_offsets(self._cluster, self._config.group, [state.tp for state in unset])
             found = {state: committed[state.tp].offset for state in unset if state.tp in committed}
-            self._state.place(missing, found)
-            for state, offset in found.items():
-                state.committed = offset
+            self._state.place(missing, found, committed=True)
             unset = [state for state in unset if state not in found]
         policy = self._config.auto_offset_reset
         if policy == NOWHERE:

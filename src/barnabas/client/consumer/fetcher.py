@@ -50,6 +50,9 @@ SMALL_SHARE = 8
 FETCHES_MAX = 3
 """Fetches to one broker at a time: while some wait there for new records, others bring what is there already."""
 
+ERRORS_MAX = 100
+"""Errors that wait for the application's next polls."""
+
 LAST_WAIT_MS = 20
 """How long the last of them may wait."""
 
@@ -133,7 +136,7 @@ class Fetcher:
         """Whether the application has used up so much that there may be something to ask for; for who looks after it
         to unset."""
         self.errors: deque[BarnabasError] = deque()
-        """What the application must be told, in its next poll, beside the troubles of single partitions."""
+        """What the application must be told, in its next polls, beside the troubles of single partitions."""
         self._troubles: dict[PartitionState, tuple[int, BarnabasError]] = {}
         """What stopped a partition, and the version then; it is not fetched before the error was taken."""
         self._ends: dict[PartitionState, int] = {}
@@ -307,6 +310,12 @@ class Fetcher:
         return False
 
     # --- the application's side -------------------------------------------------------------------------
+
+    def tell(self, error: BarnabasError) -> None:
+        """Note what the application must be told; once, however often it is met before the application asks."""
+        known = any(type(each) is type(error) and str(each) == str(error) for each in self.errors)
+        if not known and len(self.errors) < ERRORS_MAX:
+            self.errors.append(error)
 
     def take_error(self) -> BarnabasError | None:
         """Remove and return the next error to tell; a partition that it stopped is fetched again from now on."""

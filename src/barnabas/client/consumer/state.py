@@ -62,6 +62,8 @@ class ConsumerState:
         """Why no call is answered any more."""
         self.waiting = 0
         """How many readers ask for records just now."""
+        self._fault: Failure | None = None
+        """What nobody foresaw, and has stopped the background."""
         self._unreachable: tuple[float, Failure] | None = None
         """Since when no broker can be reached, and why."""
         self._works: deque[Work] = deque()
@@ -117,6 +119,8 @@ class ConsumerState:
 
     def raise_what_must_be_told(self) -> None:
         """Raise, under the guard, what the application has to know before it waits any longer."""
+        if self._fault is not None:
+            raise self._fault.error()
         error = self.fetcher.take_error()
         if error is not None:
             self.guard.tell_background()
@@ -136,7 +140,14 @@ class ConsumerState:
     def report(self, error: BarnabasError) -> None:
         """Tell the application of `error` with its next poll."""
         with self.guard:
-            self.fetcher.errors.append(error)
+            self.fetcher.tell(error)
+            self.guard.tell_application()
+
+    def fail(self, error: ClosedError) -> None:
+        """The background has come to grief: tell that to everybody who waits for it, now and later."""
+        with self.guard:
+            self._fault = Failure.of(error)
+            self._end_queue(self._fault)
             self.guard.tell_application()
 
     def changed(self) -> None:
@@ -177,8 +188,12 @@ class ConsumerState:
     def end_work(self) -> None:
         """The background is at its end: nothing is done any more."""
         self._no_more_work = True
+        self._end_queue(Failure.of(ClosedError("this consumer was closed")))
+
+    def _end_queue(self, failure: Failure) -> None:
+        """Let nothing of what was put down be begun any more."""
         while (work := self.take_work()) is not None:
-            self.finish(work, ClosedError("this consumer was closed"))
+            self.finish(work, failure.error())
 
     def abandon(self, work: Work) -> None:
         """Let work be, whether it was begun or not."""
@@ -280,7 +295,7 @@ class ConsumerState:
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
                 self._refused.add(name)
-                self.fetcher.errors.append(KafkaError(topic.error, f"topic {name!r} cannot be subscribed to"))
+                self.fetcher.tell(KafkaError(topic.error, f"topic {name!r} cannot be subscribed to"))
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
         """No broker can be reached; until there is metadata again."""
@@ -303,9 +318,20 @@ class ConsumerState:
         with self.guard:
             return {state: state.version for state in self.subscription.without_position()}
 
-    def place(self, missing: Mapping[PartitionState, int], offsets: Mapping[PartitionState, int]) -> None:
-        """Go on at the offsets that were found, unless the application has moved elsewhere meanwhile."""
-        self._settle(missing, offsets, lambda state: state.move_to(offsets[state]))
+    def place(
+        self, missing: Mapping[PartitionState, int], offsets: Mapping[PartitionState, int], *, committed: bool = False
+    ) -> None:
+        """Go on at the offsets that were found, unless the application has moved elsewhere meanwhile.
+
+        :param committed: whether they are those that the group has committed.
+        """
+
+        def move(state: PartitionState) -> None:
+            state.move_to(offsets[state])
+            if committed:
+                state.committed = offsets[state]
+
+        self._settle(missing, offsets, move)
 
     def place_nowhere(self, missing: Mapping[PartitionState, int], states: list[PartitionState]) -> None:
         """There is no offset to start from, and the policy is to say so."""

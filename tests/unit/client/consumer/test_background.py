@@ -9,11 +9,13 @@ import pytest
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.fetcher import ERRORS_MAX
 from barnabas.client.consumer.shells import LoopGuard
 from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steps import Leave
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, ClosedError, DisconnectedError, ErrorCode, KafkaError
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, stamp
@@ -84,6 +86,7 @@ class Engine:
         state.subscription.assign_by_hand(partitions)
         for tp in partitions:
             state.subscription.state(tp).move_to(0)
+        self.state = state
         self.fetcher = state.fetcher
         self.background = Background(state, cluster, guard.bell)
 
@@ -337,8 +340,65 @@ def test_an_error_that_nobody_foresaw_is_told(what):
         setattr(engine.fetcher, what, None)
         engine.kick()
         await give_way()
-        error = engine.fetcher.take_error()
+        errors = []
+        for _ in range(3):
+            with pytest.raises(ClosedError, match="the consumer stopped because of TypeError") as caught:
+                engine.state.raise_what_must_be_told()
+            errors.append(caught.value)
         await engine.close()
-        return error
+        assert len(set(map(id, errors))) == 3, "whoever polls again is told again, and waits for nothing"
 
-    assert "the consumer stopped because of TypeError" in str(asyncio.run(main()))
+    asyncio.run(main())
+
+
+def test_an_error_that_nobody_foresaw_ends_the_work_that_calls_wait_for():
+    async def main():
+        engine = Engine(SessionCluster())
+        engine.background._watch_topics = None
+        work = Leave("test")
+        engine.state.order(work)
+        engine.background._on_bell()
+        await engine.close()
+        return work
+
+    work = asyncio.run(main())
+    assert work.done
+    assert "the consumer stopped because of TypeError" in str(work.error)
+
+
+def test_topics_that_are_missing_are_looked_for_by_one_timer_however_often_metadata_comes():
+    async def main():
+        engine = Engine(SessionCluster())
+        engine.state.subscription.unsubscribe()
+        engine.state.subscription.subscribe(["missing"], None)
+        for _ in range(5):
+            engine.background._on_metadata(engine.background._cluster.view)
+        loop = asyncio.get_running_loop()
+        scheduled = [handle for handle in loop._scheduled if not handle.cancelled()]
+        await engine.close()
+        return len(scheduled), [handle for handle in loop._scheduled if not handle.cancelled()]
+
+    assert asyncio.run(main()) == (1, [])
+
+
+def test_errors_that_the_application_does_not_ask_for_are_kept_once_each_and_not_without_end():
+    state = Engine(SessionCluster()).state
+    for _ in range(3):
+        state.report(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the same"))
+    assert len(state.fetcher.errors) == 1
+    for number in range(10 * ERRORS_MAX):
+        state.report(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(number)))
+    assert len(state.fetcher.errors) == ERRORS_MAX
+    assert "the same" in str(state.fetcher.take_error())
+
+
+def test_a_committed_offset_that_was_looked_up_too_late_counts_no_more():
+    state = Engine(SessionCluster()).state
+    partition = state.subscription.state(HERE)
+    asked = {partition: partition.version}
+    partition.move_to(50)
+    partition.committed = 60
+    state.place(asked, {partition: 100}, committed=True)
+    assert (partition.position, partition.committed) == (50, 60)
+    state.place({partition: partition.version}, {partition: 100}, committed=True)
+    assert (partition.position, partition.committed) == (100, 100)
