@@ -121,6 +121,7 @@ class Cluster:
         self._creatable: set[str] = set()
         self._all_topics = False
         self._refresh_wanted = asyncio.Event()
+        self._is_kept_fresh = False
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
         """Since when (monotonic seconds) no broker can be reached, and why."""
@@ -284,6 +285,7 @@ class Cluster:
         """Refresh the metadata when it is wanted and when it is old, for ever."""
         attempt = 0
         max_age_s = self._config.metadata_max_age_ms / 1000
+        self._is_kept_fresh = True
         while True:
             try:
                 async with asyncio.timeout(max_age_s):
@@ -410,7 +412,7 @@ class Cluster:
             unknown = isinstance(failure, KafkaError) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not failure.retriable or (unknown and self.clock.monotonic() - started_s >= unknown_topic_s):
                 raise failure
-            self._recover(failure, group)
+            await self._recover(failure, group, deadline_s)
             delay_s = self.backoff.delay_s(tries)
             tries += 1
             if self.clock.monotonic() + delay_s >= deadline_s:
@@ -418,11 +420,20 @@ class Cluster:
                 raise TimedOutError(f"{what} (tried for {timeout_s:g} s): {failure}", reason) from failure
             await asyncio.sleep(delay_s)
 
-    def _recover(self, failure: BarnabasError, group: str) -> None:
+    async def _recover(self, failure: BarnabasError, group: str, deadline_s: float) -> None:
+        """Look up again what `failure` says has moved, before the next try."""
         if isinstance(failure, KafkaError) and failure.code in STALE_COORDINATOR and group:
             self.forget_coordinator(group)
-        stale = isinstance(failure, DisconnectedError) or (
+        stale = isinstance(failure, (DisconnectedError, TimedOutError)) or (
             isinstance(failure, KafkaError) and failure.code in STALE_METADATA
         )
-        if stale and self._topics:
+        if not stale or self.unreachable is not None:
+            return
+        if self._is_kept_fresh:
             self.want_refresh()
+            return
+        try:
+            async with asyncio.timeout(max(deadline_s - self.clock.monotonic(), 0.001)):
+                await self.refresh()
+        except (BarnabasError, TimeoutError) as error:
+            log.debug("metadata: %s", error)  # the next try meets it, too, and has more to say about it

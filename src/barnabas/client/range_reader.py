@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from barnabas.client.cluster import FETCH_VERSION_MAX, STALE_METADATA, UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.cluster import FETCH_VERSION_MAX, UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.config import ClientConfig, make_config
 from barnabas.client.consumer.fetcher import end_of_batches
 from barnabas.client.dialing import dial_with
@@ -121,18 +121,15 @@ class RangeReader:
         )
         while True:
             response: FetchResponse = await self._cluster.send(leader, request, version_max=FETCH_VERSION_MAX)
-            records = await self._records(response, offset)
+            records = self._records(response, offset)
             if records:
                 return memoryview(records)
 
-    async def _records(self, response: FetchResponse, offset: int) -> Any:
+    def _records(self, response: FetchResponse, offset: int) -> Any:
         for topic in response.responses:
             for each in topic.partitions:
                 if each.error_code:
-                    error = KafkaError(each.error_code, subject=f"{self._tp} at offset {offset}")
-                    if error.code in STALE_METADATA:
-                        await self._cluster.refresh()
-                    raise error
+                    raise KafkaError(each.error_code, subject=f"{self._tp} at offset {offset}")
                 return each.records
         raise KafkaError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
 

@@ -6,14 +6,21 @@ import asyncio
 
 import pytest
 
+from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
 from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -35,7 +42,7 @@ class FakeChannel:
 
     async def send(self, request, *, version=None, timeout_s=30.0):
         self.brokers.requests.append((self.address, type(request).__name__, version))
-        return self.brokers.answer(request)
+        return self.brokers.answer(request, self.address)
 
     def close(self):
         self.is_open = False
@@ -51,6 +58,8 @@ class FakeBrokers:
         self.dialed = []
         self.topics = {}
         self.errors = []
+        self.leader_id = 0
+        """Of all partitions; it is the controller, too."""
 
     async def dial(self, host, port):
         self.dialed.append((host, port))
@@ -59,9 +68,17 @@ class FakeBrokers:
             raise DisconnectedError(f"cannot connect to {host}:{port}: Connection refused", "Connection refused")
         return FakeChannel(self, (host, port))
 
-    def answer(self, request):
+    def answer(self, request, address):
         if self.errors:
             raise self.errors.pop(0)
+        leads = address == self.addresses[self.leader_id]
+        if isinstance(request, ListOffsetsRequest):
+            code = ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            part = ListOffsetsPartitionResponse(partition_index=0, error_code=code, offset=7, timestamp=-1)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[part])])
+        if isinstance(request, CreateTopicsRequest):
+            code = ErrorCode.NONE if leads else ErrorCode.NOT_CONTROLLER
+            return CreateTopicsResponse(topics=[CreatableTopicResult(name="new", error_code=code)])
         if isinstance(request, FindCoordinatorRequest):
             return FindCoordinatorResponse(node_id=0, host=self.addresses[0][0], port=self.addresses[0][1])
         assert isinstance(request, MetadataRequest)
@@ -71,6 +88,7 @@ class FakeBrokers:
                 MetadataResponseBroker(node_id=node_id, host=host, port=port)
                 for node_id, (host, port) in enumerate(self.addresses)
             ],
+            controller_id=self.leader_id,
             topics=[self._topic(name, request.allow_auto_topic_creation) for name in names],
         )
 
@@ -85,7 +103,7 @@ class FakeBrokers:
             name=name,
             partitions=[
                 MetadataResponsePartition(
-                    error_code=0, partition_index=place, leader_id=0, replica_nodes=[0], isr_nodes=[0]
+                    error_code=0, partition_index=place, leader_id=self.leader_id, replica_nodes=[0], isr_nodes=[0]
                 )
                 for place in range(self.topics[name])
             ],
@@ -242,8 +260,8 @@ def test_an_answer_that_leaves_a_partition_out_is_an_error():
     brokers = FakeBrokers(("a", 1))
     brokers.topics["t"] = 1
     answer = brokers.answer
-    brokers.answer = lambda request: (
-        ListOffsetsResponse(topics=[]) if isinstance(request, ListOffsetsRequest) else answer(request)
+    brokers.answer = lambda request, address: (
+        ListOffsetsResponse(topics=[]) if isinstance(request, ListOffsetsRequest) else answer(request, address)
     )
 
     async def main():
@@ -254,3 +272,44 @@ def test_an_answer_that_leaves_a_partition_out_is_an_error():
             await list_offsets(cluster, {TopicPartition("t", 0): LATEST_TIMESTAMP})
 
     asyncio.run(main())
+
+
+def count_of(name, brokers):
+    return sum(asked == name for _, asked, _ in brokers.requests)
+
+
+@pytest.mark.parametrize("goes_down", [False, True])
+def test_leader_and_controller_are_looked_up_again_also_where_nobody_keeps_the_metadata_fresh(goes_down):
+    async def test(cluster, brokers):
+        brokers.topics["t"] = 1
+        there = TopicPartition("t", 0)
+        await list_offsets(cluster, {there: LATEST_TIMESTAMP})
+        brokers.leader_id = 1
+        if goes_down:
+            brokers.down.add(("a", 1))
+            for channel in cluster._channels.values():
+                channel.close()
+        async with asyncio.timeout(20):
+            found = await list_offsets(cluster, {there: LATEST_TIMESTAMP})
+            brokers.leader_id = 2
+            await create_topic(cluster, "new", partitions=1, replication_factor=1, config={}, timeout_ms=1)
+        assert found[there].offset == 7
+        assert count_of("MetadataRequest", brokers) < 6
+
+    run(test, ("a", 1), ("b", 1), ("c", 1))
+
+
+def test_where_the_metadata_is_kept_fresh_nobody_else_looks_it_up():
+    async def test(cluster, brokers):
+        brokers.topics["t"] = 1
+        there = TopicPartition("t", 0)
+        await list_offsets(cluster, {there: LATEST_TIMESTAMP})
+        keeping = asyncio.create_task(cluster.keep_fresh())
+        await asyncio.sleep(0)
+        brokers.leader_id = 1
+        async with asyncio.timeout(20):
+            await list_offsets(cluster, {there: LATEST_TIMESTAMP})
+        keeping.cancel()
+        assert count_of("MetadataRequest", brokers) == 2
+
+    run(test, ("a", 1), ("b", 1))
