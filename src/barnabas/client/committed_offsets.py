@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from barnabas.client.answers import left_out
 from barnabas.client.cluster import OFFSET_COMMIT_VERSION_MAX, Cluster
 from barnabas.errors import KafkaError
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
@@ -31,9 +32,11 @@ async def committed_offsets(
     :raises TimedOutError: the coordinator did not answer in time.
     """
     topics: dict[str, list[int]] | None = None
+    wanted: set[TopicPartition] = set()
     if partitions is not None:
         topics = {}
-        for tp in partitions:
+        wanted.update(partitions)
+        for tp in sorted(wanted):
             topics.setdefault(tp.topic, []).append(tp.partition)
         if not topics:
             return {}
@@ -51,15 +54,19 @@ async def committed_offsets(
         if response.error_code:
             raise KafkaError(response.error_code, subject=f"committed offsets of group {group!r}")
         found = {}
+        missing = set(wanted)
         for topic in response.topics:
             for each in topic.partitions:
                 tp = TopicPartition(topic.name, each.partition_index)
+                missing.discard(tp)
                 if each.error_code:
                     raise KafkaError(each.error_code, subject=f"committed offset of {tp} in group {group!r}")
                 if each.committed_offset != NO_OFFSET:
                     found[tp] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
                     )
+        if missing:  # to take it for one without an offset would be to begin somewhere else
+            raise left_out(f"committed offset of {min(missing)} in group {group!r}")
         return found
 
     what = f"committed offsets of group {group!r} are not known"
@@ -105,11 +112,15 @@ async def commit_offsets(
         response: OffsetCommitResponse = await cluster.ask_coordinator(
             group, request, version_max=OFFSET_COMMIT_VERSION_MAX
         )
+        missing = set(offsets)
         for topic in response.topics:
             for each in topic.partitions:
+                tp = TopicPartition(topic.name, each.partition_index)
+                missing.discard(tp)
                 if each.error_code:
-                    tp = TopicPartition(topic.name, each.partition_index)
                     raise KafkaError(each.error_code, subject=f"commit of {tp} in {group!r}")
+        if missing:
+            raise left_out(f"commit of {min(missing)} in {group!r}")
 
     await cluster.retrying(
         attempt, what=f"offsets of group {group!r} were not committed", timeout_s=timeout_s, group=group

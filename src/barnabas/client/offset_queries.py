@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, OffsetAndTimestamp, TopicPartition
@@ -45,8 +46,8 @@ async def list_offsets(
             failure = _take(response, timestamps_ms, found) or failure
         if failure is not None:
             raise failure
-        if left_out := [tp for tp in wanted if tp not in found]:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"offsets of {left_out[0]}: an answer without it")
+        if missing := [tp for tp in wanted if tp not in found]:
+            raise left_out(f"offsets of {missing[0]}")
 
     names = ", ".join(str(tp) for tp in timestamps_ms)
     await cluster.retrying(

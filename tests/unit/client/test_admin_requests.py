@@ -17,11 +17,12 @@ from barnabas.client.admin.configs import (
 from barnabas.client.admin.groups import describe_group, list_groups
 from barnabas.client.admin.records import delete_records
 from barnabas.client.cluster import Cluster
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.config import AdminConfig
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription
-from barnabas.model import TopicPartition
+from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -68,6 +69,8 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 TWO_BROKERS = MetadataResponse(
     brokers=[MetadataResponseBroker(node_id=node, host="b", port=node + 1) for node in (0, 1)],
@@ -211,6 +214,32 @@ def test_members_of_other_protocols_have_no_partitions():
 @pytest.mark.parametrize("answer", [{"state": "Dead"}, {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}])
 def test_group_that_does_not_exist_is_dead(answer):
     assert not ask(describe_g, described(**answer)).exists
+
+
+HERE = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("question", "script"),
+    [
+        (describe_g, {DescribeGroupsRequest: [DescribeGroupsResponse(groups=[])]}),
+        (
+            lambda cluster: describe_config(cluster, ConfigResource.topic("t")),
+            {DescribeConfigsRequest: [DescribeConfigsResponse(results=[])]},
+        ),
+        (
+            lambda cluster: committed_offsets(cluster, "g", [HERE]),
+            {OffsetFetchRequest: [OffsetFetchResponse(topics=[])]},
+        ),
+        (
+            lambda cluster: commit_offsets(cluster, "g", {HERE: OffsetAndMetadata(1)}),
+            {OffsetCommitRequest: [OffsetCommitResponse(topics=[])]},
+        ),
+    ],
+)
+def test_an_answer_that_leaves_out_what_was_asked_is_an_error_and_no_success(question, script):
+    with pytest.raises(KafkaError, match="an answer without it"):
+        ask(question, script)
 
 
 def test_settings_of_a_broker_are_asked_of_that_broker_and_new_kinds_do_no_harm():

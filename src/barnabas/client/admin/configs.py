@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.client.admin.controller import controller_id, refusal
+from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -159,7 +160,9 @@ async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[st
 
     async def attempt() -> dict[str, ConfigSetting]:
         response: DescribeConfigsResponse = await cluster.send(await resource.home(cluster), request)
-        (result,) = response.results
+        result = next((each for each in response.results if each.resource_name == resource.name), None)
+        if result is None:
+            raise left_out(f"settings of {resource}")
         if result.error_code:
             raise refusal(result.error_code, f"settings of {resource}", resource.name, result.error_message)
         return {each.name: _setting(each) for each in sorted(result.configs, key=lambda each: each.name)}

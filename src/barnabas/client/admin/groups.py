@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -123,7 +124,9 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
 
     async def attempt() -> GroupDescription:
         response: DescribeGroupsResponse = await cluster.ask_coordinator(group, request)
-        (found,) = response.groups
+        found = next((each for each in response.groups if each.group_id == group), None)
+        if found is None:
+            raise left_out(f"group {group!r}")
         coordinator = await cluster.coordinator(group)
         if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4 says so from version 6 on
             return GroupDescription(group, DEAD, "", "", (), coordinator)
