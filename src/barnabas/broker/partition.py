@@ -26,6 +26,7 @@ from barnabas.broker.disk_work import DiskQueue, DiskWork
 from barnabas.broker.flusher import Flusher
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
+from barnabas.records.header import COMPRESSION_MASK
 from barnabas.records.recompression import recompress
 from barnabas.storage.append import checked_batch
 from barnabas.storage.segment import IndexDamagedError, SealedSegment
@@ -53,6 +54,9 @@ RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
 """Appends that are larger than this together are checked and written by a thread, so that they do not hold up the event
 loop."""
+
+ATTRIBUTES_END = 23
+"""Where the attributes of a batch end; their last byte tells how it is compressed."""
 
 GONE_BYTES = 2**62
 """Satisfies every waiting fetch, so that it looks again and finds the partition gone."""
@@ -125,7 +129,8 @@ class Partition:
         :returns: the outcomes; or a future of them, where something has to be waited for.
         """
         outcomes: list[Outcome] = []
-        if sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
+        is_hidden = self.config.log.is_compacted and any(map(_is_compressed, requests))
+        if is_hidden or sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
             return self._get_in_line(lambda: self._append_beside(requests))
         if not self._moving and self.config.compression is None:
             outcomes = self._append_ready(requests)
@@ -432,3 +437,8 @@ class Partition:
     def _notify(self, size: int) -> None:
         for on_readable in tuple(self._on_readable):
             on_readable(size)
+
+
+def _is_compressed(records: Buffer) -> bool:
+    """Whether the keys in a batch can be seen only after it was decompressed, which takes long."""
+    return len(records) > ATTRIBUTES_END and bool(records[ATTRIBUTES_END - 1] & COMPRESSION_MASK)

@@ -457,6 +457,20 @@ def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHead
     return header
 
 
+def first_without_key(batch: Buffer, decompressed_bytes_max: int) -> int | None:
+    """Return the number of the first record of a batch that has no key, or None: each has one.
+
+    All that a cleaner will look at is checked, whatever the base offset.
+
+    :param batch: one batch, whose header and CRC were checked.
+    :raises CorruptBatchError: a record is damaged, or the records are larger than `decompressed_bytes_max`.
+    """
+    with memoryview(batch) as view:
+        header = read_header(view)._replace(base_offset=0)
+        _, lists = records_of(view, 0, header, Decompressor(decompressed_bytes_max))
+    return next((number for number, key in enumerate(lists.keys) if key is None), None)
+
+
 def body_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> Buffer:
     """Return the body of a batch as it is without compression.
 

@@ -19,6 +19,7 @@ from barnabas.records import (
     set_log_append_time,
     stamp,
 )
+from barnabas.records.compaction import first_without_key
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -43,6 +44,25 @@ OFFSET_MAX = 2**63 - 1 - 2**32
 
 _MAGIC_POSITION = 16
 """Where the magic is in this batch format and in the two before it."""
+
+KEYED_BYTES_MAX = 16 * 1024 * 1024
+"""How much a batch may hold when decompressed, where its records must have keys."""
+
+
+class RecordRefusedError(KafkaError):
+    """A batch is refused for one of its records.
+
+    :param number: of the record in the batch.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"record {number} of the batch: {reason}")
+        self.number = number
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RecordRefusedError], tuple[int, str]]:  # type: ignore[override]
+        return type(self), (self.number, self.reason)
+
 
 Placed = tuple[int, BatchHeader]
 """A batch's header and where in a request the batch begins."""
@@ -69,6 +89,13 @@ def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
     :raises CorruptBatchError: the batch is damaged.
     :raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
     """
+    header = _checked_header(view, config)
+    if config.is_compacted:
+        _check_keys(view, config)
+    return header
+
+
+def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
     if (fields := usual_header(view, min(config.max_message_bytes, config.segment_bytes))) is not None:
         return BatchHeader._make(fields)
     size = len(view)
@@ -99,6 +126,21 @@ def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
         message = f"{size - end} bytes behind the batch; a request brings one batch for each partition"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
     return header
+
+
+def _check_keys(view: memoryview, config: LogConfig) -> None:
+    """Check that each record has a key, and that a cleaner will understand what it finds.
+
+    :raises KafkaError: INVALID_RECORD.
+    """
+    try:
+        number = first_without_key(view, max(KEYED_BYTES_MAX, config.max_message_bytes))
+    except CorruptBatchError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    if number is not None:
+        raise RecordRefusedError(
+            number, "a record without a key; the topic is compacted (cleanup.policy), which keeps the last of each key"
+        )
 
 
 def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, leader_epoch: int) -> list[Placed]:

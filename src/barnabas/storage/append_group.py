@@ -89,7 +89,7 @@ class AppendGroup:
         self.config = log.config
         by_broker = log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.append_time_ms = now_ms if by_broker else NO_TIMESTAMP
-        self._takes_plain = not (by_broker or log.config.has_timestamp_bounds)
+        self._takes_plain = not (by_broker or log.config.has_timestamp_bounds or log.config.is_compacted)
         self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
         self.needs_roll = False

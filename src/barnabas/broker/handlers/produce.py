@@ -5,8 +5,9 @@ Each is judged, and answered, as if it had come alone.
 
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659); their message
 formats are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are
-refused until transactions exist. Errors of single records are not told (version 8): the broker does not look at
-single records. Nor is it told where new leaders are (version 10): there is one broker.
+refused until transactions exist. Errors of single records are told of compacted topics only (version 8), which take no
+records without keys: elsewhere the broker does not look at single records. It is not told where new leaders are
+(version 10): there is one broker.
 
 What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.partition`.
 """
@@ -30,13 +31,14 @@ from barnabas.errors import (
 )
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, Acks
 from barnabas.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
 from barnabas.protocol.repeats import answer_packer
-from barnabas.storage.append import AppendInfo
+from barnabas.storage.append import AppendInfo, RecordRefusedError
 
 if TYPE_CHECKING:
     from barnabas.broker.partition import Partition
@@ -307,6 +309,10 @@ async def _acknowledge_later(response: ProduceResponse, waiting: Waiting, timeou
 
 def _refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
     result.error_code, result.error_message = error_code(error), error_message(error)
+    if isinstance(error, RecordRefusedError):
+        result.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=error.number, batch_index_error_message=error.reason)
+        ]
     result.base_offset = result.log_start_offset = NO_OFFSET
     result.log_append_time_ms = NO_TIMESTAMP
 
