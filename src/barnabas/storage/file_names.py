@@ -16,6 +16,10 @@ DELETED_SUFFIX = ".deleted"
 DAMAGED_SUFFIX = ".damaged"
 BEFORE_START_SUFFIX = ".before-start"
 TEMPORARY_SUFFIX = ".tmp"
+CLEANED_SUFFIX = ".cleaned"
+"""Of a file that a cleaner writes."""
+SWAP_SUFFIX = ".swap"
+"""Of a file that a cleaner wrote, and that is taking its place."""
 DELETED_FOLDER_SUFFIX = "-delete"
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -23,6 +27,7 @@ PARTITION_METADATA = "partition.metadata"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 DELETION_NOTE = ".deleted-by-broker"
@@ -89,6 +94,22 @@ def is_temporary_file(name: str) -> bool:
     whole = name.removesuffix(TEMPORARY_SUFFIX)
     known = whole in {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA} or _is_of_segment(whole)
     return name.endswith(TEMPORARY_SUFFIX) and known
+
+
+def segment_file_of(name: str, ending: str) -> tuple[int, str] | None:
+    """Return the base offset and the suffix of a segment's file whose name goes on with another ending.
+
+    >>> segment_file_of("00000000000000368769.log.swap", SWAP_SUFFIX)
+    (368769, '.log')
+    >>> segment_file_of("notes.log.swap", SWAP_SUFFIX)
+    """
+    if not name.endswith(ending):
+        return None
+    whole = name.removesuffix(ending)
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        if (offset := offset_of(whole, suffix)) is not None:
+            return offset, suffix
+    return None
 
 
 def is_deleted_folder(name: str) -> bool:

@@ -117,6 +117,10 @@ class FileSystem(Protocol):
         """Return when the content was last changed, in milliseconds since the epoch."""
         ...
 
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Say when the content was last changed."""
+        ...
+
     def replace(self, source: Path, target: Path) -> None:
         """Rename a file or folder; a file that has the new name is replaced, atomically."""
         ...
@@ -183,6 +187,9 @@ class OsFileSystem:
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def replace(self, source: Path, target: Path) -> None:
         source.replace(target)

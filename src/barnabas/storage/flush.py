@@ -115,6 +115,16 @@ class BesideFiles:
                 if snapshot < offset and snapshot != self._last_snapshot:
                     self._filesystem.unlink(self._snapshot(snapshot))
 
+    def remove_snapshots_at(self, offsets: Collection[int]) -> None:
+        """Delete the snapshots at starts of segments that are no more, except for the latest of all.
+
+        :raises OSError: some of them may be left.
+        """
+        with self.lock:
+            for snapshot in snapshot_offsets(self._filesystem, self._folder):
+                if snapshot in offsets and snapshot != self._last_snapshot:
+                    self._filesystem.unlink(self._snapshot(snapshot))
+
     def remove_all_snapshots(self) -> None:
         """Forget what producers wrote.
 

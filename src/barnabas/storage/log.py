@@ -36,12 +36,17 @@ from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import AppendInfo
 from barnabas.storage.append_group import AppendGroup, LogState, Outcome
 from barnabas.storage.checkpoints import StoredOffsets
+from barnabas.storage.cleaner.cleaned_segment import CleanedSegment
+from barnabas.storage.cleaner.planning import first_dirty_offset
+from barnabas.storage.cleaner.search import CleaningSearch
+from barnabas.storage.cleaner.swap import begin_swap, end_swap, remove_cleaned
 from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.readable_log import ReadableLog
 from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
+from barnabas.storage.replacement import SegmentReplacedError
 from barnabas.storage.retention import OldSegments
 from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_files import set_segment_files_aside
@@ -85,6 +90,9 @@ class Log(ReadableLog):
         self._bytes_since_checkpoint = loaded.active.size
         self._state_lock = threading.Lock()
         self._flush_lock = threading.Lock()
+        self.first_dirty_offset = 0
+        """Up to here the log is compacted, unless it does not reach so far; the manager stores it."""
+        self.truncation_count = 0
         self.on_truncated: Callable[[], None] = lambda: None
         """Called after a truncation; the manager stores the recovery point and the start of the log then."""
         self.on_rolled: Callable[[], None] = lambda: None
@@ -283,6 +291,74 @@ class Log(ReadableLog):
             self._removed += self._segments.remove_before(offset)
         self.leader_epochs.truncate_before(self._segments.first.base_offset)
 
+    # --- compaction ---
+
+    def cleaning_search(self) -> CleaningSearch | None:
+        """Return a search for the part of the log that can be compacted; it can be carried out on any thread.
+
+        :returns: None where it is clear that there is none.
+        :raises StorageError: the log is offline.
+        """
+        self._health.check()
+        first_dirty = first_dirty_offset(self.first_dirty_offset, self._log_start_offset, self.active_base_offset)
+        limit = min(self._high_watermark, self._recovery_point)
+        return CleaningSearch.of(self._segments, first_dirty, limit, self.config, self._clock.time_ms())
+
+    def segments_before(self, offset: int) -> list[SealedSegment]:
+        """Return the segments that end at or before an offset, but the active one."""
+        return [segment for segment in self._segments.sealed if segment.next_offset <= offset]
+
+    @property
+    def must_roll(self) -> bool:
+        """Whether the active segment has been written to for as long as the settings allow."""
+        since_ms = self._clock.time_ms() - self._active_since_ms
+        return self._segments.active.size > 0 and since_ms > self.config.roll_ms
+
+    def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
+        """Put the segment that a cleaner wrote in place of those that it was made of.
+
+        May be called from any thread. Reads that have begun go on in the old files.
+
+        :param old: what `segments_before` returned, or a part of it.
+        :param size: of the new segment, in bytes.
+        :returns: where the old files are now, to be deleted later.
+        :raises SegmentReplacedError: not all of the old segments are in the log any more; nothing was changed.
+        :raises StorageError: the disk refused.
+        """
+        base_offset, bases = old[0].base_offset, [segment.base_offset for segment in old]
+        with self._flush_lock:
+            self._health.check()
+            with self._health.offline_on_error("compact", even_if_short=False):
+                new = CleanedSegment(
+                    self._filesystem, self.folder, base_offset, size=size, next_offset=old[-1].next_offset
+                )
+            with self._state_lock:
+                is_replaced = self._segments.replace_some(old, new)
+            if not is_replaced:
+                raise SegmentReplacedError(f"{self.partition}: segments from {base_offset} on are not what they were")
+            with self._health.offline_on_error("compact"):
+                begin_swap(self._filesystem, self.folder, base_offset)
+                renamed = end_swap(self._filesystem, self.folder, base_offset, bases)
+                new.end_hold()
+                self._beside.remove_snapshots_at(bases[1:])
+                return renamed
+
+    def mark_compacted(self, end_offset: int, truncation_count: int) -> None:
+        """Note that the log is compacted up to an offset, unless it was truncated since that count was had."""
+        with self._state_lock:
+            if truncation_count == self.truncation_count:
+                self.first_dirty_offset = end_offset
+
+    def remove_cleaned(self) -> None:
+        """Remove what a cleaner wrote and is not to be used.
+
+        :raises StorageError: the disk refused, or the log is closed.
+        """
+        with self._flush_lock:
+            self._health.check()
+            with self._health.offline_on_error("compact", even_if_short=False):
+                remove_cleaned(self._filesystem, self.folder)
+
     # --- durability ---
 
     def flush(self) -> None:
@@ -310,6 +386,9 @@ class Log(ReadableLog):
         with self._flush_lock, self._health.offline_on_error("truncate"):
             self._recovery_point = min(self._recovery_point, offset)
             self.high_watermark = min(self._high_watermark, offset)
+            with self._state_lock:
+                self.first_dirty_offset = min(self.first_dirty_offset, offset)
+                self.truncation_count += 1
             self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
             start = self._log_start_offset
             if offset < start or self._segments.end_before(offset) < start:

@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, DataFolderError, StorageError
@@ -40,6 +40,7 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.deleted_files import DeletedFiles
 from barnabas.storage.file_names import (
     CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
     DELETED_FOLDER_SUFFIX,
     DELETION_NOTE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -59,6 +60,7 @@ from barnabas.storage.offline_log import offline_log
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
 from barnabas.storage.set_aside import set_aside
+from barnabas.storage.side_by_side import in_groups
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +80,6 @@ _LOADING_THREADS = 4
 only wait for the interpreter."""
 _ONE_BY_ONE_MAX = 1_000
 """So many logs are loaded one by one, since some may have much to check; if they are more, in groups."""
-
-R = TypeVar("R")
-T = TypeVar("T")
 
 
 class _Found(NamedTuple):
@@ -183,7 +182,7 @@ class LogManager:
         log = self._logs.get(partition)
         if log is not None:
             return log
-        if any(self._checkpoints.of(partition)):
+        if any(self._checkpoints.of(partition)) or self._checkpoints.first_dirty_offset(partition):
             # They are of a log that was deleted, and must not be taken for those of this one.
             self._checkpoint()
         if partition in self._half_deleted:
@@ -298,6 +297,10 @@ class LogManager:
     def _set_aside(self, log: Log) -> None:
         self._deleted.add(log.remove_old_files())
 
+    def delete_later(self, paths: list[Path]) -> None:
+        """Remove files that a log set aside, after the delay."""
+        self._deleted.add(paths)
+
     def purge_deleted(self) -> None:
         """Remove the files that were set aside `file_delete_delay_ms` ago. Regions that were handed out stay readable.
 
@@ -354,10 +357,18 @@ class LogManager:
         """
         self._store(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
 
+    def checkpoint_first_dirty_offsets(self) -> None:
+        """Store up to where each log is compacted.
+
+        :raises StorageError: the disk refuses.
+        """
+        self._store(CLEANER_CHECKPOINT, lambda log: log.first_dirty_offset)
+
     def _checkpoint(self) -> None:
         self.checkpoint_recovery_points()
         self.checkpoint_log_starts()
         self.checkpoint_high_watermarks()
+        self.checkpoint_first_dirty_offsets()
 
     def _store(self, name: str, offset_of: Callable[[Log], int]) -> None:
         self._checkpoints.store(name, lambda: {partition: offset_of(log) for partition, log in self.all().items()})
@@ -388,7 +399,7 @@ class LogManager:
             closed = [_succeeds(log.close) for log in logs]
         else:
             with ThreadPoolExecutor(_CLOSING_THREADS, "close") as threads:
-                closed = _in_groups(threads, lambda log: _succeeds(log.close), logs, _AT_ONCE)
+                closed = in_groups(threads, lambda log: _succeeds(log.close), logs, _AT_ONCE)
         return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
 
     def _sync_folder(self) -> None:
@@ -493,7 +504,7 @@ class LogManager:
         thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
         at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
         with ThreadPoolExecutor(thread_count, "load") as threads:
-            return _in_groups(
+            return in_groups(
                 threads, lambda each: self._load(each, clean, configs.get(each.topic)), partitions, at_once
             )
 
@@ -527,7 +538,9 @@ class LogManager:
         folder = self.data_dir / str(partition)
         logger.error("%s: %s; the partition is offline, and nothing in the folder is changed", folder, reason)
         stored = self._checkpoints.of(partition)
-        return offline_log(folder, partition, self.config, self._clock, self._filesystem, stored, reason)
+        log = offline_log(folder, partition, self.config, self._clock, self._filesystem, stored, reason)
+        log.first_dirty_offset = self._checkpoints.first_dirty_offset(partition)
+        return log
 
     def _topic_id_of_unusable(self, partition: TopicPartition) -> uuid.UUID | None:
         try:
@@ -571,13 +584,8 @@ class LogManager:
         )
         log.on_truncated = self._on_truncated
         log.on_rolled = self._on_rolled
+        log.first_dirty_offset = self._checkpoints.first_dirty_offset(partition)
         return log
-
-
-def _in_groups(threads: ThreadPoolExecutor, do: Callable[[T], R], items: list[T], size: int) -> list[R]:
-    """Do something to all items, so many of them on a thread one after the other; return the results in their order."""
-    groups = [items[start : start + size] for start in range(0, len(items), size)]
-    return [done for group in threads.map(lambda group: [do(each) for each in group], groups) for done in group]
 
 
 def _succeeds(action: Callable[[], None]) -> bool:

@@ -1,4 +1,5 @@
-"""The three files of the data folder that say an offset of each log: recovery points, log starts, high watermarks.
+"""The four files of the data folder that say an offset of each log: recovery points, log starts, high watermarks, and
+up to where logs are compacted.
 
 Each is replaced as a whole and durably. A damaged one is set aside and counts as empty; logs are then recovered from
 their own files. Safe to use from several threads.
@@ -14,13 +15,19 @@ from pathlib import Path
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import StoredOffsets, decode_offsets, encode_offsets
-from barnabas.storage.file_names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from barnabas.storage.file_names import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from barnabas.storage.filesystem import FileSystem, read_file, replace_file
 from barnabas.storage.set_aside import set_aside
 
 logger = logging.getLogger(__name__)
 
 _NAMES = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+_ALL_NAMES = (*_NAMES, CLEANER_CHECKPOINT)
 
 
 class OffsetCheckpoints:
@@ -30,7 +37,7 @@ class OffsetCheckpoints:
         self._filesystem = filesystem
         self._folder = folder
         self._lock = threading.Lock()
-        self._stored: dict[str, dict[TopicPartition, int]] = {name: {} for name in _NAMES}
+        self._stored: dict[str, dict[TopicPartition, int]] = {name: {} for name in _ALL_NAMES}
 
     def read(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Read the files.
@@ -39,7 +46,7 @@ class OffsetCheckpoints:
         :raises OSError: the disk refuses.
         """
         known = {each: each for each in partitions}
-        for name in _NAMES:
+        for name in _ALL_NAMES:
             path = self._folder / name
             try:
                 self._stored[name] = decode_offsets(read_file(self._filesystem, path), known)
@@ -53,6 +60,11 @@ class OffsetCheckpoints:
         """Return what is stored of one log."""
         with self._lock:
             return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
+
+    def first_dirty_offset(self, partition: TopicPartition) -> int:
+        """Return up to where a log is compacted; 0 where nothing is stored."""
+        with self._lock:
+            return self._stored[CLEANER_CHECKPOINT].get(partition, 0)
 
     def store(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
         """Store an offset of each log, durably; an offset of 0 may be left out.

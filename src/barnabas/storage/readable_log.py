@@ -19,6 +19,7 @@ from barnabas.storage.filesystem import DataFile
 from barnabas.storage.gap import empty_batch
 from barnabas.storage.health import LogHealth
 from barnabas.storage.recovery import LoadedLog
+from barnabas.storage.replacement import SegmentReplacedError
 from barnabas.storage.segment_list import OpenSegments, SegmentList
 from barnabas.storage.time_search import TimeSearch
 
@@ -129,14 +130,21 @@ class ReadableLog:
         if max_bytes <= 0 and not min_one_batch:
             return None
         with self._health.offline_on_error("read", even_if_short=False):
-            segment, start = self._segments.find(offset)
-            if start < segment.size:
-                region = segment.read(start, max_bytes, end, min_one_batch=min_one_batch)
-                if region is not None or end >= segment.next_offset or segment.header_at(start).base_offset < end:
-                    return region
-            epoch = self.leader_epochs.epoch_for_offset(offset)
-            gap = empty_batch(offset, min(end - 1, offset + RELATIVE_OFFSET_MAX), max(epoch, 0))
-            return gap if min_one_batch or len(gap) <= max_bytes else None
+            try:
+                return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
+            except SegmentReplacedError:
+                # The one that is there now has its files open.
+                return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
+
+    def _read(self, offset: int, max_bytes: int, end: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
+        segment, start = self._segments.find(offset)
+        if start < segment.size:
+            region = segment.read(start, max_bytes, end, min_one_batch=min_one_batch)
+            if region is not None or end >= segment.next_offset or segment.header_at(start).base_offset < end:
+                return region
+        epoch = self.leader_epochs.epoch_for_offset(offset)
+        gap = empty_batch(offset, min(end - 1, offset + RELATIVE_OFFSET_MAX), max(epoch, 0))
+        return gap if min_one_batch or len(gap) <= max_bytes else None
 
     def bytes_of(self, region: FileRegion | bytearray) -> bytes:
         """Return the batches that `read` returned. May be called from any thread.

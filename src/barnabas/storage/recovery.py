@@ -29,6 +29,7 @@ from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.batch_scan import scan_segment
 from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
+from barnabas.storage.cleaner.swap import finish_swaps
 from barnabas.storage.file_names import (
     BEFORE_START_SUFFIX,
     DELETED_SUFFIX,
@@ -104,6 +105,7 @@ def load_log(
     except FileNotFoundError:
         filesystem.make_folder(folder)
         names = []
+    names = finish_swaps(filesystem, folder, names)
     found = offsets_by_suffix(names)
     bases, snapshots = sorted(found[LOG_SUFFIX]), found[SNAPSHOT_SUFFIX]
     _tidy_folder(filesystem, folder, names, found)

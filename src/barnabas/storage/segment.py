@@ -29,6 +29,7 @@ from barnabas.records.scan import ANY_GAPS, SegmentScan
 from barnabas.storage.batch_scan import PlacedBatch, scan_headers, scan_segment
 from barnabas.storage.filesystem import DataFile, FilePath, FileSystem, replace_file
 from barnabas.storage.offset_index import FileOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
+from barnabas.storage.replacement import Replacement
 from barnabas.storage.segment_files import SegmentPaths
 from barnabas.storage.time_index import FileTimeIndex, TimeIndex, TimeLookup, TimeOffset
 
@@ -265,8 +266,10 @@ class SealedSegment(Segment):
         size: int,
         next_offset: int,
         unflushed_file: DataFile | None = None,
+        replacement: Replacement | None = None,
     ) -> None:
         super().__init__(filesystem, folder, base_offset, size=size, next_offset=next_offset)
+        self.replacement = replacement or Replacement()
         # Kept until it is flushed: an fsync through another descriptor might not report an earlier error.
         self.unflushed_file = unflushed_file
         self.confirmed_timestamp_ms: int | None = None
@@ -280,7 +283,7 @@ class SealedSegment(Segment):
     def file(self) -> DataFile:
         file = self._file
         if file is None:
-            file = self._file = self.unflushed_file or self.filesystem.open(self.paths.log, writable=False)
+            file = self._file = self.unflushed_file or self.replacement.open(self.filesystem, self.paths.log)
         return file
 
     @property
@@ -368,6 +371,7 @@ class SealedSegment(Segment):
             size=self.size,
             next_offset=self.next_offset,
             unflushed_file=self.unflushed_file,
+            replacement=self.replacement,
         )
         copy.confirmed_timestamp_ms = self.confirmed_timestamp_ms
         return copy
@@ -380,7 +384,7 @@ class SealedSegment(Segment):
         """
         scan = self._scan()
         offset_index, time_index = OffsetIndex.of_scan(scan), TimeIndex.of_scan(scan)
-        if store:
+        if store and not self.replacement.has_begun:
             with suppress(OSError):
                 # In this order, so that a crash between the two leaves no offset entry without its time entry.
                 replace_file(self.filesystem, self.paths.time_index, time_index.encode(), durable=False)
@@ -407,9 +411,10 @@ class SealedSegment(Segment):
 
     def _open_index(self, path: Path) -> tuple[DataFile, int]:
         try:
-            return self.filesystem.open(path, writable=False), self.filesystem.size(path)
+            file = self.replacement.open(self.filesystem, path)
         except FileNotFoundError:
             raise CorruptBatchError(f"{path} is missing") from None
+        return file, self.filesystem.size_of(file)
 
     def _scan(self) -> SegmentScan:
         """Go along all batches, up to damage if there is some."""

@@ -7,6 +7,7 @@ guards every change with its state lock.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.segment import SealedSegment, Segment
@@ -89,7 +90,8 @@ class SegmentList:
         :raises OSError: a file cannot be read.
         """
         if offset < self.active.base_offset:
-            for segment in self.sealed[self._number_covering(offset) :]:
+            sealed = self.sealed  # it may be another list when something was compacted meanwhile
+            for segment in sealed[_number_covering(sealed, offset) :]:
                 if segment.size:
                     self._open.touch(segment)
                     if (position := segment.position_of(offset)) < segment.size:
@@ -100,11 +102,7 @@ class SegmentList:
         """Return where the log ends that loses all batches that end at or after `offset`, as `Segment.end_before`."""
         if offset >= self.active.base_offset:
             return self.active.end_before(offset)
-        return self.sealed[self._number_covering(offset)].end_before(offset)
-
-    def _number_covering(self, offset: int) -> int:
-        """Return the number of the sealed segment that covers an offset."""
-        return max(0, bisect_right(self.sealed, offset, key=lambda each: each.base_offset) - 1)
+        return self.sealed[_number_covering(self.sealed, offset)].end_before(offset)
 
     def seal_active(self, active: ActiveSegment) -> None:
         """Put another segment behind the active one, whose indexes were stored."""
@@ -128,9 +126,29 @@ class SegmentList:
             self._open.forget(segment)
         self.sealed, self.active = sealed, active
 
+    def replace_some(self, old: Sequence[SealedSegment], new: SealedSegment) -> bool:
+        """Put a compacted segment in place of some; return False if not all of them are there.
+
+        From then on, whoever has one of the old ones and has not opened its file gets a SegmentReplacedError.
+        """
+        first = next((number for number, each in enumerate(self.sealed) if each is old[0]), len(self.sealed))
+        if self.sealed[first : first + len(old)] != list(old):
+            return False
+        # Another list, since a reader may be searching in this one.
+        self.sealed = [*self.sealed[:first], new, *self.sealed[first + len(old) :]]
+        for segment in old:
+            segment.replacement.has_begun = True
+            segment.close()
+        return True
+
     def close(self) -> None:
         """Let go of all files."""
         for segment in self.sealed:
             self._open.forget(segment)
             segment.close()
         self.active.close()
+
+
+def _number_covering(sealed: Sequence[SealedSegment], offset: int) -> int:
+    """Return the number of the sealed segment that covers an offset."""
+    return max(0, bisect_right(sealed, offset, key=lambda each: each.base_offset) - 1)

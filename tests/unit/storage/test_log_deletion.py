@@ -16,6 +16,7 @@ from barnabas.model import OffsetAndTimestamp
 from barnabas.records import Record, read_records
 from barnabas.storage import Log
 from barnabas.storage.log_config import CleanupPolicy
+from tests.compacting import Keyed, keyed_batch
 from tests.log_steps import delete_old_segments, delete_records_before
 
 START_MS = 1_700_000_000_000
@@ -330,11 +331,9 @@ def test_nothing_is_deleted_on_the_word_of_an_index(
     assert delete_old_segments(old) == 2
 
 
-def test_compacted_log_still_closes_a_segment_that_is_old(
-    open_log: OpenLog, make_batch: MakeBatch, clock: ManualClock
-) -> None:
+def test_compacted_log_still_closes_a_segment_that_is_old(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_ms=1_000, retention_ms=1)
-    log.append(make_batch(2), 0)
+    log.append(keyed_batch([Keyed(b"key", b"value", 1)]), 0)
     clock.advance(2)
     assert delete_old_segments(log) == 0
     assert (log.segment_count, log.log_start_offset) == (2, 0)

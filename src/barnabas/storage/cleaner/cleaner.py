@@ -1,0 +1,60 @@
+"""Does the jobs of a broker, one at a time: in a process of its own, or inline for a test or a simulation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from barnabas.storage.cleaner.job import CleaningFailedError, CleaningJob, Message, UncleanableError
+from barnabas.storage.cleaner.rewriting import Cleaning, Pace
+from barnabas.storage.filesystem import FileSystem
+
+SECRET_BYTES = 16
+
+
+class Cleaner:
+    """Answers what a broker asks.
+
+    :param pace_of: returns, for a rate in bytes per second, what is called after so many bytes.
+    :param new_secret: returns so many random bytes.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        pace_of: Callable[[float], Pace] = lambda _: lambda _: None,
+        new_secret: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._filesystem = filesystem
+        self._pace_of = pace_of
+        self._new_secret = new_secret
+        self._cleaning: Cleaning | None = None
+
+    def ask(self, message: Message) -> Message:
+        """Return the plan of a job, or the next group of segments, rewritten, or the error that ends the job."""
+        try:
+            return self._answer(message)
+        except (UncleanableError, CleaningFailedError) as error:
+            self._cleaning = None
+            return error
+        except MemoryError:
+            self._cleaning = None
+            return CleaningFailedError("there is not enough memory for the keys")
+
+    def _answer(self, message: Message) -> Message:
+        if isinstance(message, CleaningJob):
+            pace = self._pace_of(message.bytes_per_second)
+            self._cleaning = Cleaning(self._filesystem, message, self._new_secret(SECRET_BYTES), pace)
+            return self._cleaning.plan()
+        if message is None and self._cleaning is not None:
+            return self._cleaning.next_group()
+        return CleaningFailedError("there is no job")
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing was heard of it while it was asked something."""
+        return 0.0
+
+    def end(self) -> None:
+        """Stop, in the middle of a job too."""
+        self._cleaning = None

@@ -1,0 +1,148 @@
+"""Which part of a compacted log is to be cleaned, and which of its segments become one. Pure.
+
+The rules are those of Kafka's LogCleanerManager and Cleaner. A log has a clean part, in which each key is there once,
+and a dirty part behind it, from the first dirty offset on. Cleaning takes in the keys of the dirty part, as far as it
+is cleanable, and then rewrites both parts. The active segment is never cleaned; nor is what is not flushed, or not
+below the high watermark, or younger than `min.compaction.lag.ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from barnabas.records.scan import RELATIVE_OFFSET_MAX
+from barnabas.storage.log_config import NEVER, LogConfig
+
+
+class SegmentExtent(Protocol):
+    """What planning wants to know of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int:
+        """Where the segment behind it begins."""
+        ...
+
+    @property
+    def size(self) -> int: ...
+
+
+S = TypeVar("S", bound=SegmentExtent)
+
+
+class CleanableRange(NamedTuple):
+    """A part of a log that can be cleaned."""
+
+    first_dirty_offset: int
+    end_offset: int
+    """The first offset that cannot be cleaned; a segment begins there."""
+    clean_bytes: int
+    """Of the segments before the dirty ones."""
+    dirty_bytes: int
+    is_overdue: bool
+    """Whether a record has waited for `max.compaction.lag.ms`."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        """How much of what would be rewritten is dirty: a log with a larger share is cleaned first."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Whether there is so much to clean that it is worth the work, or it has waited for long enough."""
+        return self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio
+
+
+def first_dirty_offset(checkpoint: int, log_start_offset: int, active_base_offset: int) -> int:
+    """Return where the dirty part of a log begins.
+
+    A checkpoint that cannot be, as after files were exchanged, makes the whole log dirty: to clean too much does no
+    harm.
+    """
+    return checkpoint if log_start_offset <= checkpoint <= active_base_offset else log_start_offset
+
+
+def find_range(
+    sealed: Sequence[S],
+    first_dirty: int,
+    limit_offset: int,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    newest_ms: Callable[[S], int],
+    oldest_ms: Callable[[S], int],
+) -> CleanableRange | None:
+    """Return the part of a log that can be cleaned; None: there is nothing.
+
+    :param sealed: all segments but the active one, oldest first.
+    :param limit_offset: segments that reach beyond it stay as they are: they are not flushed, or not readable yet.
+    :param newest_ms: returns the time of a segment's newest record; asked only where `min.compaction.lag.ms` is set.
+    :param oldest_ms: returns the time of a segment's first batch, or less than 1 if it has none; asked only where
+        `max.compaction.lag.ms` is set.
+    """
+    cleanable: list[S] = []
+    for segment in sealed:
+        if segment.next_offset > limit_offset:
+            break
+        is_dirty = segment.next_offset > first_dirty
+        if is_dirty and config.min_compaction_lag_ms and newest_ms(segment) > now_ms - config.min_compaction_lag_ms:
+            break
+        cleanable.append(segment)
+    dirty = [segment for segment in cleanable if segment.next_offset > first_dirty]
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if not dirty_bytes:
+        return None
+    return CleanableRange(
+        first_dirty,
+        dirty[-1].next_offset,
+        sum(segment.size for segment in cleanable) - dirty_bytes,
+        dirty_bytes,
+        _is_overdue(dirty, config, now_ms, oldest_ms),
+    )
+
+
+def _is_overdue(dirty: Sequence[S], config: LogConfig, now_ms: int, oldest_ms: Callable[[S], int]) -> bool:
+    if config.max_compaction_lag_ms == NEVER:
+        return False
+    times = [time_ms for segment in dirty if (time_ms := oldest_ms(segment)) > 0]
+    return bool(times) and min(times) < now_ms - config.max_compaction_lag_ms
+
+
+class IndexedExtent(NamedTuple):
+    """A segment and the sizes of its files, in bytes."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    index_bytes: int = 0
+    time_index_bytes: int = 0
+
+
+def group_segments(
+    segments: Sequence[IndexedExtent], segment_bytes_max: int, index_bytes_max: int
+) -> list[list[IndexedExtent]]:
+    """Return the segments in groups that become one segment each.
+
+    A group goes on as long as what its segments hold before they are rewritten fits into one segment, by their size,
+    by that of their indexes, and by the distance of offsets that an index can tell. So the small segments that cleaning
+    leaves become one with the next cleaning.
+    """
+    groups: list[list[IndexedExtent]] = []
+    for segment in segments:
+        if groups and _fits(groups[-1], segment, segment_bytes_max, index_bytes_max):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def _fits(group: Sequence[IndexedExtent], segment: IndexedExtent, segment_bytes_max: int, index_bytes_max: int) -> bool:
+    together = [*group, segment]
+    return (
+        sum(each.size for each in together) <= segment_bytes_max
+        and sum(each.index_bytes for each in together) <= index_bytes_max
+        and sum(each.time_index_bytes for each in together) <= index_bytes_max
+        and (not segment.size or segment.next_offset - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX)
+    )
