@@ -14,8 +14,10 @@ import pytest
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
+from barnabas.records import Compression
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from tests.compacted import SAMPLE, write_segments
+from tests.compacting import Keyed, compact, keyed_batch, read_gapped
 from tests.conftest import BrokerProcess
 from tests.interop.clients.neutral import Event, Sending
 from tests.interop.conftest import CLIENTS
@@ -122,3 +124,34 @@ def test_kafka_s_dump_tool_reads_a_compacted_log(tmp_path: Path, dump: Callable[
     assert offsets == [record.offset for batch in batches for record in batch.records]
     assert said.count("isvalid: true") >= len(batches)
     assert "deleteHorizonMs: OptionalLong[1700000009000]" in said
+
+
+def test_kafka_s_dump_tool_reads_what_was_compacted_here(tmp_path: Path, dump: Callable[..., str]) -> None:
+    folder = tmp_path / "clicks-0"
+    config = LogConfig(segment_bytes=2_000, index_interval_bytes=100).override({"cleanup.policy": "compact"})
+    log = Log.open(folder, TopicPartition("clicks", 0), config, SYSTEM_CLOCK, OsFileSystem())
+    for number in range(200):
+        compression = list(Compression)[number % len(Compression)]
+        rows = [
+            Keyed(b"%d" % (key % 9), None if key % 13 == 0 else b"value", 1_700_000_000_000 + key) for key in range(5)
+        ]
+        log.append(keyed_batch(rows, compression, producer_id=7, producer_epoch=0, base_sequence=number * 5), 0)
+        if number == 150:
+            log.roll()
+            log.flush()
+            compact(log, OsFileSystem(), SYSTEM_CLOCK.time_ms())
+    log.roll()
+    log.flush()
+    compact(log, OsFileSystem(), SYSTEM_CLOCK.time_ms())
+    kept = [record.offset for record in read_gapped(log)]
+    log.close()
+    said = dump(files_of(folder, ".log", ".index", ".timeindex", ".snapshot"), "--deep-iteration", "--print-data-log")
+    assert [each for each in complaints(said) if "secutive offsets" not in each] == []
+    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", said, re.MULTILINE)] == kept
+    assert len(kept) == 5
+    assert "deleteHorizonMs: OptionalLong[1" in said
+    indexes = files_of(folder, ".index", ".timeindex")
+    filled = [path for path in indexes if path.stat().st_size]
+    assert filled
+    assert dump(filled, "--index-sanity-check").count("passed sanity check.") == len(filled)
+    assert complaints(dump(indexes, "--verify-index-only")) == []

@@ -16,12 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.cleaner_process import CleanerProcess
 from barnabas.broker.disk_work import DiskThreads
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.identity import Identity
+from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.offset_move import move_offsets
 from barnabas.broker.offset_store import OffsetStore
@@ -159,6 +161,9 @@ class Broker:
             asyncio.create_task(self._flush_sealed(logs)),
             asyncio.create_task(self._delete_old_records()),
         ]
+        if self.config.log_cleaner_enable:
+            cleaner = LogCleaner(self.topics, logs, self.clock, lambda: self.config, self._new_cleaner)
+            self._tasks.append(asyncio.create_task(cleaner.run()))
         watch = LoopWatch(self.clock.monotonic)
         watch.start()
         stopping.callback(watch.stop)
@@ -178,6 +183,9 @@ class Broker:
         )
         self.dispatcher = Dispatcher(self.parts.bind_all(), self.turns)
         listener.accept(self.dispatcher)
+
+    def _new_cleaner(self) -> CleanerProcess:
+        return CleanerProcess(self.clock.monotonic)
 
     async def _put_into_force(self, config: BrokerConfig) -> None:
         self.config = config

@@ -29,13 +29,17 @@ from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
 from barnabas.records.header import COMPRESSION_MASK
 from barnabas.records.recompression import recompress
 from barnabas.storage.append import checked_batch
+from barnabas.storage.replacement import SegmentReplacedError
 from barnabas.storage.segment import IndexDamagedError, SealedSegment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.records.header import Buffer
     from barnabas.storage.append import AppendInfo
     from barnabas.storage.append_group import Outcome
+    from barnabas.storage.cleaner.planning import CleanableRange
     from barnabas.storage.log import Log
 
 log = logging.getLogger(__name__)
@@ -359,6 +363,8 @@ class Partition:
     async def _search(self, search: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         try:
             return await self._disk.beside(search, *arguments, **named)
+        except SegmentReplacedError as error:
+            raise StorageError(f"{self.topic_partition}: {error} meanwhile; search again") from error
         except OSError as error:
             raise StorageError(f"{self.topic_partition}: search failed: {error}") from error
 
@@ -381,6 +387,8 @@ class Partition:
             self._expose(self.log.recovery_point)
         try:
             await self._delete_old_records()
+        except SegmentReplacedError:
+            return  # segments were compacted meanwhile; the next look finds what is there now
         except (BarnabasError, OSError) as error:
             log.warning("%s: old records cannot be deleted: %s", self.topic_partition, error)
 
@@ -397,6 +405,37 @@ class Partition:
             await self._roll()
         start = self.log.delete_records_before(end)
         log.info("%s: deleted old segments; it begins with offset %d", self.topic_partition, start)
+
+    async def roll_if_due(self) -> None:
+        """Begin a new segment if the settings say so: the active one is not compacted.
+
+        :raises BarnabasError: the disk refused.
+        """
+        if self.log.must_roll:
+            await self._roll()
+
+    async def find_cleanable(self) -> CleanableRange | None:
+        """Return the part of the log that can be compacted.
+
+        :raises BarnabasError: the log is offline, damaged, or its segments were replaced meanwhile.
+        :raises OSError: the disk refused.
+        """
+        search = self.log.cleaning_search()
+        return None if search is None else await self._disk.beside(search.find)
+
+    async def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
+        """Put a compacted segment in place of those it was made of. See `Log.replace_segments`.
+
+        :raises BarnabasError: as that does.
+        """
+        return await self._disk.do(self.log.replace_segments, old, size)
+
+    async def remove_cleaned(self) -> None:
+        """Remove what a cleaner wrote and is not to be used.
+
+        :raises StorageError: the disk refused.
+        """
+        await self._disk.do(self.log.remove_cleaned)
 
     def check_replicas(self) -> None:
         """Check that a message could be acknowledged by as many replicas as the topic asks for.

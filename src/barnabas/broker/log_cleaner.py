@@ -1,0 +1,324 @@
+"""Compacts the logs whose topics have `cleanup.policy=compact`: picks the dirtiest, has it cleaned, swaps its segments.
+
+The keys are read and the segments rewritten by a process of its own (`barnabas.storage.cleaner`), which is started when
+there is something to clean; the broker's event loop only asks and is told. The swap of files is done by the broker, in
+the log's own queue of disk work: so a log's files have one writer.
+
+A log that cannot be cleaned is left alone, with one line in the log, until its settings change or the broker starts
+again. After other failures (the disk is full, the process was killed) it is tried again, later each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from barnabas.broker.cleaner_process import AnyCleaner
+from barnabas.broker.partition import Partition
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import TopicConfig
+from barnabas.broker.topics import Topics
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage.cleaner.job import (
+    CleanedGroup,
+    CleaningFailedError,
+    CleaningJob,
+    CleaningPlan,
+    Message,
+    SegmentRef,
+    UncleanableError,
+)
+from barnabas.storage.cleaner.planning import CleanableRange
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.replacement import SegmentReplacedError
+from barnabas.storage.segment import SealedSegment
+
+CLEANERS_MAX = 32
+"""The most processes, whatever `log.cleaner.threads` says."""
+
+BACKOFF_S_MIN = 0.05
+WATCH_S = 1.0
+"""How often it is looked whether a cleaner is still alive, and its log still there."""
+
+SILENCE_S_MAX = 300.0
+"""A cleaner of which nothing was heard for so long is killed: it tells every second that it is at work, unless a disk
+does not answer."""
+
+RETRY_S_MAX = 3600.0
+"""The longest time after a failure; after the first one it is `log.cleaner.backoff.ms`."""
+
+LOAD_FACTOR_MAX = 0.9
+"""How full the map of keys becomes by itself."""
+
+DOUBLINGS_MAX = 20
+"""So often the time after a failure is doubled at most."""
+
+PARTITIONS_AT_ONCE = 100
+"""After so many partitions looked at, others have their turn."""
+
+log = logging.getLogger(__name__)
+
+
+class _Chosen(NamedTuple):
+    """A log that is to be cleaned."""
+
+    partition: Partition
+    range: CleanableRange
+
+
+class _PutOff(NamedTuple):
+    """Why a log is not cleaned now."""
+
+    partition: Partition
+    config: TopicConfig
+    until_s: float
+    failures: int
+
+
+class LogCleaner:
+    """Compacts logs. Used from the event loop's thread only.
+
+    :param config: returns the broker's settings as they are in force.
+    :param new_cleaner: makes what does the jobs.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        logs: LogManager,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+        new_cleaner: Callable[[], AnyCleaner],
+    ) -> None:
+        self._topics = topics
+        self._logs = logs
+        self._clock = clock
+        self._config = config
+        self._new_cleaner = new_cleaner
+        self._threads = ThreadPoolExecutor(CLEANERS_MAX, thread_name_prefix="cleaner")
+        self._idle: list[AnyCleaner] = []
+        self._busy: dict[TopicPartition, AnyCleaner] = {}
+        self._put_off: dict[TopicPartition, _PutOff] = {}
+
+    async def run(self) -> None:
+        """Compact what is due, again and again."""
+        running: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                running |= await self._begin_jobs(len(running))
+                if not running:
+                    self._end_idle()
+                running = await _wait_for_any(running, self._backoff_s)
+        finally:
+            for task in running:
+                task.cancel()
+            for cleaner in self._busy.values():
+                cleaner.end()
+            self._end_idle()
+            self._threads.shutdown(wait=False)
+
+    @property
+    def _backoff_s(self) -> float:
+        return max(self._config().log_cleaner_backoff_ms / 1000, BACKOFF_S_MIN)
+
+    async def clean_all(self) -> None:
+        """Compact what is due, one log after the other; return when nothing is."""
+        while (chosen := await self._choose()) is not None:
+            await self._clean(chosen)
+
+    async def _begin_jobs(self, running: int) -> set[asyncio.Task[None]]:
+        begun: set[asyncio.Task[None]] = set()
+        try:
+            while running + len(begun) < min(self._config().log_cleaner_threads, CLEANERS_MAX):
+                chosen = await self._choose()
+                if chosen is None:
+                    break
+                begun.add(asyncio.get_running_loop().create_task(self._clean(chosen)))
+                await asyncio.sleep(0)  # so that it counts as busy
+        except Exception:
+            log.exception("logs cannot be compacted; tried again later")
+        return begun
+
+    def _end_idle(self) -> None:
+        for cleaner in self._idle:
+            cleaner.end()
+        self._idle.clear()
+
+    # --- what to clean ---
+
+    async def _choose(self) -> _Chosen | None:
+        """Return the log that has the largest share to be cleaned, of those that are due."""
+        best: _Chosen | None = None
+        self._forget_deleted()
+        partitions = [partition for topic in self._topics.all() for partition in topic.partitions]
+        for number, partition in enumerate(partitions):
+            if number % PARTITIONS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if not self._is_candidate(partition):
+                continue
+            found = await self._look_at(partition)
+            if found is None or not found.is_due(partition.config.log):
+                continue
+            if best is None or found.dirty_ratio > best.range.dirty_ratio:
+                best = _Chosen(partition, found)
+        return best
+
+    def _is_candidate(self, partition: Partition) -> bool:
+        if not partition.config.log.is_compacted or partition.is_deleted or partition.log.is_offline:
+            return False
+        if partition.topic_partition in self._busy:
+            return False
+        found = self._put_off.get(partition.topic_partition)
+        if found is None or found.partition is not partition or found.config != partition.config:
+            return True
+        return self._clock.monotonic() >= found.until_s
+
+    async def _look_at(self, partition: Partition) -> CleanableRange | None:
+        try:
+            await partition.roll_if_due()
+            return await partition.find_cleanable()
+        except SegmentReplacedError:
+            return None  # the next look finds what is there now
+        except (BarnabasError, OSError) as error:
+            self._note_failure(partition, CleaningFailedError(str(error)))
+            return None
+
+    def _forget_deleted(self) -> None:
+        for where in [where for where, found in self._put_off.items() if found.partition.is_deleted]:
+            del self._put_off[where]
+
+    # --- one job ---
+
+    async def _clean(self, chosen: _Chosen) -> None:
+        partition = chosen.partition
+        cleaner = self._idle.pop() if self._idle else self._new_cleaner()
+        self._busy[partition.topic_partition] = cleaner
+        began_s = self._clock.monotonic()
+        try:
+            told = await self._do_job(cleaner, chosen)
+        except (UncleanableError, CleaningFailedError) as error:
+            await self._drop(partition, error)
+        except SegmentReplacedError as error:
+            # Records were deleted, or cut off, meanwhile.
+            log.info("%s: compaction begins anew: %s", partition.topic_partition, error)
+            await self._drop(partition, None)
+        except Exception as error:
+            if not isinstance(error, BarnabasError):
+                log.exception("%s: compaction failed", partition.topic_partition)
+            await self._drop(partition, CleaningFailedError(str(error) or repr(error)))
+        else:
+            self._put_off.pop(partition.topic_partition, None)
+            log.info("%s: %s in %.1f s", partition.topic_partition, told, self._clock.monotonic() - began_s)
+        finally:
+            del self._busy[partition.topic_partition]
+            self._idle.append(cleaner)
+
+    async def _do_job(self, cleaner: AnyCleaner, chosen: _Chosen) -> str:
+        """Have a log cleaned; return what is to be told of it."""
+        partition = chosen.partition
+        truncations = partition.log.truncation_count
+        old = partition.log.segments_before(chosen.range.end_offset)
+        plan = await self._ask(cleaner, partition, self._job(partition, chosen.range, old))
+        if not isinstance(plan, CleaningPlan):
+            raise CleaningFailedError(f"no plan, but {plan!r}")
+        bytes_read = bytes_left = records_read = records_kept = 0
+        while (group := await self._ask(cleaner, partition, None)) is not None:
+            if not isinstance(group, CleanedGroup):
+                raise CleaningFailedError(f"no group of segments, but {group!r}")
+            replaced, old = old[: len(group.base_offsets)], old[len(group.base_offsets) :]
+            await self._swap(partition, replaced, group)
+            bytes_read, bytes_left = bytes_read + group.bytes_read, bytes_left + group.size
+            records_read, records_kept = records_read + group.records_read, records_kept + group.records_kept
+        partition.log.mark_compacted(plan.end_offset, truncations)
+        await asyncio.to_thread(self._logs.checkpoint_first_dirty_offsets)
+        return (
+            f"compacted up to offset {plan.end_offset}: {records_kept} of {records_read} records,"
+            f" {bytes_left} of {bytes_read} bytes are left,"
+        )
+
+    async def _swap(self, partition: Partition, replaced: Sequence[SealedSegment], group: CleanedGroup) -> None:
+        if tuple(segment.base_offset for segment in replaced) != group.base_offsets:
+            raise CleaningFailedError(f"segments {group.base_offsets}, and not {replaced}")
+        try:
+            renamed = await partition.replace_segments(replaced, group.size)
+        except SegmentReplacedError:
+            if partition.log.log_start_offset < replaced[-1].next_offset:
+                # What was cleaned behind them must not take its place: an old record might come to light again.
+                raise
+        else:
+            self._logs.delete_later(renamed)
+
+    def _job(self, partition: Partition, found: CleanableRange, old: Sequence[SealedSegment]) -> CleaningJob:
+        config, settings, cleaned = self._config(), partition.config.log, partition.log
+        threads = max(1, config.log_cleaner_threads)
+        load = min(config.log_cleaner_io_buffer_load_factor, LOAD_FACTOR_MAX) / LOAD_FACTOR_MAX
+        last_offsets = {number: entry.batches[-1].last_offset for number, entry in cleaned.producers.items()}
+        return CleaningJob(
+            folder=str(cleaned.folder.absolute()),
+            segments=tuple(SegmentRef(each.base_offset, each.next_offset, each.size) for each in old),
+            first_dirty_offset=found.first_dirty_offset,
+            now_ms=self._clock.time_ms(),
+            delete_retention_ms=settings.delete_retention_ms,
+            last_of_producers={key: last for key, last in last_offsets.items() if last < found.end_offset},
+            segment_bytes=settings.segment_bytes,
+            segment_index_bytes=settings.segment_index_bytes,
+            index_interval_bytes=settings.index_interval_bytes,
+            map_bytes=int(config.log_cleaner_dedupe_buffer_size / threads * load),
+            buffer_bytes=config.log_cleaner_io_buffer_size // threads // 2,
+            bytes_per_second=config.log_cleaner_io_max_bytes_per_second / threads,
+        )
+
+    async def _ask(self, cleaner: AnyCleaner, partition: Partition, message: Message) -> Message:
+        """Ask on a thread; end a cleaner that says nothing any more, or whose log is gone.
+
+        :raises UncleanableError, CleaningFailedError: the answer.
+        """
+        answering = asyncio.get_running_loop().run_in_executor(self._threads, cleaner.ask, message)
+        while not (await asyncio.wait({answering}, timeout=WATCH_S))[0]:
+            if partition.is_deleted or partition.log.is_offline or cleaner.silent_s > SILENCE_S_MAX:
+                cleaner.end()
+        answer = answering.result()
+        if isinstance(answer, BarnabasError):
+            raise answer
+        return answer
+
+    # --- failures ---
+
+    async def _drop(self, partition: Partition, error: UncleanableError | CleaningFailedError | None) -> None:
+        """Give a job up; what it wrote is removed."""
+        if partition.is_deleted or partition.log.is_offline:
+            return
+        if error is not None:
+            self._note_failure(partition, error)
+        try:
+            await partition.remove_cleaned()
+        except StorageError as failure:
+            log.warning("%s: what a cleaner wrote cannot be removed: %s", partition.topic_partition, failure)
+
+    def _note_failure(self, partition: Partition, error: UncleanableError | CleaningFailedError) -> None:
+        where, now_s = partition.topic_partition, self._clock.monotonic()
+        before = self._put_off.get(where)
+        failures = before.failures + 1 if before and before.partition is partition else 1
+        if isinstance(error, UncleanableError):
+            until_s = math.inf
+            log.error("%s cannot be compacted, and is left as it is until its settings change: %s", where, error)
+        else:
+            wait_s = min(self._backoff_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), RETRY_S_MAX)
+            until_s = now_s + wait_s
+            log.warning("%s: compaction failed; tried again in %.0f s: %s", where, wait_s, error)
+        self._put_off[where] = _PutOff(partition, partition.config, until_s, failures)
+
+
+async def _wait_for_any(running: set[asyncio.Task[None]], timeout_s: float) -> set[asyncio.Task[None]]:
+    """Return those that are still running, when one of them has ended or the time is over."""
+    if not running:
+        await asyncio.sleep(timeout_s)
+        return running
+    _, left = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    return left
