@@ -26,6 +26,9 @@ from tests.interop.java.program import LOGGING, OPTIONS, Program, Run
 
 CLIENTS: list[Client] = [ConfluentKafka(), KafkaPython(), Aiokafka(), Ours()]
 
+COMPACTS_SOON = {"log_cleaner_max_compaction_lag_ms": "1000", "log_cleaner_backoff_ms": "200"}
+"""Settings of a broker that compacts within seconds what other programs keep in compacted topics."""
+
 _numbers = itertools.count(1)
 
 

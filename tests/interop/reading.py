@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+import barnabas
 from tests.interop.clients.neutral import Client, Consumer, Membership, Received
 
 TIMEOUT_S = 90.0
@@ -39,6 +40,22 @@ def read_topic(client: Client, bootstrap: str, topic: str, count: int) -> list[R
     """Read `count` records with a fresh consumer, all partitions, from the beginning."""
     with contextlib.closing(client.consumer(bootstrap, topic)) as consumer:
         return read(consumer, count)
+
+
+def gaps(bootstrap: str, topic: str) -> int:
+    """Return how many offsets of a topic have no record any more: compaction has taken them away."""
+    with barnabas.Admin(bootstrap) as admin:
+        (description,) = admin.describe_topics([topic])
+        places = [(topic, each.partition) for each in description.partitions]
+        ends, beginnings = admin.end_offsets(places), admin.beginning_offsets(places)
+    records = 0
+    with barnabas.Consumer(bootstrap) as consumer:
+        for place, end in ends.items():
+            consumer.assign([place])
+            consumer.seek(place, beginnings[place])
+            while consumer.position(place) < end:
+                records += len(consumer.poll(timeout_s=POLL_S))
+    return sum(ends.values()) - sum(beginnings.values()) - records
 
 
 class Member:

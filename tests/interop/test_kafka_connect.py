@@ -17,9 +17,10 @@ import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
-from tests.interop.reading import wait_until
+from tests.interop.reading import gaps, wait_until
 from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group(maven.GROUP)
@@ -115,7 +116,7 @@ def libraries() -> Path:
 
 @pytest.fixture
 def broker(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
-    return make_broker(group_min_session_timeout_ms="500")
+    return make_broker(**COMPACTS_SOON, group_min_session_timeout_ms="500")
 
 
 @pytest.fixture
@@ -168,6 +169,8 @@ def test_nothing_is_lost_when_a_worker_is_killed(
 
     for topic in INTERNAL:
         assert admin.describe_config(topic)["cleanup.policy"].value == "compact"
+    wait_until(lambda: gaps(broker.bootstrap, "connect-offsets"), "what is known of the source is compacted")
+    wait_until(lambda: gaps(broker.bootstrap, "connect-status"), "what is known of the tasks is compacted")
     broker.kill()
     broker.restart()
     place = ("lines", 0)

@@ -19,6 +19,7 @@ import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
 from tests.ports import free_port
@@ -110,7 +111,7 @@ def test_a_new_registry_knows_all_schemas(
     start: Callable[[BrokerProcess], Registry],
     client: Callable[[BrokerProcess, Registry, str], Program],
 ) -> None:
-    broker = make_broker()
+    broker = make_broker(**COMPACTS_SOON)
     with barnabas.Admin(broker.bootstrap) as admin:
         admin.create_topic(JOURNAL, config={"cleanup.policy": "compact"})
     first = start(broker)
