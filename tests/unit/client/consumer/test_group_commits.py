@@ -73,7 +73,7 @@ class Member:
                 for work in works:
                     self.state.order(work)
                     self.background.look()
-                    while not work.done:
+                    while not work.done:  # noqa: ASYNC110  it is asked, as the application does
                         await asyncio.sleep(0)
             await self.background.close()
 
