@@ -178,7 +178,7 @@ class Accumulator:
                 except (TypeError, AttributeError, ValueError) as error:
                     raise _refused_record(key, value, error) from None
                 finally:
-                    self._drop_if_empty(batch)
+                    self._keep_or_drop(topic, batch)
                 if index != NO_ROOM:
                     topic.open(batch.partition, batch.builder)
                     return batch, index
@@ -244,14 +244,17 @@ class Accumulator:
                 try:
                     count = add(batch.builder)
                 finally:
-                    self._drop_if_empty(batch)
+                    self._keep_or_drop(topic, batch)
                 if count:
                     topic.open(batch.partition, batch.builder)
                     return batch, first_index, count
                 self._on_full(topic, batch)
 
     def _batch_for(self, topic: TopicQueues, partition: int | None, size: int) -> ProducerBatch:
-        """Return the open batch of a partition, under the lock; a new one has room for `size` bytes of records."""
+        """Return the open batch of a partition, under the lock; a new one has room for `size` bytes of records.
+
+        A new one is in no queue: when something was added, or was not, `_keep_or_drop` sees to it.
+        """
         self.check_open()
         while True:
             queue = topic.queues[topic.sticky if partition is None else partition]
@@ -268,14 +271,11 @@ class Accumulator:
     def _open_batch(self, queue: PartitionQueue, limit: int) -> ProducerBatch:
         builder = BatchBuilder(self._compression)
         builder.limit_bytes = limit
-        now_s = self._clock.monotonic()
-        batch = ProducerBatch(queue.topic, queue.partition, (queue.next_order,), now_s, builder, self)
+        order = (queue.next_order,)
+        batch = ProducerBatch(queue.topic, queue.partition, order, self._clock.monotonic(), builder, self)
         batch.size_bytes = limit
         queue.next_order += 1
         self.used_bytes += limit
-        self._unfinished[batch] = None
-        queue.batches.append(batch)
-        self._wake_by(0.0 if self.eager else now_s + self._linger_s)
         return batch
 
     def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
@@ -304,15 +304,19 @@ class Accumulator:
                 f"buffer_memory allow ({self._max_record_bytes} bytes); raise them, and the topic's max.message.bytes",
             )
 
-    def _drop_if_empty(self, batch: ProducerBatch) -> None:
-        """Take a new batch away again whose first record turned out to be none: an empty one cannot be sent."""
+    def _keep_or_drop(self, topic: TopicQueues, batch: ProducerBatch) -> None:
+        """Put a new batch into its queue, or drop it if its first record turned out to be none.
+
+        Not sooner: the sender looks at queues past the lock, and takes what it sees there.
+        """
         if not batch.count:
-            queue = self._topics[batch.topic].queues[batch.partition]
-            queue.batches.remove(batch)
-            del self._unfinished[batch]
-            self.used_bytes -= batch.size_bytes
             batch.close()
+            self.used_bytes -= batch.size_bytes
             self._space.notify_all()
+        elif batch not in self._unfinished:
+            self._unfinished[batch] = None
+            topic.queues[batch.partition].batches.append(batch)
+            self._wake_by(0.0 if self.eager else batch.created_at_s + self._linger_s)
 
     def _wake_by(self, at_s: float) -> None:
         if at_s < self.wakes_at_s:

@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
+from barnabas.client.producer import accumulator as accumulator_module
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator
 from barnabas.clock import ManualClock
 from barnabas.errors import BufferFullError, ClosedError, KafkaError
-from barnabas.records import Compression
+from barnabas.records import BatchBuilder, Compression
 from barnabas.records.codec_pure.limits import RECORD_OVERHEAD_MAX
 
 
@@ -254,3 +255,23 @@ def test_a_batch_that_was_taken_is_not_kept_in_memory_by_its_lane():
     fixture.accumulator.take(queue)
     assert fixture.topic.encoders == [None, None, None]
     assert fixture.topic.sticky_encoder is None
+
+
+def test_a_batch_is_in_its_queue_when_it_has_a_record_and_no_sooner(monkeypatch):
+    """The sender looks at queues past the lock: a batch that is taken away again would be missing when it takes it."""
+    fixture, seen = Fixture(), []
+    queue = fixture.topic.queues[0]
+
+    class Refusing(BatchBuilder):
+        def append(self, *_arguments, **_options):
+            seen.append(len(queue.batches))
+            raise TypeError("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(accumulator_module, "BatchBuilder", Refusing)
+        with pytest.raises(TypeError, match="refused"):
+            fixture.append()
+    assert seen == [0]
+    assert (len(queue.batches), fixture.accumulator.used_bytes, fixture.accumulator.unfinished_count()) == (0, 0, 0)
+    fixture.append()
+    assert len(queue.batches) == 1
