@@ -90,14 +90,13 @@ def test_more_than_fits_into_memory_waits_for_the_broker(broker):
 
 def test_memory_that_stays_full_raises(broker):
     async def main():
-        producer = barnabas.AsyncProducer(
-            broker.bootstrap, buffer_memory=50_000, max_block_ms=2_000, delivery_timeout_ms=4_000
-        )
-        async with producer:
-            await (await producer.send("clicks", b"taken"))
-            broker.kill()
-            with pytest.raises(barnabas.BufferFullError, match="50000 bytes"):
-                await producer.send_many("clicks", [bytes(1000)] * 100)
+        producer = barnabas.AsyncProducer(broker.bootstrap, buffer_memory=50_000, max_block_ms=2_000)
+        await (await producer.send("clicks", b"taken"))
+        broker.kill()
+        with pytest.raises(barnabas.BufferFullError, match="50000 bytes"):
+            await producer.send_many("clicks", [bytes(1000)] * 100)
+        with pytest.raises(barnabas.TimedOutError, match="still on their way"):
+            await producer.close(0.01)
 
     asyncio.run(main())
 
