@@ -20,8 +20,8 @@ from barnabas.broker.error_codes import error_code
 from barnabas.broker.partition import Partition
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, MalformedMessageError, StorageError
-from barnabas.groups.records import Change, encode_change
-from barnabas.model import Acks
+from barnabas.groups.records import Change, OffsetRecord, encode_change
+from barnabas.model import Acks, TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage.append import AppendInfo
 from barnabas.storage.append_group import Outcome
@@ -134,6 +134,16 @@ class GroupLog:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._write_round()
+
+    def unsettled_offsets(self) -> set[tuple[str, TopicPartition]]:
+        """Return, by group and partition, whose offsets are on their way to the log: what is known of them now will not
+        be true for long."""
+        return {
+            (change.group_id, change.where)
+            for entry in (*self._in_flight, *self._queue)
+            for change in entry.changes
+            if isinstance(change, OffsetRecord)
+        }
 
     def close(self, error: BarnabasError) -> None:
         """Answer all who wait with an error. What is being written still comes into the log."""

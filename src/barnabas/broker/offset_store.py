@@ -19,7 +19,7 @@ from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.groups.offsets import expired, of_deleted
-from barnabas.groups.records import OffsetRecord
+from barnabas.groups.records import Change, GroupRecord, OffsetRecord
 from barnabas.groups.results import GroupState
 from barnabas.groups.stored import Committed
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -32,6 +32,9 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 FORGOTTEN_AT_ONCE = 256
 """So many offsets are forgotten with one write, where many are."""
+
+Chooser = Callable[[GroupShard, str, Mapping[TopicPartition, Committed]], list[TopicPartition]]
+"""Returns which of a group's offsets are to be forgotten."""
 
 
 class OffsetStore:
@@ -109,18 +112,21 @@ class OffsetStore:
             return
         shard = self._groups.find(group_id)
         found = shard.offsets.of(group_id)
-        await self._forget(shard, group_id, [where for where in partitions if where in found])
+        await self._forget(shard, group_id, {where: found[where] for where in partitions if where in found})
 
-    async def delete_group(self, group_id: str) -> bool:
+    async def delete_group(self, group_id: str, *, is_known: bool = False) -> bool:
         """Forget all offsets of a group; return whether there were any.
 
+        :param is_known: that members of it were known until now. That they are not any more is stored, too, when this
+            returns.
         :raises KafkaError: they could not be.
         """
         if not self._groups.coordinates(group_id):
             return False
         shard = self._groups.find(group_id)
-        found = list(shard.offsets.of(group_id))
-        # With none, too: what was said of the group before is stored when this is.
+        found = dict(shard.offsets.of(group_id))
+        if is_known:
+            await self._write(shard, [GroupRecord(group_id, None)])
         await self._forget(shard, group_id, found)
         return bool(found)
 
@@ -161,31 +167,40 @@ class OffsetStore:
             return None
         return int(1000 * (shard.coordinator.empty_for_s(self._clock.monotonic(), group_id) or 0.0))
 
-    async def _forget_in_all(
-        self, which: Callable[[GroupShard, str, Mapping[TopicPartition, Committed]], list[TopicPartition]]
-    ) -> int:
+    async def _forget_in_all(self, which: Chooser) -> int:
         """Forget, in slices, offsets of all groups; return how many."""
-        forgotten = 0
-        for shard in self._groups.loaded_shards():
-            changes: list[OffsetRecord] = []
-            for group_id in list(shard.offsets):
-                chosen = which(shard, group_id, shard.offsets.of(group_id))
-                changes += [OffsetRecord(group_id, where, None) for where in chosen]
-                if len(changes) >= FORGOTTEN_AT_ONCE:
-                    await self._write(shard, changes)
-                    forgotten += len(changes)
-                    changes = []
-                await self._turns.pause()
-            if changes:
-                await self._write(shard, changes)
-                forgotten += len(changes)
-        return forgotten
+        return sum([await self._forget_in(shard, which) for shard in self._groups.loaded_shards()])
 
-    async def _forget(self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget offsets in pieces, all of which have been chosen now."""
-        changes = [OffsetRecord(group_id, where, None) for where in partitions]
-        for first in range(0, max(1, len(changes)), FORGOTTEN_AT_ONCE):
-            await self._write(shard, changes[first : first + FORGOTTEN_AT_ONCE])
+    async def _forget_in(self, shard: GroupShard, which: Chooser) -> int:
+        forgotten = 0
+        chosen: list[OffsetRecord] = []
+        for group_id in list(shard.offsets):
+            for piece in _pieces(list(shard.offsets.of(group_id))):
+                offsets = shard.offsets.of(group_id)
+                found = {where: offsets[where] for where in piece if where in offsets}
+                chosen += [OffsetRecord(group_id, where, None) for where in which(shard, group_id, found)]
+                # What was chosen is on its way to the log before others have their turn: what they commit comes behind.
+                if len(chosen) >= FORGOTTEN_AT_ONCE or self._turns.is_over():
+                    forgotten += await self._write_settled(shard, chosen)
+                    chosen = []
+                await self._turns.pause()
+        return forgotten + await self._write_settled(shard, chosen)
+
+    async def _write_settled(self, shard: GroupShard, chosen: Sequence[OffsetRecord]) -> int:
+        """Forget offsets, but those that a commit on its way to the log is about to replace; return how many."""
+        if not chosen:
+            return 0
+        unsettled = shard.log.unsettled_offsets()
+        settled = [change for change in chosen if (change.group_id, change.where) not in unsettled]
+        await self._write(shard, settled)
+        return len(settled)
+
+    async def _forget(self, shard: GroupShard, group_id: str, chosen: Mapping[TopicPartition, Committed]) -> None:
+        """Forget offsets in pieces, unless they are committed anew before their piece has its turn."""
+        for piece in _pieces(list(chosen)):
+            offsets = shard.offsets.of(group_id)
+            same = [OffsetRecord(group_id, where, None) for where in piece if offsets.get(where) is chosen[where]]
+            await self._write_settled(shard, same)
             await self._turns.pause()
 
     def _forget_gone(self, shard: GroupShard, changes: Iterable[OffsetRecord]) -> set[TopicPartition]:
@@ -193,14 +208,18 @@ class OffsetStore:
         gone = [
             change for change in changes if change.committed and self._topics.by_id(change.committed.topic_id) is None
         ]
-        if gone:
+        # Where one for a new topic of that name was stored, or is about to be, it has replaced the one for the old.
+        last = [each for each in gone if shard.offsets.of(each.group_id).get(each.where) is each.committed]
+        if last and (unsettled := shard.log.unsettled_offsets()):
+            last = [each for each in last if (each.group_id, each.where) not in unsettled]
+        if last:
             try:
-                shard.log.write([change._replace(committed=None) for change in gone], _warn)
+                shard.log.write([change._replace(committed=None) for change in last], _warn)
             except KafkaError as error:
                 _warn(error)
         return {change.where for change in gone}
 
-    async def _write(self, shard: GroupShard, changes: Sequence[OffsetRecord]) -> None:
+    async def _write(self, shard: GroupShard, changes: Sequence[Change]) -> None:
         """:raises KafkaError: what the client is to be told."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -247,6 +266,10 @@ def _read_by(shard: GroupShard, group_id: str) -> frozenset[str] | None:
         return None
     topics = subscribed_topics(shard.coordinator.subscriptions(group_id))
     return None if topics is None else frozenset(topics)
+
+
+def _pieces(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    return (partitions[first : first + FORGOTTEN_AT_ONCE] for first in range(0, len(partitions), FORGOTTEN_AT_ONCE))
 
 
 def _warn(error: BarnabasError | None) -> None:

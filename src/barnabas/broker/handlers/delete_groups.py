@@ -27,7 +27,7 @@ async def _delete(groups: GroupShell, offsets: OffsetStore, name: str) -> ErrorC
     if error not in {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}:
         return error
     try:
-        had_offsets = await offsets.delete_group(name)
+        had_offsets = await offsets.delete_group(name, is_known=not error)
     except KafkaError as refused:
         return refused.code
     return ErrorCode.NONE if had_offsets else error
