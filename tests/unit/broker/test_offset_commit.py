@@ -1,4 +1,4 @@
-"""OffsetCommit: what is answered where a topic is deleted while its offsets are on their way to the log."""
+"""OffsetCommit: what is answered where a topic is deleted, or the group changes, while offsets are on their way."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from barnabas.broker.api import ENTRIES_PER_STEP
 from barnabas.broker.handlers.offset_commit import STORED_TOGETHER, offset_commit
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
+from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.steps import at_once
 from tests.unit.broker.calling import Caller, run_with_broker
+
+A_JOIN = JoinRequest(
+    session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer", protocols=(("range", b""),)
+)
 
 
 class OffsetsWithout:
@@ -75,3 +82,56 @@ def test_commit_of_many_partitions_is_stored_whole(tmp_path: Path) -> None:
         assert found == {number: number for number in range(count)}
 
     run_with_broker(tmp_path, scenario, offsets_topic_num_partitions=2)
+
+
+def test_what_changes_while_others_have_their_turn_is_checked_again(tmp_path: Path) -> None:
+    """A commit of many partitions pauses: meanwhile its topic may be deleted, or its group go on without the member."""
+    count = 3 * ENTRIES_PER_STEP
+
+    async def scenario(caller: Caller) -> None:
+        broker = caller.broker
+        await broker.groups.prepare()
+        await broker.groups.wait_until_loaded()
+        await broker.topics.create("wide", count, {})
+        await broker.topics.create("gone", count, {})
+
+        def begin(topic: str, **member: Any) -> Any:
+            request = OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    OffsetCommitRequestTopic(name=name, partitions=[at(number) for number in range(count)])
+                    for name in ("wide", topic)
+                ],
+                **member,
+            )
+            context: Any = SimpleNamespace(version=9)
+            return offset_commit.bind(broker.parts).handle(request, context)
+
+        def at(number: int) -> OffsetCommitRequestPartition:
+            return OffsetCommitRequestPartition(partition_index=number, committed_offset=7, committed_metadata=None)
+
+        async def end(steps: Any) -> dict[str, set[int]]:
+            found = await broker.turns.finish(steps)
+            response = found if isinstance(found, OffsetCommitResponse) else await found
+            return {topic.name: {each.error_code for each in topic.partitions} for topic in response.topics}
+
+        steps = begin("gone")
+        for _ in range(5):  # into the second topic
+            next(steps)
+        await broker.topics.delete("gone")
+        errors = await end(steps)
+        assert errors == {"wide": {ErrorCode.NONE}, "gone": {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}}
+        assert {where.topic for where in broker.offsets.committed("g")} == {"wide"}
+
+        await broker.offsets.delete_group("g")
+        joined = await broker.groups.join("g", A_JOIN)
+        sync = SyncRequest(member_id=joined.member_id, generation=1, assignments={joined.member_id: b""})
+        await broker.groups.sync("g", sync)
+        steps = begin("clicks", member_id=joined.member_id, generation_id_or_member_epoch=1)
+        next(steps)
+        broker.groups.leave("g", [LeavingMember(joined.member_id)])
+        errors = await end(steps)
+        assert errors["wide"] == {ErrorCode.UNKNOWN_MEMBER_ID}
+        assert list(broker.offsets.committed("g")) == []
+
+    run_with_broker(tmp_path, scenario, offsets_topic_num_partitions=1)

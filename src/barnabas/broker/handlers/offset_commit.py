@@ -79,16 +79,7 @@ def _commit(
     request: OffsetCommitRequest,
     context: Context,
 ) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
-    refused = groups.check_commit(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
-    )
-    is_illegal = refused is ErrorCode.ILLEGAL_GENERATION
-    if (
-        is_illegal
-        and context.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
-        and not groups.describe(request.group_id)
-    ):
-        refused = ErrorCode.GROUP_ID_NOT_FOUND
+    refused = _refusal(groups, request, context)
     errors: dict[TopicPartition, ErrorCode] = {}
     committed: dict[TopicPartition, OffsetAndMetadata] = {}
     waiting: list[Stored] = []
@@ -98,7 +89,8 @@ def _commit(
             topic.name = found.name if found else ""
         for number, each in enumerate(topic.partitions):
             if is_pause_due(number):
-                yield
+                yield from _pause(topics, committed, errors)
+                refused = _refuse_all(_refusal(groups, request, context), committed, errors)
             if len(committed) == STORED_TOGETHER:
                 _store(offsets, request.group_id, committed, errors, waiting)
                 committed = {}
@@ -109,12 +101,50 @@ def _commit(
                     each.committed_offset, each.committed_metadata or "", each.committed_leader_epoch
                 )
         if is_pause_due(len(errors)):
-            yield
+            yield from _pause(topics, committed, errors)
+            refused = _refuse_all(_refusal(groups, request, context), committed, errors)
     if committed:
         _store(offsets, request.group_id, committed, errors, waiting)
     if waiting:
         return _respond_later(turns, request, errors, waiting)
     return (yield from _response(request, errors))
+
+
+def _refusal(groups: GroupShell, request: OffsetCommitRequest, context: Context) -> ErrorCode:
+    """Return why the group lets this member commit nothing now, or NONE."""
+    generation = request.generation_id_or_member_epoch
+    refused = groups.check_commit(request.group_id, request.member_id, request.group_instance_id, generation)
+    if (
+        refused is ErrorCode.ILLEGAL_GENERATION
+        and context.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+        and not groups.describe(request.group_id)
+    ):
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return refused
+
+
+def _pause(
+    topics: Topics, committed: dict[TopicPartition, OffsetAndMetadata], errors: dict[TopicPartition, ErrorCode]
+) -> Steps[None]:
+    """Let others have their turn; take out of what is to be stored what is in topics that they deleted."""
+    ids = {name: topic.id for name in {where.topic for where in committed} if (topic := topics.get(name))}
+    yield
+    gone = {name for name, topic_id in ids.items() if topics.by_id(topic_id) is None}
+    for where in [where for where in committed if where.topic in gone] if gone else ():
+        errors[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        del committed[where]
+
+
+def _refuse_all(
+    refused: ErrorCode,
+    committed: dict[TopicPartition, OffsetAndMetadata],
+    errors: dict[TopicPartition, ErrorCode],
+) -> ErrorCode:
+    """If the group has gone on without the member, store nothing more of its commit."""
+    if refused:
+        errors.update(dict.fromkeys(committed, refused))
+        committed.clear()
+    return refused
 
 
 def _store(
