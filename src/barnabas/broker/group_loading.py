@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import is_pause_due
-from barnabas.errors import CorruptBatchError, MalformedMessageError
+from barnabas.errors import CorruptBatchError, MalformedMessageError, StorageError
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, OffsetRecord, decode_change
 from barnabas.records import check_batch, decompress, iter_headers
@@ -123,6 +123,9 @@ async def load_partition(partition: Partition, loaded: Loaded, turns: Turns, buf
 
     :raises BarnabasError: the disk refused.
     """
+    if partition.log.is_offline:
+        # It may be that nothing is known of what it holds, which is not the same as that it holds nothing.
+        raise StorageError(f"the log {partition.topic_partition} is offline")
     offset = partition.log.log_start_offset
     while offset < partition.log.log_end_offset:
         data = await partition.read_stored(offset, buffer_bytes)

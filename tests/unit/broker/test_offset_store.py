@@ -83,6 +83,30 @@ def test_what_is_committed_is_told_with_its_metadata_also_after_a_restart(tmp_pa
     run(tmp_path, check)
 
 
+def test_groups_whose_log_cannot_be_opened_are_refused_and_not_without_offsets(tmp_path: Path) -> None:
+    async def commit(caller: Caller) -> None:
+        await caller.broker.offsets.commit("g", {FIRST: offset(5)})
+
+    async def check(caller: Caller) -> None:
+        await caller.broker.groups.wait_until_loaded()
+        for group_id in ("g", "other", "third", "fourth"):
+            with pytest.raises(KafkaError) as caught:
+                caller.broker.offsets.committed(group_id)
+            codes.append(caught.value.code)
+
+    codes: list[ErrorCode] = []
+    run(tmp_path, commit)
+    for number in range(PARTITIONS):
+        segment = next((tmp_path / f"__consumer_offsets-{number}").glob("*.log"))
+        segment.unlink()
+        segment.mkdir()
+    for written in (*tmp_path.glob("*-checkpoint"), tmp_path / ".kafka_cleanshutdown"):
+        written.unlink()  # as if the broker had been killed before it wrote the first ones
+    with pytest.raises(StorageError, match="not closed cleanly"):
+        run_with_broker(tmp_path, check, offsets_topic_num_partitions=PARTITIONS)
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4
+
+
 def test_commits_that_come_together_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(caller: Caller) -> None:
         counted = writes(caller, monkeypatch)
