@@ -233,9 +233,10 @@ class Broker:
         return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
 
     async def _begin_with_groups(self, tree: Tree, *, must_move: bool) -> None:
+        topic_ids = {topic.name: topic.id for topic in self.topics.all()}
         while must_move:
             try:
-                await move_offsets(tree, self._in_tree_thread, self.groups, self.topics, self.clock)
+                await move_offsets(tree, self._in_tree_thread, self.groups, self.topics, topic_ids, self.clock)
                 must_move = False
             except BarnabasError as error:
                 log.warning("offsets could not be moved; tried again in %g s: %s", MOVE_AGAIN_S, error)

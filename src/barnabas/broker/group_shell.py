@@ -108,6 +108,8 @@ class GroupShell:
         :raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: not all of it is there yet.
         """
         self._follow_topic()
+        if not self._may_load.is_set():
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are not served yet")
         for shard in self._shards.values():
             if shard.error:
                 raise KafkaError(shard.error, f"{shard.partition.topic_partition} is not loaded")

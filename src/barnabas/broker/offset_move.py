@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from barnabas.broker.group_log import GroupLog
 from barnabas.broker.group_shell import GroupShell
@@ -17,7 +18,7 @@ from barnabas.clock import Clock
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import CommittedOffset
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, MalformedMessageError
 from barnabas.groups.hashing import partition_of
 from barnabas.groups.records import OffsetRecord
 from barnabas.groups.stored import Committed
@@ -27,6 +28,9 @@ from barnabas.protocol.types import ZERO_UUID
 GROUPS_AT_ONCE = 25
 """So many groups are read, or deleted, in one step of the tree."""
 
+WRITTEN_AT_ONCE = 256
+"""So many offsets of a group are written in one turn of the event loop."""
+
 TIMEOUT_S = 300.0
 
 log = logging.getLogger(__name__)
@@ -35,10 +39,17 @@ Found = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 async def move_offsets(
-    tree: Tree, in_tree_thread: InTreeThread, groups: GroupShell, topics: Topics, clock: Clock
+    tree: Tree,
+    in_tree_thread: InTreeThread,
+    groups: GroupShell,
+    topics: Topics,
+    topic_ids: Mapping[str, bytes],
+    clock: Clock,
 ) -> None:
     """Move all offsets.
 
+    :param topic_ids: the ids that the topics had when the broker started, by name. One that was deleted and made anew
+        since then has another one, so that the offsets are not taken for the new topic's.
     :raises BarnabasError: some could not be; they are still in the tree.
     """
     names = await in_tree_thread(offsets.groups_with_offsets, tree)
@@ -52,9 +63,14 @@ async def move_offsets(
     for some in _in_steps(names):
         found: Found = await in_tree_thread(_read, tree, some)
         for group_id, committed in found.items():
-            changes = [_record(topics, group_id, where, each) for where, each in committed.items()]
-            await _write(logs[partition_of(group_id, len(logs))], changes)
-            moved += len(changes)
+            changes = [_record(topic_ids, group_id, where, each) for where, each in committed.items()]
+            try:
+                for first in range(0, len(changes), WRITTEN_AT_ONCE):
+                    await _write(logs[partition_of(group_id, len(logs))], changes[first : first + WRITTEN_AT_ONCE])
+            except MalformedMessageError as error:
+                log.warning("the offsets of group %.100r fit no record, and are left out: %s", group_id, error)
+            else:
+                moved += len(changes)
     for partition in topic.partitions:
         await partition.flush()
     for some in _in_steps(names):
@@ -82,10 +98,11 @@ def _delete(tree: Tree, group_ids: list[str]) -> None:
         offsets.delete_group(tree, group_id)
 
 
-def _record(topics: Topics, group_id: str, where: TopicPartition, found: CommittedOffset) -> OffsetRecord:
-    topic = topics.get(where.topic)
+def _record(
+    topic_ids: Mapping[str, bytes], group_id: str, where: TopicPartition, found: CommittedOffset
+) -> OffsetRecord:
     offset, metadata, leader_epoch = found.offset
-    topic_id = ZERO_UUID if topic is None else topic.id
+    topic_id = topic_ids.get(where.topic, ZERO_UUID)
     return OffsetRecord(group_id, where, Committed(offset, metadata, leader_epoch, found.committed_ms, topic_id))
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from barnabas.broker import offset_move
 from barnabas.broker.broker import TREE_FILE
+from barnabas.broker.group_log import GroupLog
+from barnabas.broker.offset_move import WRITTEN_AT_ONCE
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import offsets, paths
 from barnabas.coordination.embedded import EmbeddedTree
@@ -161,3 +163,52 @@ def test_node_that_is_damaged_keeps_nothing_else_from_moving(folder: Path) -> No
         assert committed(caller, "team/4")[CLICKS] == OffsetAndMetadata(4, "by test", 3)
 
     run_with_broker(folder, scenario)
+
+
+def test_topic_that_is_made_anew_meanwhile_gets_none_of_the_old_offsets(folder: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        await caller.broker.topics.delete("views")
+        await caller.broker.topics.create("views", 3, {})
+        await settled(caller)
+        for number in range(GROUPS):
+            assert committed(caller, f"team/{number}") == {CLICKS: OffsetAndMetadata(number, "by test", 3)}
+
+    run_with_broker(folder, scenario)
+
+
+def test_group_whose_name_fits_no_record_keeps_no_other_from_moving(folder: Path) -> None:
+    name = f"/consumers/{'x' * 40_000}/offsets/clicks/1"
+    with_tree(folder, lambda tree: tree.create(name, b'{"version":1,"offset":7,"timestamp":7}', make_parents=True))
+
+    async def scenario(caller: Caller) -> None:
+        await settled(caller)
+        check(caller)
+
+    run_with_broker(folder, scenario)
+
+
+def test_many_offsets_of_one_group_move_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * WRITTEN_AT_ONCE + 1
+    node = b'{"version":1,"offset":7,"timestamp":7}'
+
+    def fill_wide(tree: EmbeddedTree) -> None:
+        for number in range(count):
+            tree.create(f"/consumers/wide/offsets/clicks/{number}", node, make_parents=True)
+
+    with_tree(folder, fill_wide)
+    sizes: list[int] = []
+    original = GroupLog.write
+
+    def write(into: GroupLog, changes: Any, done: Any) -> None:
+        sizes.append(len(changes))
+        original(into, changes, done)
+
+    monkeypatch.setattr(GroupLog, "write", write)
+
+    async def scenario(caller: Caller) -> None:
+        await settled(caller)
+        assert len(committed(caller, "wide")) == count
+
+    run_with_broker(folder, scenario)
+    assert sum(sizes) == count + 2 * GROUPS
+    assert max(sizes) <= WRITTEN_AT_ONCE
