@@ -78,8 +78,13 @@ class _Entry:
     def finish(self, error: BarnabasError | None) -> None:
         """Tell who waits, if nobody has yet."""
         done, self.done = self.done, None
-        if done is not None:
+        if done is None:
+            return
+        try:
             done(error)
+        except Exception:
+            # Whoever comes behind is told as well, and what waits is written.
+            log.exception("a group could not take in what became of a write")
 
 
 class _Batch:

@@ -218,6 +218,24 @@ def test_write_that_takes_too_long_is_answered_and_takes_effect_later(
     run(tmp_path, scenario, offsets_commit_timeout_ms=1)
 
 
+def test_one_who_fails_over_the_outcome_holds_up_nobody_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In one round of the event loop, and when the disk was waited for."""
+
+    async def scenario(caller: Caller) -> None:
+        shard = caller.broker.groups.find("g")
+
+        def fail(_error: object) -> None:
+            raise ZeroDivisionError("nobody foresaw this")
+
+        shard.log.write([OffsetRecord("g", FIRST, Committed(1))], fail)
+        await write(shard, OffsetRecord("g", SECOND, Committed(2)))
+        assert told(caller, "g") == {FIRST: 1, SECOND: 2}
+        assert "nobody foresaw this" in caplog.text
+
+    run(tmp_path / "at-once", scenario)
+    run(tmp_path / "flushed", scenario, log_flush_interval_messages=1)
+
+
 # --- topics that are deleted ---
 
 
@@ -329,6 +347,22 @@ def test_old_offsets_are_forgotten_and_their_group_with_them(tmp_path: Path) -> 
 
     run(tmp_path, scenario)
     run(tmp_path, check)
+
+
+def test_partition_that_is_not_loaded_keeps_no_other_from_being_looked_through(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        broker = caller.broker
+        names = {broker.groups.find(name).partition.topic_partition: name for name in ("a", "b", "c", "d")}
+        assert len(names) == PARTITIONS
+        for name in names.values():
+            old = Committed(1, committed_ms=broker.clock.time_ms() - HOUR_MS)
+            await write(broker.groups.find(name), OffsetRecord(name, FIRST, old))
+        first, second = names.values()
+        broker.groups.find(first).error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await broker.offsets.expire(HOUR_MS) == 1
+        assert told(caller, second) == {}
+
+    run(tmp_path, scenario)
 
 
 @pytest.fixture(autouse=True)
