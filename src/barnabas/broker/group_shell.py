@@ -115,6 +115,11 @@ class GroupShell:
                 raise KafkaError(shard.error, f"{shard.partition.topic_partition} is not loaded")
         return list(self._shards.values())
 
+    def served_shards(self) -> list[GroupShard]:
+        """Return those that are loaded, also while others are not, or cannot be."""
+        self._follow_topic()
+        return [shard for shard in self._shards.values() if not shard.error]
+
     def _find(self, group_id: str) -> GroupShard | ErrorCode:
         self._follow_topic()
         if self._is_closed:

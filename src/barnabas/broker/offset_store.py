@@ -136,10 +136,12 @@ class OffsetStore:
         :param names: their names, for offsets that tell no id.
         :raises KafkaError: some could not be.
         """
-        await self._forget_in_all(lambda _shard, _group_id, offsets: of_deleted(offsets, topic_ids, names))
+        shards = self._groups.loaded_shards()
+        await self._forget_in_all(shards, lambda _shard, _group_id, offsets: of_deleted(offsets, topic_ids, names))
 
     async def expire(self, retention_ms: int) -> int:
-        """Forget what is old, and groups that have neither members nor offsets; return how many offsets.
+        """Forget what is old, and groups that have neither members nor offsets, in all partitions that are loaded;
+        return how many offsets.
 
         :raises KafkaError: some could not be forgotten.
         """
@@ -149,8 +151,9 @@ class OffsetStore:
             empty_for_ms = self._empty_for_ms(shard, group_id)
             return expired(offsets, now_ms, retention_ms, empty_for_ms, _read_by(shard, group_id))
 
-        forgotten = await self._forget_in_all(old)
-        for shard in self._groups.loaded_shards():
+        shards = self._groups.served_shards()
+        forgotten = await self._forget_in_all(shards, old)
+        for shard in shards:
             for group_id in shard.coordinator.group_ids():
                 if group_id not in shard.offsets:
                     self._groups.forget_if_unused(shard, group_id)
@@ -167,9 +170,9 @@ class OffsetStore:
             return None
         return int(1000 * (shard.coordinator.empty_for_s(self._clock.monotonic(), group_id) or 0.0))
 
-    async def _forget_in_all(self, which: Chooser) -> int:
+    async def _forget_in_all(self, shards: Iterable[GroupShard], which: Chooser) -> int:
         """Forget, in slices, offsets of all groups; return how many."""
-        return sum([await self._forget_in(shard, which) for shard in self._groups.loaded_shards()])
+        return sum([await self._forget_in(shard, which) for shard in shards])
 
     async def _forget_in(self, shard: GroupShard, which: Chooser) -> int:
         forgotten = 0
