@@ -36,6 +36,11 @@ from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, R
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest name of a group that fits its records."""
 
+GROUPS_PER_TICK = 8
+"""Of so many groups of a partition one turn of the event loop does what is due, and of other partitions while `TICK_S`
+is not over: the sessions of all members begin together when their groups are loaded, and may end together."""
+TICK_S = 0.002
+
 LOAD_AGAIN_S = 60.0
 """The pause after which a partition is loaded again that could not be."""
 
@@ -383,4 +388,8 @@ class GroupShell:
         self._timer = None
         now = self._clock.monotonic()
         for shard in list(self._shards.values()):
-            self._deliver(shard, shard.coordinator.tick(now))
+            # What is due and left is done as soon as others have had their turn: the timer is armed for it.
+            if self._clock.monotonic() - now < TICK_S:
+                self._deliver(shard, shard.coordinator.tick(now, GROUPS_PER_TICK))
+            else:
+                self._arm(shard.coordinator.next_deadline())

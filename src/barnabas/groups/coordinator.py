@@ -12,6 +12,7 @@ are as they were, and the members notice nothing. A rebalance that was under way
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -153,10 +154,16 @@ class GroupCoordinator:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def tick(self, now: float) -> list[Reply]:
-        """Do what has become due: expired members, ended waits."""
+    def tick(self, now: float, groups_max: int | None = None) -> list[Reply]:
+        """Do what has become due: expired members, ended waits.
+
+        :param groups_max: of so many groups; where others are due as well, `next_deadline()` lies in the past.
+        """
         replies: list[Reply] = []
-        while (deadline := self.next_deadline()) is not None and deadline <= now:
+        numbers = itertools.count() if groups_max is None else range(groups_max)
+        for _ in numbers:
+            if (deadline := self.next_deadline()) is None or deadline > now:
+                break
             _, group_id = heapq.heappop(self._heap)
             del self._scheduled[group_id]
             group = self._groups[group_id]
