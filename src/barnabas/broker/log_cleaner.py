@@ -227,6 +227,8 @@ class LogCleaner:
         plan = await self._ask(cleaner, partition, self._job(partition, chosen.range, old))
         if not isinstance(plan, CleaningPlan):
             raise CleaningFailedError(f"no plan, but {plan!r}")
+        # If the topic is no longer compacted when the broker crashes, gaps are believed below the recovery point only.
+        await asyncio.to_thread(self._logs.checkpoint_recovery_points)
         bytes_read = bytes_left = records_read = records_kept = 0
         while (group := await self._ask(cleaner, partition, None)) is not None:
             if not isinstance(group, CleanedGroup):

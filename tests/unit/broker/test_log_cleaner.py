@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.partition import Partition
 from barnabas.clock import ManualClock
-from barnabas.storage import OsFileSystem
+from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import CleanedGroup, CleaningFailedError, CleaningJob, Message, UncleanableError
 from tests.compacting import Keyed, keyed_batch, last_values, read_gapped
@@ -103,6 +104,24 @@ def test_the_last_record_of_each_key_is_left(run: Run) -> None:
         assert compacting.cleaned() == ["states-0"]
         checkpoint = compacting.broker.topics._logs.data_dir / "cleaner-offset-checkpoint"
         assert checkpoint.read_text() == f"0\n1\nstates 0 {states.log.first_dirty_offset}\n"
+
+    run(scenario)
+
+
+def test_a_crash_of_a_topic_no_longer_compacted_leaves_what_is_behind_gaps(run: Run, tmp_path: Path) -> None:
+    async def scenario(compacting: Compacting) -> None:
+        states = await compacting.topic("states")
+        compacting.fill(states)
+        await compacting.log_cleaner.clean_all()
+        left = read_gapped(states.log)
+        crashed = tmp_path / "crashed"
+        shutil.copytree(compacting.broker.topics._logs.data_dir, crashed)
+        logs = LogManager(crashed, LogConfig(), compacting.clock, OsFileSystem())
+        recovered = logs.get(states.topic_partition)
+        assert recovered is not None
+        assert read_gapped(recovered) == left
+        assert recovered.log_end_offset == states.log.log_end_offset
+        logs.close()
 
     run(scenario)
 
