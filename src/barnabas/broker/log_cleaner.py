@@ -253,6 +253,8 @@ class LogCleaner:
             if partition.log.log_start_offset < replaced[-1].next_offset:
                 # What was cleaned behind them must not take its place: an old record might come to light again.
                 raise
+            # Where a start finds such files, it gives up the swaps behind them.
+            await partition.remove_cleaned()
         else:
             self._logs.delete_later(renamed)
 

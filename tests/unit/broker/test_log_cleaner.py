@@ -16,6 +16,9 @@ from barnabas.clock import ManualClock
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import CleanedGroup, CleaningFailedError, CleaningJob, Message, UncleanableError
+from barnabas.storage.cleaner.swap import begin_swap
+from barnabas.storage.log_config import CleanupPolicy
+from barnabas.storage.segment_files import set_segment_files_aside
 from tests.compacting import Keyed, keyed_batch, last_values, read_gapped
 from tests.log_steps import append
 from tests.unit.broker.calling import Caller, run_with_broker
@@ -224,6 +227,42 @@ def test_records_that_are_deleted_meanwhile_do_not_come_back(run: Run, merged_by
         assert found[0].offset >= start
         assert last_values(found) == wanted
         assert len(compacting.cleaner.jobs) == jobs
+
+    run(scenario)
+
+
+def test_a_crash_in_a_swap_after_records_were_deleted_meanwhile_loses_nothing(run: Run, tmp_path: Path) -> None:
+    async def scenario(compacting: Compacting) -> None:
+        states = await compacting.topic("states", segment_bytes="500")
+        for number in range(40):
+            states.log.append(keyed_batch([Keyed(b"%d" % number, b"value", 1)]), states.leader_epoch)
+        states.log.flush()
+        start = states.log.segments_before(states.log.log_end_offset)[1].next_offset
+        crashed = tmp_path / "crashed"
+
+        def delete(answer: Message) -> None:
+            if not isinstance(answer, CleanedGroup):
+                return
+            if states.log.log_start_offset == 0:
+                states.log.delete_records_before(start)
+            elif answer.base_offsets[0] >= start and not crashed.exists():
+                logs = compacting.broker.topics._logs
+                logs.remove_deleted_records()
+                shutil.copytree(logs.data_dir, crashed)
+                folder = crashed / "states-0"
+                begin_swap(OsFileSystem(), folder, answer.base_offsets[0])
+                set_segment_files_aside(OsFileSystem(), folder, answer.base_offsets)
+
+        compacting.cleaner.before_answer = delete
+        await compacting.log_cleaner.clean_all()
+        assert crashed.exists()
+        logs = LogManager(
+            crashed, LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})), compacting.clock, OsFileSystem()
+        )
+        recovered = logs.get(states.topic_partition)
+        assert recovered is not None
+        assert read_gapped(recovered) == read_gapped(states.log)
+        logs.close()
 
     run(scenario)
 
