@@ -23,4 +23,4 @@ Filtered = compaction_pure.Filtered
 Filtering = compaction_pure.Filtering
 OffsetMap = compaction.OffsetMap
 filter_batches = compaction.filter_batches
-first_without_key = compaction.first_without_key
+records_without_key = compaction.records_without_key

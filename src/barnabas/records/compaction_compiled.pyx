@@ -47,6 +47,8 @@ cdef enum:
     ENTRY_BYTES = 21
     # Records whose entries are asked for before the first of them is looked at.
     GROUP = 32
+    # So many records without keys are told of a batch (`compaction_pure`).
+    KEYLESS_MAX = 1000
     # In less memory than this, small pages do not slow down the search for keys.
     HUGE_PAGES_BYTES_MIN = 4194304
     # A shorter run of unchanged batches is copied: that takes less time than a piece of its own in every later step.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from barnabas.errors import CorruptBatchError
@@ -45,6 +46,9 @@ RELATIVE_OFFSET_MAX = 2 ** (8 * OFFSET_BYTES) - 2
 
 SLOTS_MAX = 2**32 - 1
 """More memory than 84 GiB is of no use: places are computed with 64 bits."""
+
+KEYLESS_MAX = 1_000
+"""So many records without keys are told of a batch."""
 
 
 class Added(NamedTuple):
@@ -457,8 +461,8 @@ def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHead
     return header
 
 
-def first_without_key(batch: Buffer, decompressed_bytes_max: int) -> int | None:
-    """Return the number of the first record of a batch that has no key, or None: each has one.
+def records_without_key(batch: Buffer, decompressed_bytes_max: int) -> list[int]:
+    """Return the numbers of the records of a batch that have no key, of the first `KEYLESS_MAX` of them.
 
     All that a cleaner will look at is checked, whatever the base offset.
 
@@ -468,7 +472,7 @@ def first_without_key(batch: Buffer, decompressed_bytes_max: int) -> int | None:
     with memoryview(batch) as view:
         header = read_header(view)._replace(base_offset=0)
         _, lists = records_of(view, 0, header, Decompressor(decompressed_bytes_max))
-    return next((number for number, key in enumerate(lists.keys) if key is None), None)
+    return list(islice((number for number, key in enumerate(lists.keys) if key is None), KEYLESS_MAX))
 
 
 def body_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> Buffer:

@@ -6,6 +6,7 @@ same rules; what is wrong with others is found out here. Whoever changes these r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -19,7 +20,7 @@ from barnabas.records import (
     set_log_append_time,
     stamp,
 )
-from barnabas.records.compaction import first_without_key
+from barnabas.records.compaction import records_without_key
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -50,18 +51,18 @@ KEYED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class RecordRefusedError(KafkaError):
-    """A batch is refused for one of its records.
+    """A batch is refused for some of its records, all for the same reason.
 
-    :param number: of the record in the batch.
+    :param numbers: of the records in the batch; where they are very many, of the first ones.
     """
 
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, f"record {number} of the batch: {reason}")
-        self.number = number
+    def __init__(self, numbers: Sequence[int], reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"record {numbers[0]} of the batch: {reason}")
+        self.numbers = numbers
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[RecordRefusedError], tuple[int, str]]:  # type: ignore[override]
-        return type(self), (self.number, self.reason)
+    def __reduce__(self) -> tuple[type[RecordRefusedError], tuple[Sequence[int], str]]:  # type: ignore[override]
+        return type(self), (self.numbers, self.reason)
 
 
 Placed = tuple[int, BatchHeader]
@@ -134,12 +135,12 @@ def _check_keys(view: memoryview, config: LogConfig) -> None:
     :raises KafkaError: INVALID_RECORD.
     """
     try:
-        number = first_without_key(view, max(KEYED_BYTES_MAX, config.max_message_bytes))
+        numbers = records_without_key(view, max(KEYED_BYTES_MAX, config.max_message_bytes))
     except CorruptBatchError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if number is not None:
+    if numbers:
         raise RecordRefusedError(
-            number, "a record without a key; the topic is compacted (cleanup.policy), which keeps the last of each key"
+            numbers, "a record without a key; the topic is compacted (cleanup.policy), which keeps the last of each key"
         )
 
 

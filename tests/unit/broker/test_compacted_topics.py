@@ -46,11 +46,23 @@ def test_records_without_keys_are_refused_and_it_is_said_which(tmp_path: Path, c
         assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
         assert refused.error_message is not None
         assert "record 2 of the batch: a record without a key; the topic is compacted" in refused.error_message
-        (error,) = refused.record_errors
-        assert error.batch_index == 2
-        assert error.batch_index_error_message is not None
-        assert "without a key" in error.batch_index_error_message
+        assert [error.batch_index for error in refused.record_errors] == [2, 4]
+        for error in refused.record_errors:
+            assert error.batch_index_error_message is not None
+            assert "without a key" in error.batch_index_error_message
         assert (await produced(caller, batch_of(b"c", compression=compression))).base_offset == 2
+
+    run_with_broker(tmp_path, scenario)
+
+
+def test_the_records_told_of_in_one_answer_are_limited(tmp_path: Path) -> None:
+    async def scenario(caller: Caller) -> None:
+        topic = await caller.broker.topics.create("states", 4, {"cleanup.policy": "compact"})
+        data = [PartitionProduceData(index=index, records=batch_of(*[None] * 600)) for index in range(4)]
+        named = TopicProduceData(name="states", topic_id=topic.id, partition_data=data)
+        answer = await caller.call(ProduceRequest(transactional_id=None, acks=1, timeout_ms=30_000, topic_data=[named]))
+        told = [[error.batch_index for error in each.record_errors] for each in answer.responses[0].partition_responses]
+        assert told == [list(range(250))] * 4
 
     run_with_broker(tmp_path, scenario)
 

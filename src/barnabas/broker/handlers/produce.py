@@ -6,8 +6,9 @@ Each is judged, and answered, as if it had come alone.
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659); their message
 formats are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are
 refused until transactions exist. Errors of single records are told of compacted topics only (version 8), which take no
-records without keys: elsewhere the broker does not look at single records. It is not told where new leaders are
-(version 10): there is one broker.
+records without keys: elsewhere the broker does not look at single records. At most 1,000 are told in an answer, shared
+out among its partitions, and at least one of each batch. It is not told where new leaders are (version 10): there is
+one broker.
 
 What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.partition`.
 """
@@ -55,6 +56,9 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 ANSWERED_TOGETHER_MAX = 50
 """A run of more requests is answered in parts: the producer, which has so many under way and not more, can make the
 next ones of the answers to the first part while the second is carried out, instead of waiting for all of them."""
+
+RECORD_ERRORS_MAX = 1_000
+"""Errors of single records in one answer; a batch may have millions of records in a few bytes."""
 
 PACKERS_MAX = 4096
 """For how many partitions the pattern of an answer is remembered, at about a kilobyte each."""
@@ -265,17 +269,19 @@ def _respond(request: ProduceRequest, appends: _Appends) -> ProduceResponse | Aw
         named = topic.topic_id if appends.by_id else topic.name
         for data in topic.partition_data:
             append = appends.by_place[named, data.index, in_transaction]
-            results.append(_result(data.index, append, request.acks, waiting))
+            results.append(_result(data.index, append, request, waiting))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
     response = ProduceResponse(responses=topics)
     return _acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
 
 
-def _result(index: int, append: _Append, acks: int, waiting: Waiting) -> PartitionProduceResponse:
+def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiting) -> PartitionProduceResponse:
     outcome = append.outcomes.popleft()
     if isinstance(outcome, BarnabasError):
         result = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
         _refuse(result, outcome)
+        if isinstance(outcome, RecordRefusedError):
+            result.record_errors = _errors_of_records(outcome, request)
         return result
     result = PartitionProduceResponse(
         index=index,
@@ -285,7 +291,7 @@ def _result(index: int, append: _Append, acks: int, waiting: Waiting) -> Partiti
         log_start_offset=outcome.log_start_offset,
     )
     assert append.partition
-    if exposed := append.partition.when_acknowledged(outcome, acks):
+    if exposed := append.partition.when_acknowledged(outcome, request.acks):
         waiting.append((result, exposed))
     return result
 
@@ -309,12 +315,16 @@ async def _acknowledge_later(response: ProduceResponse, waiting: Waiting, timeou
 
 def _refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
     result.error_code, result.error_message = error_code(error), error_message(error)
-    if isinstance(error, RecordRefusedError):
-        result.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=error.number, batch_index_error_message=error.reason)
-        ]
     result.base_offset = result.log_start_offset = NO_OFFSET
     result.log_append_time_ms = NO_TIMESTAMP
+
+
+def _errors_of_records(error: RecordRefusedError, request: ProduceRequest) -> list[BatchIndexAndErrorMessage]:
+    count_max = max(1, RECORD_ERRORS_MAX // sum(len(topic.partition_data) for topic in request.topic_data))
+    return [
+        BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=error.reason)
+        for number in error.numbers[:count_max]
+    ]
 
 
 def _check_all_appended(appends: _Appends) -> None:

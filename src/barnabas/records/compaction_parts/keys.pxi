@@ -1,58 +1,65 @@
 # What a compacted log asks of a batch before it takes it.
 
+cdef struct Keyless:
+    # The numbers of records without keys, as many as are told.
+    int32_t count
+    int32_t numbers[KEYLESS_MAX]
 
-def first_without_key(batch, decompressed_bytes_max):
+
+def records_without_key(batch, decompressed_bytes_max):
     """See the twin."""
     cdef Py_buffer view
     cdef Header header
     cdef Walk walk
-    cdef int64_t found
+    cdef Keyless found
+    cdef bint is_whole
     if len(batch) < HEADER_SIZE:
         read_header(batch)  # raises
+    found.count = 0
     PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
     try:
         walk = Walk(<const uint8_t*>view.buf, view.len, 0, 0)
         load_header(walk.data, &header)
         if header.size > view.len or header.size < HEADER_SIZE or not is_sound(&header):
-            return compaction_pure.first_without_key(batch, decompressed_bytes_max)
+            return compaction_pure.records_without_key(batch, decompressed_bytes_max)
         header.base_offset = 0
         if is_compressed(&header):
             body = decompressed_body(batch, &walk, Decompressor(decompressed_bytes_max))
-            found = find_keyless_in(body, &header)
+            is_whole = find_keyless_in(body, &header, &found)
         else:
             with nogil:
-                found = find_keyless(walk.data + HEADER_SIZE, header.size - HEADER_SIZE, &header)
+                is_whole = find_keyless(walk.data + HEADER_SIZE, header.size - HEADER_SIZE, &header, &found)
     finally:
         PyBuffer_Release(&view)
-    if found == -2:
-        return compaction_pure.first_without_key(batch, decompressed_bytes_max)  # raises
-    return None if found == -1 else found
+    if not is_whole:
+        return compaction_pure.records_without_key(batch, decompressed_bytes_max)  # raises
+    return [found.numbers[i] for i in range(found.count)]
 
 
-cdef int64_t find_keyless_in(body, const Header* header) except -3:
+cdef bint find_keyless_in(body, const Header* header, Keyless* found) except -1:
     cdef Py_buffer view
-    cdef int64_t found
+    cdef bint is_whole
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     with nogil:
-        found = find_keyless(<const uint8_t*>view.buf, view.len, header)
+        is_whole = find_keyless(<const uint8_t*>view.buf, view.len, header, found)
     PyBuffer_Release(&view)
-    return found
+    return is_whole
 
 
-cdef int64_t find_keyless(const uint8_t* body, int64_t size, const Header* header) noexcept nogil:
-    """Return the number of the first record without a key; -1: each has one; -2: the body is damaged."""
+cdef bint find_keyless(const uint8_t* body, int64_t size, const Header* header, Keyless* found) noexcept nogil:
+    """Note the records without keys; False: the body is damaged."""
     cdef const uint8_t* at = body
     cdef const uint8_t* end = body + size
     cdef int64_t previous = -1
-    cdef int64_t found = -1
     cdef Candidate record
     cdef int32_t i
     if not are_in_range(header, size):
-        return -2
+        return False
     for i in range(header.record_count):
         at = parse_record(body, at, end, header, &previous, &record)
         if at == NULL:
-            return -2
-        if record.key_size == NULL_SIZE and found < 0:
-            found = i
-    return found if at == end else -2
+            return False
+        if record.key_size == NULL_SIZE and found.count < KEYLESS_MAX:
+            found.numbers[found.count] = i
+            found.count += 1
+    return at == end
