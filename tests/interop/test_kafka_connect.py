@@ -56,6 +56,8 @@ scheduled.rebalance.max.delay.ms=500
 plugin.discovery=service_load
 consumer.auto.offset.reset=earliest
 consumer.metadata.max.age.ms=1000
+consumer.session.timeout.ms=3000
+consumer.heartbeat.interval.ms=300
 """
 
 
