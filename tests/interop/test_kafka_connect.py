@@ -167,6 +167,11 @@ def test_nothing_is_lost_when_a_worker_is_killed(
     expected = {line for part in range(3) for line in lines(part)}
     left.program.wait_until(lambda: expected <= set(written(sink)), "the other worker carries on")
     assert set(written(sink)) == expected  # lines may come twice, but whole
+    # How far the source was read is stored now and then, and at the end: twice at least, so that there is something old.
+    stored = [("connect-offsets", partition) for partition in range(3)]
+    left.program.wait_until(lambda: any(admin.end_offsets(stored).values()), "it stores how far it has read")
+    append(source, 3)
+    left.program.wait_until(lambda: set(lines(3)) <= set(written(sink)), "it reads on")
     assert left.program.stop() == 143  # as asked by SIGTERM
 
     for topic in INTERNAL:
@@ -177,9 +182,9 @@ def test_nothing_is_lost_when_a_worker_is_killed(
     broker.restart()
     place = ("lines", 0)
     (carried,) = admin.end_offsets([place]).values()
-    append(source, 3)
+    append(source, 4)
     last = make_worker()
-    last.program.wait_until(lambda: set(lines(3)) <= set(written(sink)), "a new worker knows the connectors")
+    last.program.wait_until(lambda: set(lines(4)) <= set(written(sink)), "a new worker knows the connectors")
     (end,) = admin.end_offsets([place]).values()
     assert end == carried + LINES  # and how far the source was read: nothing comes twice after a clean stop
     assert last.program.stop() == 143
