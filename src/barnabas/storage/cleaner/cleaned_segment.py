@@ -28,6 +28,13 @@ class CleanedSegment(SealedSegment):
         if (found := filesystem.size_of(self._file)) != size:
             raise OSError(f"{log} has {found} bytes; the cleaner wrote {size}")
 
+    def snapshot(self) -> SealedSegment:
+        copy = super().snapshot()
+        if self._is_held:
+            # What has the name of a file is still that of the old segment, or nothing.
+            copy._file, copy._offset_index, copy._time_index = self._file, self._offset_index, self._time_index
+        return copy
+
     def release(self) -> None:
         if not self._is_held:
             super().release()
