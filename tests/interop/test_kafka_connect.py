@@ -167,7 +167,7 @@ def test_nothing_is_lost_when_a_worker_is_killed(
     expected = {line for part in range(3) for line in lines(part)}
     left.program.wait_until(lambda: expected <= set(written(sink)), "the other worker carries on")
     assert set(written(sink)) == expected  # lines may come twice, but whole
-    # How far the source was read is stored now and then, and at the end: twice at least, so that there is something old.
+    # How far the source was read is stored now and then, and at the end: twice at least, so that one is old.
     stored = [("connect-offsets", partition) for partition in range(3)]
     left.program.wait_until(lambda: any(admin.end_offsets(stored).values()), "it stores how far it has read")
     append(source, 3)
