@@ -48,7 +48,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         """Of each producer, the first sequence, records and base offset of its last batch."""
         self.flushed = self.first_dirty = self.start = 0
         self.followed: dict[bytes | None, bytes] = {}
-        self.follower_offset = 0
+        self.follower_offset = self.compacted_up_to = 0
 
     @initialize(segment_bytes=st.integers(800, 3_000), interval=st.integers(0, 300), horizon_ms=st.integers(0, 3_000))
     def begin(self, segment_bytes: int, interval: int, horizon_ms: int) -> None:
@@ -127,6 +127,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.log.roll()
         self.flush()
         map_bytes = keys * 24 + 24
+        self.compacted_up_to = self.end
         try:
             compact(self.log, self.filesystem, self.clock.time_ms(), map_bytes=map_bytes, buffer_bytes=buffer_bytes)
         except UncleanableError as error:
@@ -142,6 +143,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         found = search.find() if search else None
         if found is None:
             return
+        self.compacted_up_to = self.end
         cleaner = Cleaner(self.filesystem)
         truncations, old = self.log.truncation_count, self.log.segments_before(found.end_offset)
         plan = cleaner.ask(job_for(self.log, found, self.clock.time_ms(), map_bytes=2_000, buffer_bytes=100))
@@ -161,6 +163,8 @@ class CompactedLogMachine(RuleBasedStateMachine):
                     break
         else:
             self.log.mark_compacted(plan.end_offset, truncations)
+        if self.log.truncation_count != truncations:
+            self.forget_compacted()
         self.first_dirty = self.log.first_dirty_offset
 
     @rule(data=st.data())
@@ -175,16 +179,26 @@ class CompactedLogMachine(RuleBasedStateMachine):
         assert cut <= max(offset, self.start)
         self.start = self.log.log_start_offset
         self.entries = [entry for entry in self.entries if entry[0] < cut]
-        if self.end < cut:
-            self.entries.append((cut - 1, b"gone", None))
+        self.forget_compacted()
         self.flushed = min(self.flushed, cut)
         self.first_dirty = self.log.first_dirty_offset
         # Producers whose batches were cut off go on with new identities, as with a new leader.
         self.last = {key: last for key, last in self.last.items() if last[2] + len(last[1]) <= cut}
+        self.begin_sequences_anew()
+        self.followed, self.follower_offset = {}, self.start
+
+    def forget_compacted(self) -> None:
+        """What was compacted because of records that were cut off is lost; a broker cuts only what is above the high
+        watermark, and compacts only what is below it."""
+        left = {record.offset for record in read_gapped(self.log)}
+        self.entries = [each for each in self.entries if each[0] in left or each[0] >= self.compacted_up_to]
+        if self.end < self.log.log_end_offset:
+            self.entries.append((self.log.log_end_offset - 1, b"gone", None))
+
+    def begin_sequences_anew(self) -> None:
         for producer in {0, 1} - self.last.keys():
             entry = self.log.producers.get(producer)
             self.sequences[producer] = entry.batches[-1].last_sequence + 1 if entry else 0
-        self.followed, self.follower_offset = {}, self.start
 
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
@@ -202,6 +216,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     @rule(lose_snapshots=st.booleans(), lose_indexes=st.booleans())
     def kill_and_start(self, lose_snapshots: bool, lose_indexes: bool) -> None:
+        known = self.last
         self.log.abandon()
         if lose_indexes:
             for path in (self.folder / "states-0").glob("*index"):
@@ -210,6 +225,12 @@ class CompactedLogMachine(RuleBasedStateMachine):
             for path in (self.folder / "states-0").glob("*.snapshot"):
                 path.unlink()
         self.log = self.open(clean=False)
+        if lose_snapshots:
+            # Nothing tells any more of producers whose batches were deleted with their segments.
+            self.last = {key: last for key, last in self.last.items() if key in self.log.producers}
+            first = self.log._segments.first.base_offset
+            assert all(key in self.last for key, last in known.items() if last[2] >= first)
+            self.begin_sequences_anew()
 
     @rule()
     def follow(self) -> None:
