@@ -105,6 +105,10 @@ class LogCleaner:
         self._idle: list[AnyCleaner] = []
         self._busy: dict[TopicPartition, AnyCleaner] = {}
         self._put_off: dict[TopicPartition, _PutOff] = {}
+        self._due: list[_Chosen] = []
+        """What the last look at all logs found, the dirtiest one at the end. It costs too much to look at thousands of
+        logs before each job."""
+        self._due_until_s = 0.0
 
     async def run(self) -> None:
         """Compact what is due, again and again."""
@@ -154,20 +158,34 @@ class LogCleaner:
 
     async def _choose(self) -> _Chosen | None:
         """Return the log that has the largest share to be cleaned, of those that are due."""
-        best: _Chosen | None = None
         self._forget_deleted()
+        if self._clock.monotonic() >= self._due_until_s:
+            self._due.clear()
+        while self._due:
+            found = await self._if_due(self._due.pop().partition)
+            if found is not None:
+                return found
+        self._due = await self._look_at_all()
+        self._due_until_s = self._clock.monotonic() + self._backoff_s
+        return self._due.pop() if self._due else None
+
+    async def _look_at_all(self) -> list[_Chosen]:
+        """Return the logs that are due, the one with the largest share to be cleaned at the end."""
+        due = []
         partitions = [partition for topic in self._topics.all() for partition in topic.partitions]
         for number, partition in enumerate(partitions):
             if number % PARTITIONS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            if not self._is_candidate(partition):
-                continue
-            found = await self._look_at(partition)
-            if found is None or not found.is_due(partition.config.log):
-                continue
-            if best is None or found.dirty_ratio > best.range.dirty_ratio:
-                best = _Chosen(partition, found)
-        return best
+            if (found := await self._if_due(partition)) is not None:
+                due.append(found)
+        return sorted(due, key=lambda each: each.range.dirty_ratio, reverse=True)[::-1]
+
+    async def _if_due(self, partition: Partition) -> _Chosen | None:
+        """Return what is to be cleaned of a log as it is now; None if it is not due."""
+        if not self._is_candidate(partition):
+            return None
+        found = await self._look_at(partition)
+        return _Chosen(partition, found) if found is not None and found.is_due(partition.config.log) else None
 
     def _is_candidate(self, partition: Partition) -> bool:
         if not partition.config.log.is_compacted or partition.is_deleted or partition.log.is_offline:

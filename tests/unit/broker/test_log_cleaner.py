@@ -144,6 +144,28 @@ def test_the_dirtiest_log_is_first_and_a_clean_one_is_left_alone(run: Run) -> No
     run(scenario)
 
 
+def test_many_logs_that_are_due_are_not_all_looked_at_before_each_job(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(compacting: Compacting) -> None:
+        names = [f"t{number}" for number in range(8)]
+        for number, name in enumerate(names):
+            compacting.fill(await compacting.topic(name), 20 + 20 * number)
+        looks = []
+        find = Partition.find_cleanable
+
+        async def counted(partition: Partition) -> Any:
+            looks.append(partition)
+            return await find(partition)
+
+        monkeypatch.setattr(Partition, "find_cleanable", counted)
+        await compacting.log_cleaner.clean_all()
+        assert sorted(compacting.cleaned()) == [f"{name}-0" for name in names]
+        assert len(looks) < 4 * len(names)
+
+    run(scenario)
+
+
 def test_where_memory_does_not_suffice_a_part_is_compacted_and_then_the_rest(run: Run) -> None:
     async def scenario(compacting: Compacting) -> None:
         states = await compacting.topic("states", segment_bytes="100000", min_cleanable_dirty_ratio="0.0")
