@@ -251,6 +251,8 @@ class LogCleaner:
         while (group := await self._ask(cleaner, partition, None)) is not None:
             if not isinstance(group, CleanedGroup):
                 raise CleaningFailedError(f"no group of segments, but {group!r}")
+            if partition.log.truncation_count != truncations:
+                raise SegmentReplacedError("records were cut off")  # others may be gone because of these
             replaced, old = old[: len(group.base_offsets)], old[len(group.base_offsets) :]
             await self._swap(partition, replaced, group)
             bytes_read, bytes_left = bytes_read + group.bytes_read, bytes_left + group.size

@@ -253,6 +253,25 @@ def test_records_that_are_deleted_meanwhile_do_not_come_back(run: Run, merged_by
     run(scenario)
 
 
+def test_nothing_is_taken_away_because_of_records_that_are_cut_off_meanwhile(run: Run) -> None:
+    async def scenario(compacting: Compacting) -> None:
+        states = await compacting.topic("states")
+        compacting.fill(states)
+        end = states.log.segments_before(states.log.log_end_offset)[0].next_offset
+        wanted = last_values([record for record in read_gapped(states.log) if record.offset < end])
+
+        def cut(answer: Message) -> None:
+            if isinstance(answer, CleanedGroup):
+                states.log.truncate_to(end)
+
+        compacting.cleaner.before_answer = cut
+        await compacting.log_cleaner.clean_all()
+        assert last_values(read_gapped(states.log)) == wanted
+        assert not list(states.log.folder.glob("*.cleaned"))
+
+    run(scenario)
+
+
 def test_a_crash_in_a_swap_after_records_were_deleted_meanwhile_loses_nothing(run: Run, tmp_path: Path) -> None:
     async def scenario(compacting: Compacting) -> None:
         states = await compacting.topic("states", segment_bytes="500")
