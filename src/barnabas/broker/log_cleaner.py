@@ -35,6 +35,7 @@ from barnabas.storage.cleaner.job import (
     UncleanableError,
 )
 from barnabas.storage.cleaner.planning import CleanableRange
+from barnabas.storage.cleaner.rewriting import MAP_BYTES_MIN
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.replacement import SegmentReplacedError
 from barnabas.storage.segment import SealedSegment
@@ -293,7 +294,7 @@ class LogCleaner:
             segment_bytes=settings.segment_bytes,
             segment_index_bytes=settings.segment_index_bytes,
             index_interval_bytes=settings.index_interval_bytes,
-            map_bytes=int(config.log_cleaner_dedupe_buffer_size / threads * load),
+            map_bytes=max(MAP_BYTES_MIN, int(config.log_cleaner_dedupe_buffer_size / threads * load)),
             buffer_bytes=config.log_cleaner_io_buffer_size // threads // 2,
             bytes_per_second=config.log_cleaner_io_max_bytes_per_second / threads,
         )

@@ -184,6 +184,16 @@ def test_where_memory_does_not_suffice_a_part_is_compacted_and_then_the_rest(run
     run(scenario, log_cleaner_dedupe_buffer_size=2**20, log_cleaner_io_buffer_load_factor=0.5)
 
 
+def test_a_load_factor_of_nothing_leaves_room_for_a_few_keys(run: Run) -> None:
+    async def scenario(compacting: Compacting) -> None:
+        states = await compacting.topic("states")
+        compacting.fill(states)
+        await compacting.log_cleaner.clean_all()
+        assert len(read_gapped(states.log)) < 20
+
+    run(scenario, log_cleaner_io_buffer_load_factor=0.0)
+
+
 def test_what_cannot_be_compacted_is_left_alone_until_its_settings_change(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
