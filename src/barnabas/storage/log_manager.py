@@ -584,7 +584,8 @@ class LogManager:
         )
         log.on_truncated = self._on_truncated
         log.on_rolled = self._on_rolled
-        log.first_dirty_offset = self._checkpoints.first_dirty_offset(partition)
+        # Or else, where the end is lost, tombstones that come in its place would go before what they delete.
+        log.first_dirty_offset = min(self._checkpoints.first_dirty_offset(partition), log.log_end_offset)
         return log
 
 
