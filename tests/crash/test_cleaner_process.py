@@ -6,15 +6,22 @@ the process that compacts ends with its broker, however that ends.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import signal
+import termios
 import threading
+from array import array
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import barnabas
+from barnabas.broker.cleaner_process import CleanerProcess
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.storage.cleaner.job import CleaningFailedError, CleaningJob, SegmentRef
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
 
@@ -167,3 +174,32 @@ def test_no_process_is_started_where_nothing_is_compacted(make_broker: Callable[
     wait_until(lambda: len(load.acknowledged) > 2_000, "acknowledgements")
     load.stop()
     assert cleaners_of(broker.pid) == []
+
+
+def test_a_process_that_is_killed_while_it_is_told_a_job_costs_one_job(tmp_path: Path) -> None:
+    segments = tuple(SegmentRef(number, number + 1, 100) for number in range(20_000))
+    folder = str(tmp_path / "missing")
+    job = CleaningJob(folder, segments, 0, 0, 0, {}, 1_000, 1_000, 1_000, 1_000, 1_000, 1e9)
+    cleaner = CleanerProcess(SYSTEM_CLOCK.monotonic)
+    assert isinstance(cleaner.ask(None), CleaningFailedError)
+    assert cleaner.process_id is not None
+    os.kill(cleaner.process_id, signal.SIGSTOP)
+    process = cleaner._process
+    assert process is not None
+    assert process.stdin is not None
+    told = process.stdin
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(cleaner.ask, job)
+        wait_until(lambda: _waiting_bytes(told.fileno()) > 60_000, "the pipe is full")
+        cleaner.end()
+        assert isinstance(answer.result(TIMEOUT_S), CleaningFailedError)
+    after = cleaner.ask(job)
+    assert isinstance(after, CleaningFailedError)
+    assert "No such file" in str(after)
+    cleaner.end()
+
+
+def _waiting_bytes(pipe: int) -> int:
+    count = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]

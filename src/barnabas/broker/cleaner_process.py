@@ -66,7 +66,8 @@ class CleanerProcess:
             process.stdin.flush()
             line = self._read_line(process.stdout)
         except OSError as error:
-            self.end()
+            if self._process is not None:
+                self._ended(self._process)
             return CleaningFailedError(f"the process that compacts cannot be used: {error}")
         if line.endswith(b"\n"):
             with suppress(ValueError):
@@ -92,5 +93,6 @@ class CleanerProcess:
         """Let go of a process that ended, or answers nothing that can be understood; return its exit code."""
         self._process = None
         process.kill()
-        with process:
-            return process.wait()
+        with suppress(OSError), process:
+            pass  # closed; the end of a job that it was being told has nowhere to go
+        return process.wait()
