@@ -71,9 +71,11 @@ class Kafka(KafkaServer):
         result = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_LIMIT_S, check=False)
         if result.returncode:
             raise UnavailableError(f"Apache Kafka could not format its folder: {result.stderr.strip()[-300:]}")
-        return ServerProcess(
-            [java(), *JVM_OPTIONS, "-cp", class_path(), "kafka.Kafka", str(properties)], self.folder / "log"
-        )
+        return ServerProcess([*self.program(), "kafka.Kafka", str(properties)], self.folder / "log")
+
+    def program(self) -> list[str]:
+        """Return what stands before the name of the class."""
+        return [java(), *JVM_OPTIONS, "-cp", class_path()]
 
     def version(self) -> str:
         return f"{jar_version(jars(), 'kafka_2.13')}, Java {java_version(java())}"

@@ -233,7 +233,7 @@ class LogCleaner:
             await self._drop(partition, CleaningFailedError(str(error) or repr(error)))
         else:
             self._put_off.pop(partition.topic_partition, None)
-            log.info("%s: %s in %.1f s", partition.topic_partition, told, self._clock.monotonic() - began_s)
+            log.info("%s: %s in %.2f s", partition.topic_partition, told, self._clock.monotonic() - began_s)
         finally:
             del self._busy[partition.topic_partition]
             self._idle.append(cleaner)

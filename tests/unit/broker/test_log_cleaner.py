@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -19,6 +20,7 @@ from barnabas.storage.cleaner.job import CleanedGroup, CleaningFailedError, Clea
 from barnabas.storage.cleaner.swap import begin_swap
 from barnabas.storage.log_config import CleanupPolicy
 from barnabas.storage.segment_files import set_segment_files_aside
+from bench.compaction.accounts import of_barnabas
 from tests.compacting import Keyed, keyed_batch, last_values, read_gapped
 from tests.log_steps import append
 from tests.unit.broker.calling import Caller, run_with_broker
@@ -125,6 +127,21 @@ def test_a_crash_of_a_topic_no_longer_compacted_leaves_what_is_behind_gaps(run: 
         assert read_gapped(recovered) == left
         assert recovered.log_end_offset == states.log.log_end_offset
         logs.close()
+
+    run(scenario)
+
+
+def test_what_the_broker_tells_of_it_is_what_was_done(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(compacting: Compacting) -> None:
+        states = await compacting.topic("states")
+        compacting.fill(states)
+        active_bytes = states.log.size_bytes - sum(each.size for each in states.log.segments_before(1_000))
+        with caplog.at_level(logging.INFO):
+            await compacting.log_cleaner.clean_all()
+        (account,) = of_barnabas(caplog.text, "states-0")
+        assert account.end_offset == account.records_read == states.log.active_base_offset
+        assert account.records_left == len(read_gapped(states.log)) - (40 - account.end_offset)
+        assert account.bytes_left == states.log.size_bytes - active_bytes
 
     run(scenario)
 

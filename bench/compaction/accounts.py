@@ -1,0 +1,90 @@
+"""What brokers write into their own logs about a compaction. Pure.
+
+Apache Kafka's text is that of `LogCleaner` in the release that the bench gets; its MB are 2^20 bytes, and its rate is
+that of all the log that was rewritten, with the time for the map of keys in it, as in ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MIB = 2**20
+
+_KAFKA = re.compile(
+    r"cleaned log (?P<log>\S+) \(dirty section = \[\d+, (?P<end>\d+)\]\)\s+"
+    r"(?P<mib>[\d,.]+) MB of log processed in (?P<seconds>[\d,.]+) seconds \((?P<rate>[\d,.]+) MB/sec\)\..*?"
+    r"Start size: [\d,.]+ MB \((?P<read>[\d,]+) messages\)\s+"
+    r"End size: (?P<left_mib>[\d,.]+) MB \((?P<kept>[\d,]+) messages\)",
+    re.DOTALL,
+)
+_BARNABAS = re.compile(
+    r"(?P<log>\S+): compacted up to offset (?P<end>\d+): (?P<kept>\d+) of (?P<read>\d+) records,"
+    r" (?P<left>\d+) of (?P<bytes>\d+) bytes are left, in (?P<seconds>[\d.]+) s"
+)
+
+
+class Account(NamedTuple):
+    """What one cleaning of a log came to."""
+
+    end_offset: int
+    """The log is clean up to here."""
+    bytes_read: float
+    bytes_left: float
+    records_read: int
+    records_left: int
+    seconds: float
+
+    @property
+    def megabytes_per_s(self) -> float:
+        """How fast the log was gone through."""
+        return self.bytes_read / self.seconds / 1e6 if self.seconds else 0.0
+
+
+def of_kafka(text: str, log: str) -> list[Account]:
+    """Return what Apache Kafka tells of a log, named `topic-partition`."""
+    return [_of_kafka(match) for match in _KAFKA.finditer(text) if match["log"] == log]
+
+
+def _of_kafka(match: re.Match[str]) -> Account:
+    number = {name: float(text.replace(",", "")) for name, text in match.groupdict().items() if name != "log"}
+    # The rate has more digits than the seconds.
+    seconds = number["mib"] / number["rate"] if number["rate"] else number["seconds"]
+    return Account(
+        int(number["end"]),
+        number["mib"] * MIB,
+        number["left_mib"] * MIB,
+        int(number["read"]),
+        int(number["kept"]),
+        seconds,
+    )
+
+
+def of_barnabas(text: str, log: str) -> list[Account]:
+    """Return what our broker tells of a log, named `topic-partition`."""
+    return [
+        Account(
+            int(match["end"]),
+            float(match["bytes"]),
+            float(match["left"]),
+            int(match["read"]),
+            int(match["kept"]),
+            float(match["seconds"]),
+        )
+        for match in _BARNABAS.finditer(text)
+        if match["log"] == log
+    ]
+
+
+def together(accounts: Sequence[Account]) -> Account:
+    """Return several cleanings of a log, one after the other, as one: what the last one left is left."""
+    last = accounts[-1]
+    return Account(
+        last.end_offset,
+        sum(each.bytes_read for each in accounts),
+        last.bytes_left,
+        sum(each.records_read for each in accounts),
+        last.records_left,
+        sum(each.seconds for each in accounts),
+    )
