@@ -142,8 +142,13 @@ class Measuring:
             if isinstance(broker, str):
                 figures[name].problem = broker
                 continue
-            compression = kind.compression.name.lower()
-            run = broker.measure(f"compacted-{kind.record_bytes}-{compression}-{number}", work)
+            topic = f"compacted-{kind.record_bytes}-{kind.compression.name.lower()}-{number}"
+            try:
+                run = broker.measure(topic, work)
+            except Exception as error:  # noqa: BLE001  # one that fails must not cost what the others came to
+                figures[name].problem = f"{type(error).__name__}: {error}"
+                self._progress.say(f"{title(kind)}, {name} failed: {figures[name].problem}")
+                continue
             self._progress.say(
                 f"{title(kind)}, {name}, {number + 1}: {run.megabytes_per_s:,.0f} MB/s in {run.account.seconds:.2f} s,"
                 f" worst stall {run.pings.worst_ms:.1f} ms"

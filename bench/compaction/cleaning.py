@@ -102,9 +102,13 @@ class Cleaned:
     def __init__(self, server: KafkaServer, accounts: Callable[[str, str], list[Account]]) -> None:
         self._server = server
         self._accounts = accounts
-        self._admin = AdminClient({"bootstrap.servers": server.address, "log_level": LOG_ERRORS})
-        (broker_id,) = self._admin.list_topics(timeout=ADMIN_LIMIT_S).brokers
+        admin = self._admin()
+        (broker_id,) = admin.list_topics(timeout=ADMIN_LIMIT_S).brokers
         self._alter(ResourceType.BROKER, str(broker_id), log_cleaner_backoff_ms=str(BACKOFF_MS))
+
+    def _admin(self) -> AdminClient:
+        """Return a client of its own for each call: one that is kept complains when the broker is stopped."""
+        return AdminClient({"bootstrap.servers": self._server.address, "log_level": LOG_ERRORS})
 
     def measure(self, topic: str, work: Work) -> Run:
         """Fill a topic and have it cleaned, once."""
@@ -138,7 +142,8 @@ class Cleaned:
     def _create(self, topic: str, segment_bytes: int) -> None:
         # Not compacted until it is full.
         config = {"segment.bytes": str(segment_bytes)}
-        for future in self._admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
+        admin = self._admin()
+        for future in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
             future.result(ADMIN_LIMIT_S)
 
     def _fill(self, topic: str, batches: Sequence[bytes], deadline: Deadline) -> None:
@@ -158,7 +163,8 @@ class Cleaned:
             for key, value in settings.items()
         ]
         resource = ConfigResource(kind, name, incremental_configs=entries)
-        for future in self._admin.incremental_alter_configs([resource]).values():
+        admin = self._admin()
+        for future in admin.incremental_alter_configs([resource]).values():
             future.result(ADMIN_LIMIT_S)
 
     def _wait(self, log: str, end_offset: int, watch: Watch, deadline: Deadline) -> Account:
