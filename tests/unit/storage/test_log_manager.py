@@ -366,9 +366,7 @@ def test_what_comes_behind_a_lost_end_does_not_count_as_compacted(
     manager.create(CLICKS).append(make_batch(3), 0)
     manager.close()
     (tmp_path / "data" / "cleaner-offset-checkpoint").write_text("0\n1\nclicks 0 7\n")
-    log = open_manager().get(CLICKS)
-    assert log is not None
-    assert log.first_dirty_offset == 3
+    assert open_manager().all()[CLICKS].first_dirty_offset == 3
 
 
 def test_log_whose_folder_is_gone_begins_where_it_had_been(
