@@ -213,7 +213,7 @@ def test_records_that_are_gone_are_an_error_that_names_them(
     produce(topic, 60, 60)
     with monkeypatch.context() as patched:
         patched.setattr(Admin, "beginning_offsets", all_but_the_last_deleted)
-        with pytest.raises(DataLossError, match=r"events-0 \[\d+, \d+\) \(\d+ records\)"):
+        with pytest.raises(DataLossError, match=r"events-0 \[\d+, \d+\) \(\d+ offsets\)"):
             load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)
         assert numbers_in(tmp_path) == list(range(60))
         what_is_left = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark, fail_on_data_loss=False).tables[0]
