@@ -92,6 +92,15 @@ class Scene:
         return keyed_batch([record], producer_id=1, producer_epoch=0, base_sequence=self.sequence - 1)
 
 
+def interrupted(folder: Path, filesystem: Any, number: int) -> Scene:
+    """Return a log whose compaction fails at the operation with this number."""
+    scene = Scene(folder, filesystem)
+    filesystem.fail_at = len(filesystem.operations) + number
+    with suppress(BarnabasError, OSError):
+        compact(scene.log, filesystem, scene.clock.time_ms())
+    return scene
+
+
 @pytest.fixture
 def new(tmp_path: Path, faulty_filesystem: Any) -> list[Record]:
     """The records that compaction leaves when nothing fails."""
@@ -133,10 +142,7 @@ def test_fault_at_every_step_of_a_compaction(
 ) -> None:
     for number in range(operation_count):
         filesystem = faulty_filesystem(-1, error, stays_broken=stays_broken)
-        scene = Scene(tmp_path / f"data {number}", filesystem)
-        filesystem.fail_at = len(filesystem.operations) + number
-        with suppress(BarnabasError, OSError):
-            compact(scene.log, filesystem, scene.clock.time_ms())
+        scene = interrupted(tmp_path / f"data {number}", filesystem, number)
         assert filesystem.failed
         if not scene.log.is_offline:
             scene.check(new)
@@ -150,10 +156,7 @@ def test_power_loss_at_every_step_of_a_compaction(
 ) -> None:
     for number in range(operation_count):
         filesystem = faulty_filesystem()
-        scene = Scene(tmp_path / f"data {number}", filesystem)
-        filesystem.fail_at = len(filesystem.operations) + number
-        with suppress(BarnabasError, OSError):
-            compact(scene.log, filesystem, scene.clock.time_ms())
+        scene = interrupted(tmp_path / f"data {number}", filesystem, number)
         scene.log.abandon()
         filesystem.lose_power()
         scene.reopen(OsFileSystem())
@@ -167,10 +170,7 @@ def test_a_fault_in_every_step_of_the_recovery_too(
     """The start after a crash in the middle of a swap is interrupted itself, again and again."""
     for number in range(operation_count):
         filesystem = faulty_filesystem()
-        scene = Scene(tmp_path / f"data {number}", filesystem)
-        filesystem.fail_at = len(filesystem.operations) + number
-        with suppress(BarnabasError, OSError):
-            compact(scene.log, filesystem, scene.clock.time_ms())
+        scene = interrupted(tmp_path / f"data {number}", filesystem, number)
         scene.log.abandon()
         for step in range(100):
             starting = faulty_filesystem(step)

@@ -5,7 +5,6 @@ Nobody joins anew and no generation is made, whoever's client it is; what was co
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,15 +15,17 @@ import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.interop.reading import wait_until
 
 PARTITIONS = 4
-PATIENCE_S = 60.0
 SESSION_MS = 45_000
 POLL_S = 0.5
 
 
 class Members:
     """Two members of a group, each with half of the partitions of `clicks`."""
+
+    _both: list[Any]
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -42,10 +43,12 @@ class Members:
         raise NotImplementedError
 
     def commit(self) -> None:
-        raise NotImplementedError
+        for each in self._both:
+            each.commit()
 
     def close(self) -> None:
-        raise NotImplementedError
+        for each in self._both:
+            each.close()
 
 
 class Ours(Members):
@@ -70,14 +73,6 @@ class Ours(Members):
 
     def poll_one(self, number: int) -> list[bytes]:
         return [record.value for record in self._both[number].poll(timeout_s=POLL_S) if record.value]
-
-    def commit(self) -> None:
-        for each in self._both:
-            each.commit()
-
-    def close(self) -> None:
-        for each in self._both:
-            each.close()
 
 
 class Confluent(Members):
@@ -110,10 +105,6 @@ class Confluent(Members):
         for each in self._both:
             each.commit(asynchronous=False)
 
-    def close(self) -> None:
-        for each in self._both:
-            each.close()
-
 
 class KafkaPython(Members, kafka.ConsumerRebalanceListener):
     def __init__(self, bootstrap: str) -> None:
@@ -142,14 +133,6 @@ class KafkaPython(Members, kafka.ConsumerRebalanceListener):
         found = self._both[number].poll(timeout_ms=int(POLL_S * 1000))
         return [record.value for records in found.values() for record in records]
 
-    def commit(self) -> None:
-        for each in self._both:
-            each.commit()
-
-    def close(self) -> None:
-        for each in self._both:
-            each.close()
-
 
 def group_of(bootstrap: str) -> tuple[str, list[tuple[str, Any]]]:
     """Return the state of the group, and which member has what."""
@@ -157,12 +140,6 @@ def group_of(bootstrap: str) -> tuple[str, list[tuple[str, Any]]]:
         group = admin.describe_group("g")
         members = [(each.member_id, sorted(map(str, each.partitions))) for each in group.members]
         return str(group.state), sorted(members)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < ends, what
 
 
 def send(bootstrap: str, name: str) -> None:
@@ -179,7 +156,7 @@ def expect(members: Members, name: str) -> None:
         found.update(members.poll())
         return found >= wanted
 
-    wait_until(all_came, f"{name} did not come")
+    wait_until(all_came, f"{name} comes")
     assert found == wanted, "something came twice, or late"
 
 
@@ -200,7 +177,7 @@ def test_members_keep_their_assignment_over_a_restart(
             state, found = group_of(bootstrap)
             return state == "Stable" and [len(owned) for _, owned in found] == [2, 2]
 
-        wait_until(is_shared, "the group did not become stable")
+        wait_until(is_shared, "the group becomes stable")
         send(bootstrap, "before")
         expect(members, "before")
         members.commit()

@@ -50,23 +50,18 @@ def offset_commit(
     context: Context,
 ) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
     """Store the offsets that may be stored and tell about the others."""
+    steps = _commit(topics, groups, offsets, settings, turns, request, context)
     if not groups.has_place:
-        return _prepare_and_commit(topics, groups, offsets, settings, turns, request, context)
-    return (yield from _commit(topics, groups, offsets, settings, turns, request, context))
+        return _prepare_and_finish(groups, turns, steps)
+    return (yield from steps)
 
 
-async def _prepare_and_commit(
-    topics: Topics,
-    groups: GroupShell,
-    offsets: OffsetStore,
-    settings: DynamicSettings,
-    turns: Turns,
-    request: OffsetCommitRequest,
-    context: Context,
+async def _prepare_and_finish(
+    groups: GroupShell, turns: Turns, steps: Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]
 ) -> OffsetCommitResponse:
     with contextlib.suppress(KafkaError):  # then nobody coordinates the group, and the answer says so
         await groups.prepare()
-    response = await turns.finish(_commit(topics, groups, offsets, settings, turns, request, context))
+    response = await turns.finish(steps)
     return response if isinstance(response, OffsetCommitResponse) else await response
 
 
