@@ -23,8 +23,8 @@ from barnabas.storage.cleaner.job import CleanedGroup, CleaningPlan, Uncleanable
 from barnabas.storage.log_config import CleanupPolicy
 from barnabas.storage.replacement import SegmentReplacedError
 from tests.compacting import Keyed, compact, job_for, keyed_batch, last_values, read_gapped
-from tests.properties.test_log_against_model import UnsyncedFileSystem
 from tests.searches import examples
+from tests.unsynced import UnsyncedFileSystem
 
 PARTITION = TopicPartition("states", 0)
 START_MS = 1_700_000_000_000

@@ -19,23 +19,13 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, read_header, read_records
-from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.storage.filesystem import DataFile
+from barnabas.storage import Log, LogConfig
 from tests.log_steps import delete_old_segments
 from tests.searches import examples
+from tests.unsynced import UnsyncedFileSystem
 
 PARTITION = TopicPartition("clicks", 0)
 START_MS = 1_700_000_000_000
-
-
-class UnsyncedFileSystem(OsFileSystem):
-    """The real one, without waiting for the disk."""
-
-    def fsync(self, file: DataFile) -> None:
-        pass
-
-    def fsync_folder(self, path: Path) -> None:
-        pass
 
 
 class LogMachine(RuleBasedStateMachine):

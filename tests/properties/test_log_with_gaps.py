@@ -16,25 +16,15 @@ from hypothesis import strategies as st
 from barnabas.clock import ManualClock
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, Record, iter_headers, read_records
-from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.storage.filesystem import DataFile
+from barnabas.storage import Log, LogConfig
 from barnabas.storage.log_config import CleanupPolicy
 from tests.compacted import Batch, Kept, write_segments
 from tests.log_steps import delete_records_before, read
 from tests.searches import examples
+from tests.unsynced import UnsyncedFileSystem
 
 PARTITION = TopicPartition("clicks", 0)
 START_MS = 1_700_000_000_000
-
-
-class UnsyncedFileSystem(OsFileSystem):
-    """The real one, without waiting for the disk."""
-
-    def fsync(self, file: DataFile) -> None:
-        pass
-
-    def fsync_folder(self, path: Path) -> None:
-        pass
 
 
 @dataclass

@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 import click
 
-from barnabas.cli.broker_names import complete_groups, complete_topics
+from barnabas.cli.broker_names import complete_groups
 from barnabas.cli.failures import unknown_group
 from barnabas.cli.group_describe import describe
-from barnabas.cli.group_reset import reset
+from barnabas.cli.group_reset import partitions_option, reset
 from barnabas.cli.offset_reset import parse_partitions
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
 from barnabas.cli.tables import show_json, show_table
@@ -87,16 +87,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, bootstrap: str) 
 
 @group.command(name="delete-offsets")
 @click.argument("name", shell_complete=complete_groups)
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    metavar="TOPIC[:P,...]",
-    multiple=True,
-    required=True,
-    shell_complete=complete_topics,
-    help="Of this topic, or of these partitions of it; may repeat.",
-)
+@partitions_option(required=True)
 @yes_option
 @bootstrap_option
 def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:

@@ -51,18 +51,24 @@ def _from_file(path: Path) -> Target:
         return read_offsets(file, str(path))
 
 
+def partitions_option(*, required: bool = False) -> Callable[[Any], Any]:
+    """`--topic`: the texts that `parse_partitions` reads."""
+    return click.option(
+        "-t",
+        "--topic",
+        "topics",
+        metavar="TOPIC[:P,...]",
+        multiple=True,
+        required=required,
+        shell_complete=complete_topics,
+        help="Of this topic, or of these partitions of it; may repeat.",
+    )
+
+
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_groups)
 @click.option("--all-groups", is_flag=True, help="All groups that there are.")
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    metavar="TOPIC[:P,...]",
-    multiple=True,
-    shell_complete=complete_topics,
-    help="Of this topic, or of these partitions of it; may repeat.",
-)
+@partitions_option()
 @click.option("--all-topics", is_flag=True, help="Of all topics in which the group has committed offsets.")
 @_target(
     "--to-earliest", becomes=lambda _: Bound(Anchor.BEGINNING), is_flag=True, help="To the first record that there is."
