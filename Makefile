@@ -12,9 +12,12 @@ PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup
 PROFILE := soak
 MINUTES := 20
 
-# With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it.
+# With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So does BROKERS=3.
+ifeq ($(origin BROKERS),command line)
+DEMO_ARGUMENTS := --brokers "$$BROKERS"
+endif
 ifeq ($(origin LOG),command line)
-DEMO_ARGUMENTS := "$$LOG"
+DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
@@ -23,7 +26,7 @@ endif
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a text log of yours
+demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a log of yours; BROKERS=3: kill a leader
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
 test: setup-dev ## run all tests, and those of records, storage and clients with the codec in pure Python as well

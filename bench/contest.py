@@ -34,12 +34,14 @@ class Contender:
 
     :param share: of the records of the job; less than 1 for those that would take minutes.
     :param minor: whether the scale `quick` does without it.
+    :param plain: whether it is one producer with acks=1, whatever the job says: what replication is compared with.
     """
 
     server: str
     client: str
     share: float = 1.0
     minor: bool = False
+    plain: bool = False
 
     @property
     def driver(self) -> Driver:
@@ -101,6 +103,7 @@ class Contest:
             records = max(RECORDS_MIN, round(records * WARM_UP_SHARE))
         what = f"{self.name} {case}: {contender.title}, " + (f"run {number}/{rounds}" if number else "warming up")
         try:
+            job = replace(job, producers=1, acks="1") if contender.plain else job
             run = self.one(contender, replace(job, records=records))
         except Exception as error:  # noqa: BLE001  # whatever goes wrong with one contender, the others go on
             row.problem = problem_of(error)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench.results import Case, Result, Row
 
 BARNABAS, KAFKA = "Barnabas", "Apache Kafka"
+BARNABAS_CLUSTER, KAFKA_CLUSTER = "Barnabas, 3 brokers", "Apache Kafka, 3 nodes"
 CONFLUENT = "confluent-kafka"
 KAFKA_CLIENTS = ("Kafka's perf tools", "Kafka's Java client")
 SMALL_GB = 1.0
@@ -24,6 +25,7 @@ class Goal:
     :param reach: as the table says it; `hope` likewise.
     :param client: the row that is measured, of a case of a workload.
     :param measured: returns what was measured, as text; None where nothing was.
+    :param server: of that row.
     """
 
     what: str
@@ -34,6 +36,7 @@ class Goal:
     reach: str
     hope: str
     measured: Callable[[Case, Row], str | None]
+    server: str = BARNABAS
 
 
 def rate(case: Case, row: Row) -> str | None:
@@ -87,6 +90,19 @@ def against_same_client(case: Case, row: Row) -> str | None:
     return f"{row.records_per_s:,.0f}/s, {ratio:.2f} x Kafka's" if ratio else None
 
 
+def against_one_broker(case: Case, row: Row) -> str | None:
+    """Tell the throughput with replicas as a share of that of one broker without, and itself."""
+    ratio = _ratio(row, case.row(BARNABAS, row.client))
+    return f"{ratio:.2f} of one broker's: {row.records_per_s:,.0f}/s" if ratio else None
+
+
+def latency_beside_kafka(case: Case, row: Row) -> str | None:
+    """Tell the percentiles beside those of Apache Kafka under its own client."""
+    kafka = case.row(KAFKA_CLUSTER, KAFKA_CLIENTS[1])
+    own, theirs = latency(case, row), latency(case, kafka) if kafka else None
+    return f"{own}, Kafka {theirs}" if own and theirs else own
+
+
 def server_cpu_per_million(row: Row) -> float | None:
     """Return the CPU seconds of the server per million records, None where nothing was measured."""
     return row.median(lambda run: run.cpu_server_s / run.records * 1e6 if run.records else None)
@@ -105,7 +121,8 @@ def against_confluent(case: Case, row: Row) -> float | None:
 
 def against_kafka(case: Case, row: Row) -> float | None:
     """Return the throughput against that of Apache Kafka with its own client, the faster of its two."""
-    rows = [found for client in KAFKA_CLIENTS if (found := case.row(KAFKA, client))]
+    peer = KAFKA_CLUSTER if row.server in (BARNABAS_CLUSTER, KAFKA_CLUSTER) else KAFKA
+    rows = [found for client in KAFKA_CLIENTS if (found := case.row(peer, client))]
     return _ratio(row, max(rows, key=lambda each: each.records_per_s or 0.0, default=None))
 
 
@@ -120,6 +137,12 @@ GOALS = (
          "3 M/s, 2 x confluent-kafka", "5 M/s", rate),
     Goal("the same, `send_many`", "W4", "one producer", "Barnabas `send_many`", "821,557/s", "5 M/s", "10 M/s", rate),
     Goal("the same, `send_arrow`", "W4", "one producer", "Barnabas `send_arrow`", "821,557/s", "5 M/s", "10 M/s", rate),
+    Goal("W5 one producer, 3 replicas, acks=1", "W5", "three replicas", "Barnabas `send`", "786,980/s",
+         "0.6 of W4, 2 x Kafka", "0.8 of W4", against_one_broker, BARNABAS_CLUSTER),
+    Goal("W6 the same, acks=all", "W6", "three replicas", "Barnabas `send`", "421,823/s",
+         "0.45 of W4, 2 x Kafka", "0.6 of W4", against_one_broker, BARNABAS_CLUSTER),
+    Goal("W7 three producers, 3 replicas, acks=1", "W7", "three replicas", "Barnabas `send`", "2,024,032/s",
+         "0.5 of W4, 2 x Kafka", "W4", against_one_broker, BARNABAS_CLUSTER),
     Goal("W8 one consumer, iterating records", "W8", "one consumer", "Barnabas, records", "940,521/s",
          "3 M/s, 2 x confluent-kafka", "5 M/s", rate),
     Goal("the same, Arrow", "W8", "one consumer", "Barnabas, Arrow", "940,521/s", "10 M/s", "20 M/s", rate),
@@ -140,6 +163,8 @@ GOALS = (
          "≥ 0.95 at 20 GB", "", flatness),
     Goal("W12 latency at 10,000/s, p50 / p99 / p99.9", "W12", "10,000 records/s", "Barnabas", "2 / 3 / 14 ms",
          "1 / 3 / 14 ms", "0.3 / 1 / 5 ms", latency),
+    Goal("latency at 1,000/s, acks=all, 3 replicas, p50 / p99 / p99.9", "W12R", "1,000 records/s", "Barnabas", "",
+         "p99 ≤ Kafka's", "half", latency_beside_kafka, BARNABAS_CLUSTER),
     Goal("broker's CPU a million records, W4 with confluent-kafka", "W4", "one producer", CONFLUENT, "",
          "less than Kafka's", "half", broker_cpu),
     Goal("broker's memory under W4, at most", "W4", "one producer", "Barnabas `send`", "", "≤ 100 MB", "60 MB", memory),

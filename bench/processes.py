@@ -121,6 +121,10 @@ class ServerProcess:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it, and all that it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -149,7 +153,7 @@ class RunningClient:
         self._command = command
         self._on_line = on_line
         self._begun_s = time.perf_counter()
-        self._cpu_before_s = _children_cpu_s()
+        self._cpu_before_s = children_cpu_s()
         self._lines: list[str] = []
         self._errors: list[str] = []
         self._process = subprocess.Popen(
@@ -193,7 +197,7 @@ class RunningClient:
         output, errors = "".join(self._lines), "".join(self._errors)
         if code:
             raise ClientError(f"exit code {code}: {_last_line(errors) or _last_line(output)}")
-        return Finished(output, errors, seconds, _children_cpu_s() - self._cpu_before_s)
+        return Finished(output, errors, seconds, children_cpu_s() - self._cpu_before_s)
 
     def kill(self) -> None:
         """End it and all that it has started, however it stands."""
@@ -211,7 +215,8 @@ def run_client(command: Sequence[str], limit_s: float, on_line: Callable[[str], 
     return RunningClient(command, on_line).finish(limit_s)
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
+    """Return the CPU time of all clients that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

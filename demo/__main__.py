@@ -1,7 +1,12 @@
-"""`python -m demo [LOG]`: the departures of 2013, or a text log; exits 0 only if the books balance."""
+"""`python -m demo [--brokers N] [LOG]`: the departures of 2013, or a text log; exits 0 only if the books balance.
+
+What it leaves is in `.barnabas`: runs with one broker, and below in a folder of their own those with several, whose
+topics are others, and so are their tables.
+"""
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 from pathlib import Path
@@ -16,14 +21,18 @@ def main(arguments: list[str]) -> int:
     """Run the demo and return the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     errors = Console(stderr=True)
+    parser = argparse.ArgumentParser("demo")
+    parser.add_argument("--brokers", type=int, choices=range(1, 10), default=1, metavar="N", help="1 to 9")
+    parser.add_argument("log", type=Path, nargs="?", metavar="LOG", help="a text log")
+    options = parser.parse_args(arguments)
     try:
-        return _run(arguments, Console(), errors)
+        return _run(options.log, options.brokers, Console(), errors)
     except KeyboardInterrupt:
         errors.print("demo: stopped; nothing is left running. The next run takes up what is there.")
         return 130
 
 
-def _run(arguments: list[str], console: Console, errors: Console) -> int:
+def _run(log: Path | None, brokers: int, console: Console, errors: Console) -> int:
     # Imported here, because it takes a second in which Ctrl-C must not show a traceback.
     from barnabas.errors import BarnabasError  # noqa: PLC0415
     from demo.departures import departures  # noqa: PLC0415
@@ -32,8 +41,9 @@ def _run(arguments: list[str], console: Console, errors: Console) -> int:
     from demo.text_log import text_log  # noqa: PLC0415
 
     try:
-        feed = text_log(Path(arguments[0])) if arguments else departures()
-        audit = run_demo(feed, FOLDER, Screen(console))
+        feed = departures() if log is None else text_log(log)
+        folder = FOLDER if brokers == 1 else FOLDER / f"{brokers}-brokers"
+        audit = run_demo(feed, folder, Screen(console), brokers)
     except BarnabasError as error:
         errors.print(f"demo: {error}", style="red", markup=False, soft_wrap=True)
         return 1

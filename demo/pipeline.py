@@ -16,9 +16,10 @@ from barnabas.model import TopicPartition
 from barnabas.spark import LoadProgress, TableLoad, load, local_session, stop_session
 from barnabas.spark.java import find_java_home
 from demo.audit import Audit, count_in_table, since, stored_between
-from demo.broker_process import running_broker
+from demo.brokers import Brokers, running_brokers
 from demo.departures_report import report_departures
 from demo.events import Feed
+from demo.failover import Failover
 from demo.following import following
 from demo.loaded_run import LoadedRun, Report
 from demo.log_report import report_access_log, report_lines
@@ -36,8 +37,10 @@ class Shipped:
     before: Mapping[TopicPartition, int]
 
 
-def run_demo(feed: Feed, folder: Path, screen: Screen) -> Audit:
+def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1) -> Audit:
     """Do it all, with everything that it leaves in `folder`, and return the books.
+
+    With several brokers, one of them is killed in the middle of shipping.
 
     When it returns or raises, no process of it is left.
 
@@ -51,13 +54,13 @@ def run_demo(feed: Feed, folder: Path, screen: Screen) -> Audit:
     screen.title(f"{feed.title}, as run {run}")
     with ExitStack() as stack:
         stack.enter_context(_only_demo_in(folder))
-        with screen.step("Start a broker") as view:
-            bootstrap = stack.enter_context(running_broker(folder))
-            view.outcome = f"ready at {bootstrap}, data in {folder / 'broker'}"
+        with screen.step("Start a broker" if broker_count == 1 else f"Start {broker_count} brokers") as view:
+            brokers = stack.enter_context(running_brokers(folder, broker_count))
+            view.outcome = f"ready at {brokers.bootstrap}, data in {brokers.data}"
         with screen.step("Ship, and follow online") as view:
-            shipped = _ship_and_follow(bootstrap, feed, run, folder, view)
+            shipped = _ship_and_follow(brokers, feed, run, folder, view)
         with screen.step("Load into Iceberg with Spark") as view:
-            loaded = _load(bootstrap, feed, folder, view)
+            loaded = _load(brokers.bootstrap, feed, folder, view)
         in_table = LoadedRun(folder, loaded.table, run, since(shipped.before))
         _note_more_than_this_run(loaded, shipped, screen)
         with screen.step("Report from the table") as view:
@@ -70,15 +73,22 @@ def run_demo(feed: Feed, folder: Path, screen: Screen) -> Audit:
     return audit
 
 
-def _ship_and_follow(bootstrap: str, feed: Feed, run: str, folder: Path, view: StepView) -> Shipped:
+def _ship_and_follow(brokers: Brokers, feed: Feed, run: str, folder: Path, view: StepView) -> Shipped:
     view.at_most(feed.count)
+    bootstrap = brokers.bootstrap
     before = prepare_topic(bootstrap, feed.topic)
+    failover = Failover(brokers, feed)
+
+    def acknowledged(count: int) -> None:
+        view.advance(count)
+        failover.advance(count)
+
     with following(bootstrap, feed, run, folder / "follower.log", view.set_seen) as follower:
-        produced = ship(bootstrap, feed, run, view.advance)
+        produced = ship(bootstrap, feed, run, acknowledged)
         after = end_offsets(bootstrap, feed.topic)
         seen = follower.finish(after)
     counts = ", ".join(f"{name} {count:,}" for name, count in sorted((seen.counts or {}).items()))
-    view.outcome = f"{produced:,} acknowledged; the consumer saw {counts}"
+    view.outcome = f"{produced:,} acknowledged; the consumer saw {counts}{failover.outcome}"
     return Shipped(produced, stored_between(before, after), seen.records, before)
 
 

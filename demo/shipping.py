@@ -20,7 +20,8 @@ def prepare_topic(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     """Make the topic, unless an earlier run has, and return where its partitions end now."""
     with Admin(bootstrap) as admin:
         if topic not in admin.list_topics():
-            # The events are years old: with the usual retention they would be deleted within minutes.
+            # The events are years old: with the usual retention they would be deleted within minutes. In a cluster
+            # there are three replicas of each partition, as its brokers' default.replication.factor says.
             admin.create_topic(topic, partitions=PARTITIONS, config={"retention.ms": "-1"})
         return end_offsets(bootstrap, topic)
 
@@ -41,7 +42,7 @@ def ship(bootstrap: str, feed: Feed, run: str, on_acknowledged: Callable[[int], 
     """
     acknowledged = 0
     waiting: deque[Sequence[Delivery]] = deque()
-    with Producer(bootstrap, linger_ms=20, compression_type="none") as producer:
+    with Producer(bootstrap, acks="all", linger_ms=20, compression_type="none") as producer:
         for first_row, chunk in _chunks(feed.read()):
             waiting.append(_send(producer, feed.topic, run, first_row, chunk))
             while len(waiting) > CHUNKS_IN_FLIGHT:

@@ -30,7 +30,8 @@ class BarnabasPerf(Driver):
         return [*COMMAND, "perf", job.action, *flag_list(chosen), "--json"]
 
     def _produce(self, job: Job) -> dict[str, object]:
-        return {**self._both(job), "--batch-records": job.batch_records}
+        producers = job.producers if job.producers > 1 else None
+        return {**self._both(job), "--batch-records": job.batch_records, "--producers": producers}
 
     def _consume(self, job: Job) -> dict[str, object]:
         if job.consumers > 1:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from bench.drivers.job import Job, Outcome, parse_report
 from bench.peers.server import Server
-from bench.processes import RunningClient, run_client
+from bench.processes import Finished, RunningClient, run_client
 
 CONNECT_S = 1.5
 """How long a consumer gets to start and connect before the producer beside it begins."""
@@ -53,6 +53,43 @@ def flag_list(chosen: Mapping[str, object]) -> list[str]:
     return [text for flag, value in chosen.items() if value is not None for text in (flag, str(value))]
 
 
+def read_report(finished: Finished) -> Outcome:
+    """Read the report of a program of ours.
+
+    :raises ClientError: there is none.
+    """
+    return parse_report(finished.output)
+
+
+def run_at_once(
+    commands: Sequence[Sequence[str]], limit_s: float, read: Callable[[Finished], Outcome] = read_report
+) -> Outcome:
+    """Run programs that share a job, a process each; the slowest says how long it took.
+
+    :param read: makes an outcome of what one of them printed.
+    :raises ClientError: one of them failed, or took too long.
+    """
+    running = [RunningClient(command) for command in commands]
+    try:
+        outcomes = [read(client.finish(limit_s)) for client in running]
+    finally:
+        for client in running:
+            client.kill()
+    if len(outcomes) == 1:
+        return outcomes[0]
+    return Outcome(
+        records=sum(outcome.records for outcome in outcomes),
+        seconds=max(outcome.seconds for outcome in outcomes),
+        cpu_client_s=sum(outcome.cpu_client_s for outcome in outcomes),
+        uncounted=sum(outcome.uncounted for outcome in outcomes),
+    )
+
+
+def share_of(job: Job) -> Job:
+    """Return what each producer of a job gets to do."""
+    return replace(job, records=job.records // job.producers, producers=1)
+
+
 class ProgramDriver(Driver):
     """A program of `bench.clients`. Both directions at once are two processes of it.
 
@@ -80,7 +117,10 @@ class ProgramDriver(Driver):
         if job.action == "both":
             return self._run_both(server, job, limit_s)
         if job.consumers > 1:
-            return self._run_consumers(server, job, limit_s)
+            shares = [range(number, job.partitions, job.consumers) for number in range(job.consumers)]
+            return run_at_once([self.command(server, job, share) for share in shares], limit_s)
+        if job.producers > 1:
+            return run_at_once([self.command(server, share_of(job))] * job.producers, limit_s)
         return parse_report(run_client(self.command(server, job), limit_s).output)
 
     def command(self, server: Server, job: Job, only: Sequence[int] | None = None) -> list[str]:
@@ -112,18 +152,3 @@ class ProgramDriver(Driver):
         finally:
             consumer.kill()
         return replace(consumed, cpu_client_s=produced.cpu_client_s + consumed.cpu_client_s)
-
-    def _run_consumers(self, server: Server, job: Job, limit_s: float) -> Outcome:
-        """Run consumers that share the partitions, a process each."""
-        shares = [range(number, job.partitions, job.consumers) for number in range(job.consumers)]
-        running = [RunningClient(self.command(server, job, share)) for share in shares]
-        try:
-            outcomes = [parse_report(client.finish(limit_s).output) for client in running]
-        finally:
-            for client in running:
-                client.kill()
-        return Outcome(
-            records=sum(outcome.records for outcome in outcomes),
-            seconds=max(outcome.seconds for outcome in outcomes),
-            cpu_client_s=sum(outcome.cpu_client_s for outcome in outcomes),
-        )

@@ -23,6 +23,7 @@ class Job:
     :param fetch_bytes: the largest answer to ask for, or what the client finds best.
     :param rate: records per second of an open loop.
     :param consumers: how many consume at once.
+    :param producers: how many produce at once, each its share of the records.
     """
 
     action: Action
@@ -34,6 +35,7 @@ class Job:
     fetch_bytes: int | None = None
     rate: float | None = None
     consumers: int = 1
+    producers: int = 1
     topic: str = ""
 
 

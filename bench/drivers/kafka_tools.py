@@ -13,11 +13,11 @@ import re
 from dataclasses import replace
 
 from bench.downloads import java
-from bench.drivers.driver import Driver
+from bench.drivers.driver import Driver, run_at_once, share_of
 from bench.drivers.job import Job, Outcome, thinned
 from bench.peers.kafka import class_path
 from bench.peers.server import Server
-from bench.processes import ClientError, run_client
+from bench.processes import ClientError, children_cpu_s, run_client
 
 HEAP = "-Xmx512M"  # as in Kafka's scripts for these tools
 IDLE_LIMIT_MS = 30_000
@@ -51,13 +51,19 @@ class KafkaTools(Driver):
 
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
         if job.action == "produce":
-            finished = run_client(produce_command(server, job), limit_s)
-            cpu_s = finished.cpu_s / (1 + WARM_UP_SHARE)
-            return replace(parse_produced(finished.output), cpu_client_s=cpu_s, uncounted=warm_up_records(job))
+            return self._produce(server, job, limit_s)
         if job.action == "consume":
             finished = run_client(consume_command(server, job), limit_s)
             return replace(parse_consumed(finished.output), cpu_client_s=finished.cpu_s)
         raise ClientError(f"Kafka's perf tools cannot do {job.action}")
+
+    def _produce(self, server: Server, job: Job, limit_s: float) -> Outcome:
+        each = share_of(job)
+        cpu_before_s = children_cpu_s()
+        commands = [produce_command(server, each)] * job.producers
+        outcome = run_at_once(commands, limit_s, lambda finished: parse_produced(finished.output))
+        cpu_s = (children_cpu_s() - cpu_before_s) / (1 + WARM_UP_SHARE)
+        return replace(outcome, cpu_client_s=cpu_s, uncounted=warm_up_records(each) * job.producers)
 
 
 def warm_up_records(job: Job) -> int:

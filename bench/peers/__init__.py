@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bench.peers.activemq import ActiveMq
-from bench.peers.barnabas import Barnabas
-from bench.peers.kafka import Kafka
+from bench.peers.barnabas import Barnabas, BarnabasCluster
+from bench.peers.kafka import Kafka, KafkaCluster
 from bench.peers.rabbitmq import RabbitMq
 from bench.peers.server import Server
 from bench.peers.tansu import Tansu
 
-SERVERS: dict[str, type[Server]] = {each.name: each for each in (Barnabas, Kafka, Tansu, RabbitMq, ActiveMq)}
+_ALL: tuple[type[Server], ...] = (Barnabas, BarnabasCluster, Kafka, KafkaCluster, Tansu, RabbitMq, ActiveMq)
+SERVERS: dict[str, type[Server]] = {each.name: each for each in _ALL}

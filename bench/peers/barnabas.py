@@ -1,4 +1,4 @@
-"""Our broker, as `barnabas up` starts it: no setting but port and folder."""
+"""Our broker, as `barnabas up` starts it, and three as `barnabas cluster up` does: no setting but port and folder."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ class Barnabas(KafkaServer):
     settings = "`barnabas up`, defaults"
 
     def launch(self) -> ServerProcess:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
         command = [*COMMAND, "up", "--port", str(self.port), "--data", str(self._data)]
-        return ServerProcess(command, self.folder / "log", environment)
+        return ServerProcess(command, self.folder / "log", environment_without_settings())
 
     def version(self) -> str:
         return f"{own_version()}, Python {platform.python_version()}"
@@ -35,6 +34,53 @@ class Barnabas(KafkaServer):
     @property
     def _data(self) -> Path:
         return self.folder / "data"
+
+
+class BarnabasCluster(KafkaServer):
+    """`barnabas cluster up` with three brokers; what ZooKeeper needs counts with them."""
+
+    name = "barnabas-cluster"
+    title = "Barnabas, 3 brokers"
+    settings = "`barnabas cluster up --brokers 3`, defaults; CPU time and memory with those of its ZooKeeper server"
+    replication_factor = 3
+    _address = ""
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def launch(self) -> ServerProcess:
+        command = [*COMMAND, "cluster", "up", "--brokers", "3", "--port", "0", "--data", str(self._data)]
+        return ServerProcess(command, self.folder / "log", environment_without_settings())
+
+    def serves(self) -> bool:
+        self._address = ready_addresses(self.process.log.read_text(errors="replace"))
+        return bool(self._address)
+
+    def version(self) -> str:
+        return f"{own_version()}, Python {platform.python_version()}"
+
+    def data_folders(self, topic: str) -> list[Path]:
+        return list(self._data.glob(f"broker-*/{topic}-*"))
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+
+def ready_addresses(output: str) -> str:
+    """Return where the brokers serve, nothing while they do not.
+
+    >>> ready_addresses("starting\\nready 127.0.0.1:9092,127.0.0.1:9093\\n")
+    '127.0.0.1:9092,127.0.0.1:9093'
+    """
+    lines = (line for line in output.splitlines(keepends=True) if line.startswith("ready ") and line.endswith("\n"))
+    return next(lines, "").removeprefix("ready ").strip()
+
+
+def environment_without_settings() -> dict[str, str]:
+    """Return what a broker sees of the environment: nothing that changes its settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
 
 
 def own_version() -> str:

@@ -1,4 +1,4 @@
-"""Apache Kafka: the newest release on Maven, one node that is broker and controller (KRaft).
+"""Apache Kafka: the newest release on Maven, one node that is broker and controller (KRaft), or three such nodes.
 
 Settings are those of the files that Kafka ships (`config/server.properties`, and the options of the JVM in
 `bin/kafka-run-class.sh`): no setting slows it, and none of its documentation for throughput on one node goes beyond.
@@ -10,13 +10,11 @@ import subprocess
 from pathlib import Path
 
 from bench.downloads import NEWEST, UnavailableError, jar_version, java, java_version, maven_jars
-from bench.peers.server import KafkaServer, free_port
+from bench.peers.server import KafkaServer, free_port, listens
 from bench.processes import ServerProcess
 
 COORDINATES = (f"org.apache.kafka:kafka-tools:{NEWEST}", "org.apache.kafka:kafka_2.13")
 JVM_OPTIONS = (
-    "-Xms1G",
-    "-Xmx1G",
     "-server",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -26,18 +24,19 @@ JVM_OPTIONS = (
 )
 FORMAT_LIMIT_S = 120
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+NODES = (1, 2, 3)
 PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+node.id={node}
+{quorum}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 log.dirs={data}
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
+offsets.topic.replication.factor={replicas}
+transaction.state.log.replication.factor={replicas}
 transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 num.network.threads=3
 num.io.threads=8
@@ -52,36 +51,84 @@ class Kafka(KafkaServer):
     name = "kafka"
     title = "Apache Kafka"
     settings = "KRaft, one node, the settings and JVM options that it ships (heap 1 GB)"
+    heap = "1G"
 
     def launch(self) -> ServerProcess:
-        data = self.folder / "data"
-        properties = self.folder / "server.properties"
-        properties.write_text(PROPERTIES.format(port=self.port, controller=free_port(), data=data))
-        program = [java(), "-cp", class_path()]
-        command = [
-            *program,
-            "kafka.tools.StorageTool",
-            "format",
-            "--standalone",
-            "-t",
-            CLUSTER_ID,
-            "-c",
-            str(properties),
-        ]
+        controller = free_port()
+        quorum = f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}"
+        return self.launch_node(1, self.port, controller, quorum, "--standalone")
+
+    def launch_node(self, node: int, port: int, controller: int, quorum: str, *format_options: str) -> ServerProcess:
+        """Format the folder of a node, and start it.
+
+        :param quorum: the setting that names the controllers.
+        :raises UnavailableError: the folder could not be formatted.
+        """
+        properties = self.folder / f"node-{node}.properties"
+        data = self.folder / f"data-{node}"
+        properties.write_text(
+            PROPERTIES.format(
+                node=node, port=port, controller=controller, quorum=quorum, data=data, replicas=self.replication_factor
+            )
+        )
+        command = [java(), "-cp", class_path(), "kafka.tools.StorageTool", "format", *format_options]
+        command += ["-t", CLUSTER_ID, "-c", str(properties)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_LIMIT_S, check=False)
         if result.returncode:
             raise UnavailableError(f"Apache Kafka could not format its folder: {result.stderr.strip()[-300:]}")
-        return ServerProcess([*self.program(), "kafka.Kafka", str(properties)], self.folder / "log")
+        return ServerProcess([*self.program(), "kafka.Kafka", str(properties)], self.folder / f"log-{node}")
 
     def program(self) -> list[str]:
         """Return what stands before the name of the class."""
-        return [java(), *JVM_OPTIONS, "-cp", class_path()]
+        return [java(), f"-Xms{self.heap}", f"-Xmx{self.heap}", *JVM_OPTIONS, "-cp", class_path()]
 
     def version(self) -> str:
         return f"{jar_version(jars(), 'kafka_2.13')}, Java {java_version(java())}"
 
     def data_folders(self, topic: str) -> list[Path]:
-        return list((self.folder / "data").glob(f"{topic}-*"))
+        return list(self.folder.glob(f"data-*/{topic}-*"))
+
+
+class KafkaCluster(Kafka):
+    """Apache Kafka, three nodes on this machine, each broker and controller."""
+
+    name = "kafka-cluster"
+    title = "Apache Kafka, 3 nodes"
+    settings = "KRaft, three nodes that are brokers and controllers, else as one node, with a third of its heap each"
+    heap = "341M"
+    replication_factor = 3
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._ports = [self.port, *(free_port() for _ in NODES[1:])]
+        self._controllers = [free_port() for _ in NODES]
+        self._nodes: list[ServerProcess] = []
+
+    @property
+    def address(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
+
+    @property
+    def process(self) -> ServerProcess:
+        """A node that has ended, if one has: then the cluster is not what is to be measured."""
+        return next((each for each in self._nodes if not each.is_running), self._nodes[0])
+
+    @property
+    def pids(self) -> list[int]:
+        return [each.pid for each in self._nodes]
+
+    def launch(self) -> ServerProcess:
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip(NODES, self._controllers, strict=True))
+        for node, port, controller in zip(NODES, self._ports, self._controllers, strict=True):
+            self._nodes.append(self.launch_node(node, port, controller, f"controller.quorum.voters={voters}"))
+        return self._nodes[0]
+
+    def serves(self) -> bool:
+        return all(map(listens, self._ports))
+
+    def stop(self) -> None:
+        for node in self._nodes:
+            node.kill()  # asked to stop, the last ones would wait for the controllers that are gone
 
 
 def jars() -> Path:

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench import processes
 from bench.downloads import NotStartedError
-from bench.processes import ServerProcess
+from bench.processes import ClientError, ServerProcess
 
 START_LIMIT_S = 90.0
 ADMIN_LIMIT_S = 30.0
@@ -91,13 +91,17 @@ class Server(ABC):
         if self._process:
             self._process.stop()
 
+    def serves(self) -> bool:
+        """Return whether clients can connect."""
+        return listens(self.port)
+
     def wait_until_it_listens(self) -> None:
-        """Wait until its port takes connections.
+        """Wait until clients can connect.
 
         :raises NotStartedError: it ended, or took too long.
         """
         limit_s = time.monotonic() + START_LIMIT_S
-        while not _listens(self.port):
+        while not self.serves():
             if not self.process.is_running:
                 raise NotStartedError(f"{self.title} ended at its start: {self.process.last_lines()}")
             if time.monotonic() > limit_s:
@@ -113,23 +117,30 @@ class Server(ABC):
         del topic
         return None
 
+    @property
+    def pids(self) -> list[int]:
+        """Its processes; the children of each count with it."""
+        return [self.process.pid]
+
     def cpu_s(self) -> float:
         """Return the CPU time that it has used."""
-        return processes.cpu_s(self.process.pid)
+        return sum(map(processes.cpu_s, self.pids))
 
     def memory_mib_max(self) -> float:
         """Return the most memory that it has held since `reset_memory_peak`."""
-        return processes.memory_mib_max(self.process.pid)
+        return sum(map(processes.memory_mib_max, self.pids))
 
     def reset_memory_peak(self) -> None:
         """Begin to look for the peak anew."""
-        processes.reset_memory_peak(self.process.pid)
+        for pid in self.pids:
+            processes.reset_memory_peak(pid)
 
 
 class KafkaServer(Server):
     """A broker that speaks Kafka's protocol. Topics are made and deleted through librdkafka."""
 
     protocol = "kafka"
+    replication_factor: ClassVar[int] = 1
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -137,8 +148,24 @@ class KafkaServer(Server):
 
     def create_topic(self, topic: str, partitions: int) -> None:
         admin = AdminClient(self._settings)
-        for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        for future in admin.create_topics([NewTopic(topic, partitions, self.replication_factor)]).values():
             future.result(ADMIN_LIMIT_S)
+        if self.replication_factor > 1:
+            self._wait_for_replicas(admin, topic)
+
+    def _wait_for_replicas(self, admin: AdminClient, topic: str) -> None:
+        """Wait until all replicas of a topic are in sync, so that a run begins with all of them.
+
+        :raises ClientError: that takes too long.
+        """
+        limit_s = time.monotonic() + ADMIN_LIMIT_S
+        while True:
+            partitions = admin.list_topics(topic, ADMIN_LIMIT_S).topics[topic].partitions.values()
+            if partitions and all(len(each.isrs) == self.replication_factor for each in partitions):
+                return
+            if time.monotonic() > limit_s:
+                raise ClientError(f"the replicas of {topic} are not in sync after {ADMIN_LIMIT_S:.0f} s")
+            time.sleep(0.05)
 
     def delete_topic(self, topic: str) -> None:
         admin = AdminClient(self._settings)
@@ -175,7 +202,8 @@ def folder_bytes(folder: Path, pattern: str = "*") -> int:
     return total
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Return whether a port takes connections."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True

@@ -1,4 +1,4 @@
-"""The measurements of the article on one broker: W4, W8 to W12. The replicated ones (W5 to W7) need a cluster."""
+"""The measurements of the article on one broker: W4, W8 to W12. The replicated ones are in `replication.py`."""
 
 from __future__ import annotations
 

@@ -31,15 +31,14 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
+    # The functions themselves: they are called several times for each request.
     time_s = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
     """For threads that have to be on time to within microseconds. No part of `Clock`: others wait for something."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class ManualClock:

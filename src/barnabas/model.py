@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 NO_TIMESTAMP = -1
@@ -92,11 +92,12 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker's address."""
+    """A broker's address, and the rack that it stands in, where that is known."""
 
     id: int
     host: str
     port: int
+    rack: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port} (broker {self.id})"

@@ -42,7 +42,8 @@ class Sender(Protocol):
 
 
 class LibrdkafkaSender:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -60,7 +61,7 @@ class LibrdkafkaSender:
         def on_delivery(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
             on_outcome(error and confluent_kafka.KafkaException(error), message.offset())
 
-        self._producer.produce(TOPIC, value, partition=partition, on_delivery=on_delivery)
+        self._producer.produce(self._topic, value, partition=partition, on_delivery=on_delivery)
 
     def poll(self) -> None:
         self._producer.poll(0.002)
@@ -70,7 +71,8 @@ class LibrdkafkaSender:
 
 
 class OurSender:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._producer = barnabas.Producer(bootstrap, linger_ms=1, batch_size=1_000, retry_backoff_ms=20)
         self._something_is_done = threading.Event()
 
@@ -80,7 +82,7 @@ class OurSender:
             on_outcome(error, -1 if error else delivery.result().offset)
             self._something_is_done.set()
 
-        self._producer.send(TOPIC, value, partition=partition).add_done_callback(on_done)
+        self._producer.send(self._topic, value, partition=partition).add_done_callback(on_done)
 
     def poll(self) -> None:
         self._something_is_done.wait(0.002)
@@ -152,17 +154,24 @@ def stop_and_restart(broker: BrokerProcess) -> None:
     broker.restart()
 
 
-def wait_for_progress(load: Load) -> None:
+def wait_for_progress(load: Load, count: int = RECORDS_BETWEEN_KILLS) -> None:
     before = len(load.acknowledged)
-    wait_until(lambda: len(load.acknowledged) > before + RECORDS_BETWEEN_KILLS, "the load goes on")
+    wait_until(lambda: len(load.acknowledged) > before + count, "the load goes on")
 
 
-def numbers_by_partition(bootstrap: str, count: int) -> dict[int, list[int]]:
+def check_all_is_there(bootstrap: str, load: Load, topic: str = TOPIC) -> None:
+    """Check that all that was sent is there once, in its order, and where it was acknowledged."""
+    found = numbers_by_partition(bootstrap, load.sent, topic)
+    assert found == {partition: list(range(partition, load.sent, PARTITIONS)) for partition in range(PARTITIONS)}
+    assert all(found[place.partition][place.offset] == number for place, number in load.acknowledged.items())
+
+
+def numbers_by_partition(bootstrap: str, count: int, topic: str = TOPIC) -> dict[int, list[int]]:
     """Read everything with a fresh consumer; check that this is all, and that offsets have no gap."""
     with barnabas.Admin(bootstrap) as admin:
-        assert sum(admin.end_offsets((TOPIC, each) for each in range(PARTITIONS)).values()) == count
+        assert sum(admin.end_offsets((topic, each) for each in range(PARTITIONS)).values()) == count
     found = defaultdict(list)
-    for place, event in read_topic(CLIENTS[0], bootstrap, TOPIC, count):
+    for place, event in read_topic(CLIENTS[0], bootstrap, topic, count):
         assert place.offset == len(found[place.partition])
         found[place.partition].append(int(event.value))
     return dict(found)
@@ -178,9 +187,7 @@ def test_every_acknowledged_record_is_there_once_and_in_order(numbers_broker, ma
         interrupt(numbers_broker)
     wait_for_progress(load)
     load.stop()
-    found = numbers_by_partition(numbers_broker.bootstrap, load.sent)
-    assert found == {partition: list(range(partition, load.sent, PARTITIONS)) for partition in range(PARTITIONS)}
-    assert all(found[place.partition][place.offset] == number for place, number in load.acknowledged.items())
+    check_all_is_there(numbers_broker.bootstrap, load)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)

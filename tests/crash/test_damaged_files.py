@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.cluster_watch import News
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
@@ -22,6 +23,7 @@ from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.values import BrokerRegistration, LiveBroker
 from barnabas.errors import BarnabasError, CorruptBatchError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Record
@@ -54,7 +56,9 @@ def started(folder: Path) -> Iterator[tuple[Topics, LogManager]]:
                 return function(*arguments)
 
             topics = Topics(CONFIG, tree, logs, in_tree_thread, OpenFiles(10_000, 100))  # type: ignore[arg-type]
-            topics.load()
+            me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
+            news = News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(tree)))
+            asyncio.run(topics.load(news))
             yield topics, logs
         finally:
             logs._abandon()

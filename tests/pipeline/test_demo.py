@@ -29,10 +29,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start_demo(folder: Path) -> subprocess.Popen[str]:
+def start_demo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-m", "demo", "odd.log"]
+    command = [sys.executable, "-m", "demo", *arguments, "odd.log"]
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -43,15 +43,17 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
     yield from process.stdout
 
 
-def run_demo(folder: Path) -> None:
-    with start_demo(folder) as demo:
+def run_demo(folder: Path, *arguments: str) -> str:
+    """Run it to its end, and return what it printed."""
+    with start_demo(folder, *arguments) as demo:
         output, errors = demo.communicate(timeout=400)
-    assert demo.returncode == 0, errors
+    assert demo.returncode == 0, f"{output}{errors}"
     assert errors == ""
     count = len(LINES)
     assert output.splitlines()[-1] == (
         f"audit: produced={count} stored={count} consumed={count} loaded={count} lost=0 duplicated=0"
     )
+    return output
 
 
 @pytest.mark.timeout(900)
@@ -72,3 +74,11 @@ def test_the_books_balance_in_every_run_whatever_happened_to_the_one_before(fold
     values = [value for batch in batches for value in batch.column("value").to_pylist()]
     assert set(values) == set(LINES)
     assert len(values) >= 3 * len(LINES)
+
+
+@pytest.mark.timeout(600)
+def test_the_books_balance_when_a_leader_of_several_brokers_is_killed(folder: Path) -> None:
+    assert ", a leader, was killed half way" in run_demo(folder, "--brokers", "3")
+    log = (folder / ".barnabas/3-brokers/broker.log").read_text()
+    assert "was ended by SIGKILL; it is started again" in log
+    assert "Traceback" not in log

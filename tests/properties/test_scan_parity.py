@@ -240,11 +240,33 @@ def test_they_stamp_the_same(content: list[tuple], plain: list[tuple], data: st.
 
 
 @settings(max_examples=EXAMPLES)
+@given(contents, st.lists(plain_rows, max_size=6), bases, st.data())
+def test_they_find_the_same_replicas(
+    content: list[tuple], plain: list[tuple], base_offset: int, data: st.DataObject
+) -> None:
+    batches = segment_of([*plain, *content], base_offset, epoch=3)
+    if batches and data.draw(st.booleans()):
+        batches[data.draw(st.integers(0, len(batches) - 1))] ^= data.draw(st.integers(0, 255))
+    limits = {
+        "offset_max": data.draw(st.sampled_from([0, 10, base_offset + 5, 2**63 - 1])),
+        "timestamp_ms_max": data.draw(st.sampled_from([-1, 50, 2**63 - 1])),
+    }
+    next_offset = data.draw(st.sampled_from([base_offset, base_offset, 0]))
+    cut = batches[: data.draw(st.sampled_from([len(batches), 70]))]
+    found = scan_compiled.plain_replicas(cut, next_offset, 3, **limits)
+    assert found == scan_pure.plain_replicas(cut, next_offset, 3, **limits)
+    headers = [header for _, header in iter_headers(cut[: sum(size for size, *_ in found)])]
+    assert found == [(header.size, header.last_offset, header.max_timestamp_ms) for header in headers]
+
+
+@settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=300), st.integers(0, 40))
 def test_they_agree_on_any_bytes(data: bytes, count: int) -> None:
     assert_same_scan(data, [len(data)], 0, check_crc=True)
     assert_same_scan(data, [61], 0, check_crc=False, end=len(data))
     assert scan_compiled.count_records(data, count) == scan_pure.count_records(data, count)
+    limits = {"offset_max": 2**63 - 1, "timestamp_ms_max": 2**63 - 1}
+    assert scan_compiled.plain_replicas(data, count, 0, **limits) == scan_pure.plain_replicas(data, count, 0, **limits)
 
 
 @given(st.binary(max_size=600), st.sampled_from([0, 0, 3_000, 9_000]))

@@ -15,14 +15,15 @@ the end; or it awaits `turns.pause()` now and then. Others have their turn meanw
 
 Such a one is given requests of the same version that came one after the other on a connection. It takes the first
 of them, and as many of those behind it as it can carry out with it, and returns, in their order, what another handler
-would return for each of these, or the whole frame of the answer where it knows a cheaper way to make it.
+would return for each of these, or the whole frame of the answer where it knows a cheaper way to make it. Where all of
+them wait for the same, it may return `AnsweredTogether`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -63,6 +64,14 @@ Received: TypeAlias = "tuple[Any, memoryview | None, int]"
 
 The record bytes are None where they stand in the request. They do not if it is for one partition: then the same object
 may stand for many requests, which differ in their record bytes only."""
+
+
+class AnsweredTogether(NamedTuple):
+    """The answers to several requests in a row, which all have to wait for the same."""
+
+    request_count: int
+    frames: Awaitable[bytes]
+    """The whole frames of the answers, one behind the other."""
 
 
 HandlerFunction = Callable[..., Any]

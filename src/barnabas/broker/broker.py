@@ -9,60 +9,52 @@ import errno
 import functools
 import logging
 import os
-import secrets
 import uuid
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.background import Background
 from barnabas.broker.cleaner_process import CleanerProcess
-from barnabas.broker.disk_work import DiskThreads
+from barnabas.broker.cluster_watch import ClusterWatch, News, Read
+from barnabas.broker.commit_shortcuts import CommitShortcuts
+from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.identity import Identity
+from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.log_cleaner import LogCleaner
+from barnabas.broker.log_configs import log_configs
 from barnabas.broker.loop_watch import LoopWatch
-from barnabas.broker.offset_move import move_offsets
+from barnabas.broker.membership import Membership
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.parts import Parts
 from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.replication import Replication
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics, log_configs
+from barnabas.broker.surroundings import Surroundings
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import registry
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import BarnabasError, ConfigurationError, DataFolderError, StorageError
+from barnabas.errors import BarnabasError, ConfigurationError, DataFolderError
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.file_names import LOCK
-from barnabas.storage.filesystem import OsFileSystem
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
 
 TREE_FILE = "tree.sqlite"
 FINISH_S = 5.0
 """How long a broker that stops waits for the requests that it has begun."""
-RESERVE_INTERVAL_MS = 60_000
-"""How often the broker tries to make the reserve again after it was given up."""
-
-FLUSH_INTERVAL_MS_MAX = 10_000
-"""The longest time between two checks for logs with much that is not flushed: after a crash, all of that is checked."""
-
-MOVE_AGAIN_S = 10.0
-"""The pause after which it is tried again to move offsets into the log that an earlier release kept in the tree."""
-
-INTERVAL_MS_MIN = 50
-"""The shortest pause between two rounds of background work, whatever the settings say."""
-
 log = logging.getLogger(__name__)
 
 
@@ -70,6 +62,7 @@ class Broker:
     """One broker with its embedded tree. Used from the thread of the event loop in which it was started."""
 
     identity: Identity
+    _work: DiskWork
     settings: DynamicSettings
     topics: Topics
     groups: GroupShell
@@ -78,31 +71,44 @@ class Broker:
     parts: Parts
     dispatcher: Dispatcher
 
-    def __init__(self, config: BrokerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, config: BrokerConfig, surroundings: Surroundings | None = None) -> None:
         self.config = config
-        self.clock = clock
+        around = self._around = surroundings or Surroundings()
+        self.clock = around.clock
         self.port = 0
-        self.turns = Turns(clock.monotonic)
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, secrets.randbelow)
+        self.turns = Turns(self.clock.monotonic)
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, around.chance.random_below
+        )
         self._listener: Listener | None = None
         self._stopping = contextlib.ExitStack()
-        self._tree_thread = ThreadPoolExecutor(1, thread_name_prefix="tree")
+        self._threads = around.threads()
         self._tasks: list[asyncio.Task[None]] = []
+        self._inter_broker_port = 0
+        self._is_started = False
+        self._is_leaving = False
 
     async def start(self) -> None:
         """Begin to serve; `port` is known afterwards.
 
-        :raises ConfigurationError: the address cannot be listened on.
+        :raises ConfigurationError: the address cannot be listened on, or another broker with this id is alive.
         :raises DataFolderError: the data folder cannot be used.
+        :raises CoordinationError: the tree cannot be reached.
         """
         try:
-            self._start()
+            await self._start()
         except BaseException:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             self._stopping.close()
             raise
 
     async def stop(self) -> None:
         """Stop serving, store everything, and leave a clean data folder."""
+        if self._is_started:
+            await self._hand_over()
+        self._replication.close()
         if self._listener:
             await self._listener.finish(FINISH_S)
             self._listener.close()
@@ -114,65 +120,113 @@ class Broker:
         await self.topics.end_changes()
         self._stopping.close()
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         stopping = self._stopping
         open_files = OpenFiles(open_files_limit(), self.config.max_connections)
-        listener = self._listener = Listener(_limits(self.config, open_files))
+        listener = self._listener = self._around.listen(_limits(self.config, open_files))
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)
-        self.port = self._listen(listener)
-        folder = Path(self.config.data)
-        reserve = self._reserve = Reserve(OsFileSystem(), folder)
-        tree = self._open_tree(folder)
+        self.port = self._listen(listener, self.config.host, self.config.port, "--port")
+        inter_broker = self._inter_broker = self._around.listen(_limits(self.config, open_files))
+        stopping.callback(inter_broker.close)
+        if self.config.zookeeper_connect:
+            host = self.config.inter_broker_host or self.config.host
+            self._inter_broker_port = self._listen(
+                inter_broker, host, self.config.inter_broker_port, "inter.broker.port"
+            )
+        work = await self._join_cluster(Path(self.config.data), open_files)
+        await self._assemble(open_files, work)
+        self._begin_background(must_move=await self._in_tree_thread(registry.must_move_offsets, self._tree))
+        self._serve(listener)
+        if self.config.zookeeper_connect:
+            stopping.callback(inter_broker.close)
+            inter_broker.accept(self._replication.dispatcher)
+
+    async def _join_cluster(self, folder: Path, open_files: OpenFiles) -> DiskWork:
+        """Open tree and logs, and register."""
+        stopping = self._stopping
+        self._reserve = Reserve(self._around.filesystem, folder)
+        tree = self._tree = self._open_tree(folder)
         stopping.callback(tree.close)
-        stopping.callback(self._tree_thread.shutdown)
+        stopping.callback(self._threads.close_tree)
         self.identity = Identity(
             self.config.broker_id,
-            registry.prepare(tree, _new_cluster_id()),
+            await self._in_tree_thread(registry.prepare, tree, _cluster_id_of(self._around.chance.new_id())),
             self.config.advertised_host or self.config.host,
             self.config.advertised_port or self.port,
+            self.config.rack,
         )
         self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
         self.config = self.settings.broker.config
-        logs = self._open_logs(folder, open_files, tree)
+        logs = self._logs = self._open_logs(folder, open_files, tree)
         stopping.callback(logs.close)
         open_files.count_logs = logs.count
         open_files.tell()
-        self._register(tree)
-        threads = DiskThreads()
-        stopping.callback(threads.close)
-        self.topics = Topics(self.config, tree, logs, self._in_tree_thread, open_files, threads.work())
-        self.topics.load()
-        reserve.make()
-        self.groups = GroupShell(self.config, self.clock, self.topics, self.turns)
+        stopping.callback(self._threads.close_disk)
+        work = self._work = self._threads.work()
+        self.membership = Membership(tree, self._in_tree_thread, work.in_any_order, self.clock, self._registration)
+        await self.membership.register()
+        return work
+
+    async def _assemble(self, open_files: OpenFiles, work: DiskWork) -> None:
+        """Load the topics, and what stands on them."""
+        stopping, tree, logs = self._stopping, self._tree, self._logs
+        self.topics = Topics(
+            self.config, tree, logs, self._in_tree_thread, open_files, work, self.clock, self._around.chance
+        )
+        self.isr_updates = IsrUpdates(self.topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
+        self.topics.roles.on_isr_wanted = self.isr_updates.want
+        watch = self._watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)
+        await self.topics.load(await self._in_tree_thread(watch.read_everything), lost_memory=logs.lost_memory)
+        if logs.lost_memory:
+            await work.for_all(logs.note_boot)
+        self._replication = Replication(
+            self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around
+        )
+        stopping.callback(self._replication.close)
+        self._replication.begin()
+        self._reserve.make()
+        self.groups = GroupShell(self.config, self.clock, self.topics, self.turns, self._around.chance.new_id)
         stopping.callback(self.groups.close)
+        self.topics.on_led = self.groups.follow_topic
         self.offsets = OffsetStore(self.groups, self.topics, self.clock, self.turns)
-        self.topics.forget_offsets = self.offsets.delete_topics
-        must_move = registry.must_move_offsets(tree)
+        self.topics.deletions.forget_offsets = self.offsets.delete_topics
+        self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread)
+
+    def _begin_background(self, *, must_move: bool) -> None:
+        tree, watch, logs = self._tree, self._watch, self._logs
         if not must_move:
             self.groups.start()
-        self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread)
-        self._tasks = [
-            asyncio.create_task(self._begin_with_groups(tree, must_move=must_move)),
-            asyncio.create_task(self._expire_offsets()),
-            asyncio.create_task(self._now_and_then(self.config.file_delete_delay_ms // 2, logs.purge_deleted)),
-            asyncio.create_task(self._now_and_then(RESERVE_INTERVAL_MS, reserve.make)),
-            asyncio.create_task(self._flush_sealed(logs)),
-            asyncio.create_task(self._delete_old_records()),
-        ]
+        background = Background(
+            lambda: self.config, self.topics, self.groups, self.offsets, watch, self.clock, self._work
+        )
+        self._begin(
+            watch.run(),
+            self.membership.keep(self.topics, watch),
+            self.isr_updates.run(),
+            background.begin_with_groups(tree, self._in_tree_thread, must_move=must_move),
+            *background.all(logs, self._reserve),
+        )
         if self.config.log_cleaner_enable:
             cleaner = LogCleaner(self.topics, logs, self.clock, lambda: self.config, self._new_cleaner)
-            self._tasks.append(asyncio.create_task(cleaner.run()))
-        watch = LoopWatch(self.clock.monotonic)
-        watch.start()
-        stopping.callback(watch.stop)
+            self._begin(cleaner.run())
+        if self._around.watches_loop:
+            loop_watch = LoopWatch(self.clock.monotonic)
+            loop_watch.start()
+            self._stopping.callback(loop_watch.stop)
+
+    def _begin(self, *loops: Coroutine[Any, Any, None]) -> None:
+        self._tasks += [asyncio.create_task(each) for each in loops]
+
+    def _serve(self, listener: Listener) -> None:
         # Callbacks run in reverse order: the listener is closed first, so requests end before the parts that they use.
-        stopping.callback(listener.close)
+        self._stopping.callback(listener.close)
         self.parts = Parts(
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,
+            commit_shortcuts=CommitShortcuts(self.topics, self.groups, self.settings, self.clock),
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
             settings=self.settings,
@@ -183,6 +237,26 @@ class Broker:
         )
         self.dispatcher = Dispatcher(self.parts.bind_all(), self.turns)
         listener.accept(self.dispatcher)
+        self._is_started = True
+
+    async def _take_over(self, read: Read) -> News:
+        """Take over what is to be read of the tree."""
+        news = await self.topics.take_over(read)
+        if news.is_everything or any(change.settings for change in news.changes):
+            await self.settings.reread()
+        return news
+
+    async def _hand_over(self) -> None:
+        """Let others lead what this broker leads, and take it out of what is in sync, before it goes."""
+        if len(self.topics.picture.brokers) < 2:
+            return
+        self._is_leaving = True
+        try:
+            async with asyncio.timeout(self.config.controlled_shutdown_timeout_ms / 1000):
+                await self.membership.tell()
+                await HandingOver(self.topics, self.identity.node_id).leave()
+        except (BarnabasError, TimeoutError) as error:
+            log.warning("not all that this broker led could be handed on: %s", error or "it took too long")
 
     def _new_cleaner(self) -> CleanerProcess:
         return CleanerProcess(self.clock.monotonic)
@@ -191,112 +265,60 @@ class Broker:
         self.config = config
         await self.topics.set_defaults(config)
 
-    def _listen(self, listener: Listener) -> int:
-        host, port = self.config.host, self.config.port
+    def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:
         try:
             return listener.listen(host, port)
         except OSError as error:
-            hint = "; choose another with --port, or --port 0 for a free one" if error.errno == errno.EADDRINUSE else ""
+            hint = (
+                f"; choose another with {flag}, or {flag} 0 for a free one" if error.errno == errno.EADDRINUSE else ""
+            )
             raise ConfigurationError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{hint}") from None
 
-    def _open_tree(self, folder: Path) -> EmbeddedTree:
+    def _open_tree(self, folder: Path) -> RenewableTree:
+        filesystem = self._around.filesystem
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            filesystem.make_folder(folder)
             # SQLite would say "disk I/O error" where this says "Read-only file system".
-            (folder / LOCK).open("ab").close()
+            filesystem.open(folder / LOCK, create=True).close()
         except OSError as error:
             raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         self._reserve.give_up_if_short()
-        return EmbeddedTree(folder / TREE_FILE, self.clock)
+        return RenewableTree(functools.partial(self._around.open_tree, self.config, folder / TREE_FILE, self.clock))
 
     def _open_logs(self, folder: Path, open_files: OpenFiles, tree: Tree) -> LogManager:
         return LogManager(
             folder,
             default_log_config(self.config),
             self.clock,
-            OsFileSystem(),
+            self._around.filesystem,
             broker_id=self.identity.node_id,
             cluster_id=self.identity.cluster_id,
+            boot_id=self._around.boot_id(),
+            new_id=self._around.chance.new_id,
             file_delete_delay_ms=self.config.file_delete_delay_ms,
             segments_open_max=open_files.segments_max,
             topic_configs=lambda: log_configs(tree, self.config),
         )
 
-    def _register(self, tree: Tree) -> None:
+    def _registration(self) -> BrokerRegistration:
         own = self.identity
-        registry.register_broker(tree, BrokerRegistration(own.node_id, own.host, own.port, self.clock.time_ms()))
+        return BrokerRegistration(
+            own.node_id,
+            own.host,
+            own.port,
+            self.clock.time_ms(),
+            replication_host=self.config.inter_broker_host,
+            replication_port=self._inter_broker_port,
+            rack=own.rack,
+            folder_id=self._logs.meta.directory_id if self._logs.meta else "",
+            is_leaving=self._is_leaving,
+        )
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         if function is registry.note_deletion:
             # Deleting a topic makes room, so it must work on a full disk.
             self._reserve.give_up_if_short()
-        return asyncio.get_running_loop().run_in_executor(self._tree_thread, function, *arguments)
-
-    async def _begin_with_groups(self, tree: Tree, *, must_move: bool) -> None:
-        topic_ids = {topic.name: topic.id for topic in self.topics.all()}
-        while must_move:
-            try:
-                await move_offsets(tree, self._in_tree_thread, self.groups, self.topics, topic_ids, self.clock)
-                must_move = False
-            except BarnabasError as error:
-                log.warning("offsets could not be moved; tried again in %g s: %s", MOVE_AGAIN_S, error)
-                await asyncio.sleep(MOVE_AGAIN_S)
-        self.groups.start()
-        await self.groups.wait_until_loaded()
-        await self.topics.end_deletions()
-
-    async def _expire_offsets(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
-            try:
-                retention_ms = self.config.offsets_retention_minutes * 60_000
-                forgotten = await self.offsets.expire(retention_ms)
-            except BarnabasError as error:
-                log.warning("offsets could not be forgotten; tried again later: %s", error)
-            except Exception:
-                log.exception("offsets could not be forgotten; tried again later")
-            else:
-                if forgotten:
-                    log.info("forgot %d offsets of groups without members", forgotten)
-
-    async def _delete_old_records(self) -> None:
-        while True:
-            await asyncio.sleep(max(self.config.log_retention_check_interval_ms, INTERVAL_MS_MIN) / 1000)
-            try:
-                await self.topics.delete_old_records()
-            except StorageError as error:
-                log.warning("%s", error)
-            except Exception:
-                log.exception("old records could not be deleted; tried again later")
-
-    async def _flush_sealed(self, logs: LogManager) -> None:
-        due = asyncio.Event()
-        # Called by the thread that rolls a segment; an asyncio event may be set by its loop's own thread only.
-        logs.on_flush_due = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, due.set)
-        wanted_ms = min(self.config.log_flush_offset_checkpoint_interval_ms, FLUSH_INTERVAL_MS_MAX)
-        interval_s = max(wanted_ms, INTERVAL_MS_MIN) / 1000
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(due.wait(), interval_s)
-            due.clear()
-            try:
-                await asyncio.to_thread(logs.flush_sealed)
-            except StorageError as error:
-                log.warning("%s", error)
-            except Exception:
-                log.exception("logs could not be flushed; tried again later")
-            await asyncio.sleep(INTERVAL_MS_MIN / 1000)
-
-    async def _now_and_then(self, interval_ms: int, action: Callable[[], None]) -> None:
-        """Run `action` on a thread, again and again."""
-        while True:
-            await asyncio.sleep(max(interval_ms, INTERVAL_MS_MIN) / 1000)
-            try:
-                await asyncio.to_thread(action)
-            except StorageError as error:
-                log.warning("%s", error)
-            except Exception:
-                log.exception("%s failed; tried again later", action.__qualname__)
+        return self._threads.in_tree_thread(function, *arguments)
 
 
 def _limits(config: BrokerConfig, open_files: OpenFiles) -> Limits:
@@ -312,6 +334,6 @@ def _limits(config: BrokerConfig, open_files: OpenFiles) -> Limits:
     )
 
 
-def _new_cluster_id() -> str:
+def _cluster_id_of(new_id: uuid.UUID) -> str:
     """Make an id as Kafka's are: the 16 bytes of a UUID, in 22 characters."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return base64.urlsafe_b64encode(new_id.bytes).decode().rstrip("=")

@@ -28,27 +28,38 @@ SEARCH_THREADS = 2
 
 
 class DiskWork(NamedTuple):
-    """Where work is done: what has to be in order, and what need not be."""
+    """Where work is done: what changes one log, and has to be in order; what only reads or computes, and need not be;
+    and what the broker does for all logs together."""
 
     in_order: Run = asyncio.to_thread
     in_any_order: Run = asyncio.to_thread
+    for_all: Run = asyncio.to_thread
 
 
-class DiskThreads:
+class BrokerThreads:
     """The threads of a broker."""
 
     def __init__(self) -> None:
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._search = ThreadPoolExecutor(SEARCH_THREADS, thread_name_prefix="search")
+        self._tree = ThreadPoolExecutor(1, thread_name_prefix="tree")
 
     def work(self) -> DiskWork:
         """Return where to do what."""
         return DiskWork(functools.partial(_run, self._disk), functools.partial(_run, self._search))
 
-    def close(self) -> None:
+    def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Run what asks the tree: one after the other."""
+        return asyncio.get_running_loop().run_in_executor(self._tree, function, *arguments)
+
+    def close_disk(self) -> None:
         """Let what has begun come to its end."""
         self._search.shutdown(cancel_futures=True)
         self._disk.shutdown()
+
+    def close_tree(self) -> None:
+        """Let what has begun come to its end."""
+        self._tree.shutdown()
 
 
 async def _run(executor: Executor, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -69,6 +80,11 @@ class DiskQueue:
         async with self._turn:
             result: T = await self._work.in_order(work, *arguments, **named)
             return result
+
+    async def end(self) -> None:
+        """Return when what has been asked for is done."""
+        async with self._turn:
+            pass
 
     async def beside(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Do a piece of work that needs no order: one that only reads, from files of its own, or computes."""

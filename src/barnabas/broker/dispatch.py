@@ -17,7 +17,7 @@ from itertools import islice
 from types import GeneratorType
 from typing import Any, NamedTuple, TypeAlias
 
-from barnabas.broker.api import Context, Received, ServedApi, ServedApis, Steps
+from barnabas.broker.api import AnsweredTogether, Context, Received, ServedApi, ServedApis, Steps
 from barnabas.broker.handlers.api_versions import unsupported_version
 from barnabas.broker.produce_pieces import entry_count, join, join_later, must_be_in_pieces, only_partition, pieces
 from barnabas.broker.turns import Turns, Unfinished
@@ -78,6 +78,11 @@ class Dispatcher:
         :raises UnsupportedVersionError: its API or version is not served.
         :raises BarnabasError: it failed, and there is no other way to tell than to end the connection.
         """
+        if peer.shortcut is not None and (answer := peer.shortcut(frames[0])) is not None:
+            return Carried(1, answer)
+        return self._carry_out_first(frames, peer)
+
+    def _carry_out_first(self, frames: Sequence[Frame], peer: Peer) -> Carried:
         frame = frames[0]
         header = read_request_header(frame)
         served = self._served.get(header.api_key)
@@ -159,6 +164,8 @@ class Dispatcher:
                 return self._in_slices(call, call.carry_out_in_pieces(request))
             received = _received(frame, spans, request, header, known)
         responses = served.handle(self._run(received, frames, call, known), call.context)
+        if isinstance(responses, AnsweredTogether):
+            return Carried(responses.request_count, [], _as_answer(responses.frames))
         return _carried(responses, frames, header.api_version, served.api.response)
 
     def _run(
@@ -330,6 +337,10 @@ def _carried(responses: Sequence[Any], frames: Sequence[Frame], version: int, ki
             later = _answer_run_later(responses[number:], ids, version, kind)
             return Carried(len(responses), _as_one(answer), later)
     return Carried(len(responses), _as_one(answer))
+
+
+async def _as_answer(frames: Awaitable[bytes]) -> Answer:
+    return [await frames]
 
 
 async def _answer_run_later(

@@ -12,8 +12,8 @@ Used from the event loop's thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.errors import ErrorCode, KafkaError
@@ -30,12 +30,19 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
+if TYPE_CHECKING:
+    from barnabas.broker.partition import Partition
+    from barnabas.protocol.messages.fetch import AbortedTransaction
+
 T = TypeVar("T")
 
 SESSION_ID_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 200_000
 """How many partitions all sessions together may follow."""
+
+CAUGHT_UP_MAX = 1_000
+"""Of so many partitions of a reader it is remembered that there is nothing to read, at a few hundred bytes each."""
 
 EVICTION_S = 120.0
 """A session that was not used for this long may be dropped to make room for another one."""
@@ -72,21 +79,66 @@ class FollowedPartition:
         return changed or len(data.records) > 0 or data.diverging_epoch.epoch >= 0
 
 
+class CaughtUp:
+    """Partitions of which a reader has everything: until something changes, there is nothing to read.
+
+    A reader of many partitions waits for all of them at once, and mostly one brings something.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[FetchKey, tuple[FetchPartition, Partition, PartitionData]] = {}
+
+    def note(self, where: FetchKey, wanted: FetchPartition, partition: Partition, data: PartitionData) -> None:
+        """Note what was told of a partition that has nothing at the offset that is wanted."""
+        if len(self._known) >= CAUGHT_UP_MAX:
+            self._known.clear()
+        self._known[where] = wanted, partition, data
+
+    def find(
+        self, where: FetchKey, wanted: FetchPartition, aborted: list[AbortedTransaction] | None
+    ) -> tuple[Partition, PartitionData] | None:
+        """Return the partition, and what is to be told of it, if that is the same as before."""
+        known = self._known.get(where)
+        if known is None:
+            return None
+        same, partition, data = known
+        log = partition.log
+        if (
+            same is wanted
+            and log.high_watermark == data.high_watermark
+            and log.log_start_offset == data.log_start_offset
+            and data.aborted_transactions == aborted
+            and partition.is_led
+            and not log.is_offline
+        ):
+            return partition, data
+        del self._known[where]
+        return None
+
+    def forget(self, where: FetchKey) -> None:
+        """Forget a partition that is not followed any more."""
+        self._known.pop(where, None)
+
+
 class FetchSession:
     """One reader's session."""
 
-    __slots__ = ("id", "next_epoch", "partitions", "used_at_s")
+    __slots__ = ("caught_up", "id", "next_epoch", "partitions", "used_at_s")
 
     def __init__(self, session_id: int, now_s: float) -> None:
         self.id = session_id
         self.next_epoch = next_session_epoch(INITIAL_EPOCH)
         self.used_at_s = now_s
         self.partitions: dict[FetchKey, FollowedPartition] = {}
+        self.caught_up = CaughtUp()
 
     def update(self, request: FetchRequest) -> Steps[None]:
         """Take over what an incremental request changes."""
         for number, where in enumerate(_forgotten_partitions(request)):
             self.partitions.pop(where, None)
+            self.caught_up.forget(where)
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
         for number, (where, wanted) in enumerate(wanted_partitions(request)):
@@ -128,6 +180,7 @@ class FetchPlan:
     session: FetchSession | None = None
     is_full: bool = True
     """Whether the answer holds every partition, or only those with news."""
+    caught_up: CaughtUp = field(default_factory=CaughtUp)
 
     def respond(self, read: list[tuple[FetchKey, PartitionData]]) -> Steps[FetchResponse]:
         """Return the response to what was read."""
@@ -172,7 +225,7 @@ class FetchSessions:
             session = self._open(request, now_s) if request.session_epoch == INITIAL_EPOCH and wanted else None
             if session is not None:
                 yield from session.update(request)
-            return FetchPlan(wanted, session)
+            return FetchPlan(wanted) if session is None else FetchPlan(wanted, session, caught_up=session.caught_up)
         session = self._continue(request, now_s)
         if session.mixes_kinds(request):
             message = f"fetch session {session.id} names topics by id and by name"
@@ -188,7 +241,7 @@ class FetchSessions:
         if not wanted:
             self._sessions.pop(session.id, None)
             return FetchPlan([])
-        return FetchPlan(wanted, session, is_full=False)
+        return FetchPlan(wanted, session, is_full=False, caught_up=session.caught_up)
 
     def _continue(self, request: FetchRequest, now_s: float) -> FetchSession:
         session = self._sessions.pop(request.session_id, None)

@@ -1,9 +1,9 @@
 """Writes the records of one partition of `__consumer_offsets`: what comes together is written together.
 
 Everything that is to be written comes into the log in the order in which it came: offsets, groups, and that they are
-gone. The first of a round of the event loop is written at once. What arrives behind it in this round, or while a write
-is under way, from however many connections, makes the next write. What was written takes effect, and is answered, when
-it is below the high watermark (acks=all).
+gone. The first of a round of the event loop is written at once, and so are commits whose batch is there already, while
+nothing waits. What arrives behind it in this round, or while a write is under way, from however many connections, makes
+the next write. What was written takes effect, and is answered, when it is below the high watermark (acks=all).
 
 A write that takes longer than `offsets.commit.timeout.ms` is answered with an error. It still takes effect once it is
 done, as with any request that timed out.
@@ -116,6 +116,7 @@ class GroupLog:
         self._apply = apply
         self._clock = clock
         self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
         self._queue: list[_Entry] = []
         self._queued_bytes = 0
         self._in_flight: list[_Entry] = []
@@ -139,6 +140,19 @@ class GroupLog:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._write_round()
+
+    def write_at_once(self, batch: bytearray, changes: Sequence[Change]) -> bool:
+        """Store changes, whose records a batch holds, and let them take effect, if both can be done now.
+
+        To wait for others costs more than a write of a few bytes.
+
+        :returns: False where nothing was done: `write` does it, or says why not.
+        """
+        if self._queue or self._in_flight or self._is_closed or not self._partition.append_made(batch):
+            return False
+        for change in changes:
+            self._apply(change)
+        return True
 
     def unsettled_offsets(self) -> set[tuple[str, TopicPartition]]:
         """Return, by group and partition, whose offsets are on their way to the log: what is known of them now will not
@@ -178,12 +192,12 @@ class GroupLog:
             refusal = StorageError(f"{self._partition.topic_partition}: a write failed: {error!r}")
             self._finish(batches, [refusal] * len(batches))
         else:
-            if not isinstance(outcomes, asyncio.Future) and self._partition.acknowledges_at_once:
+            if not isinstance(outcomes, asyncio.Future) and self._partition.acknowledges_at_once(Acks.ALL):
                 self._finish(batches, outcomes)
             else:
-                self._slow = asyncio.get_running_loop().create_task(self._finish_slowly(batches, outcomes))
+                self._slow = self._loop.create_task(self._finish_slowly(batches, outcomes))
                 return
-        asyncio.get_running_loop().call_soon(self._write_queued)
+        self._loop.call_soon(self._write_queued)
 
     def _take_round(self) -> list[_Entry]:
         if len(self._queue) == 1:

@@ -77,7 +77,7 @@ def _sharing(topics: Topics) -> Callable[[TopicPartition, Committed], tuple[Topi
         if topic.id == committed.topic_id:
             committed = committed._replace(topic_id=topic.id)
         if 0 <= where.partition < len(topic.partitions):
-            where = topic.partitions[where.partition].topic_partition
+            where = topic.where(where.partition)
         return where, committed
 
     return share

@@ -20,11 +20,14 @@ from typing import Any
 
 from barnabas.broker.group_log import coordinator_error
 from barnabas.broker.group_shard import GroupShard
-from barnabas.broker.internal_topics import CONSUMER_OFFSETS, partition_count, settings_of
+from barnabas.broker.internal_topics import CONSUMER_OFFSETS
+from barnabas.broker.picture import Picture
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.topics import Topic, Topics
+from barnabas.broker.topic_lookup import Topic
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
+from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.group import GroupConfig, GroupWrite
@@ -50,7 +53,15 @@ log = logging.getLogger(__name__)
 class GroupShell:
     """Every group that this broker coordinates. Used from the event loop's thread only."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics, turns: Turns) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        topics: Topics,
+        turns: Turns,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        self._new_id = new_id
         self._config = config
         self._limits = GroupConfig(
             session_timeout_ms_min=config.group_min_session_timeout_ms,
@@ -104,15 +115,28 @@ class GroupShell:
 
     def coordinates(self, group_id: str) -> bool:
         """Whether this broker coordinates the group, or will once that is loaded."""
-        self._follow_topic()
+        self.follow_topic()
         return self._topic is not None and partition_of(group_id, len(self._topic.partitions)) in self._shards
+
+    @property
+    def picture(self) -> Picture:
+        """What is known of the cluster."""
+        return self._topics.picture
+
+    def coordinator_of(self, group_id: str) -> int:
+        """Return which broker coordinates a group, or will once it is loaded there; -1 where none does now."""
+        self.follow_topic()
+        topic = self._topic
+        if topic is None or self._is_closed:
+            return NO_LEADER
+        return self.picture.leader_of(topic.partitions[partition_of(group_id, len(topic.partitions))])
 
     def loaded_shards(self) -> list[GroupShard]:
         """Return all that this broker coordinates.
 
         :raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: not all of it is there yet.
         """
-        self._follow_topic()
+        self.follow_topic()
         if not self._may_load.is_set():
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are not served yet")
         for shard in self._shards.values():
@@ -122,11 +146,11 @@ class GroupShell:
 
     def served_shards(self) -> list[GroupShard]:
         """Return those that are loaded, also while others are not, or cannot be."""
-        self._follow_topic()
+        self.follow_topic()
         return [shard for shard in self._shards.values() if not shard.error]
 
     def _find(self, group_id: str) -> GroupShard | ErrorCode:
-        self._follow_topic()
+        self.follow_topic()
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if len(group_id) > GROUP_ID_BYTES_MAX // 4 and len(group_id.encode()) > GROUP_ID_BYTES_MAX:
@@ -194,13 +218,20 @@ class GroupShell:
 
     def check_commit(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
         """Tell whether this member may commit offsets for the group now."""
+        found = self.find_for_commit(group_id, member_id, group_instance_id, generation)
+        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
+
+    def find_for_commit(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+    ) -> GroupShard | ErrorCode:
+        """Return where a group is for which this member may commit offsets now, or why it may not."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
             return shard
-        now = self._clock.monotonic()
-        error = shard.coordinator.check_commit(now, group_id, member_id, group_instance_id, generation)
-        self._arm(shard.coordinator.next_deadline())
-        return error
+        coordinator = shard.coordinator
+        error = coordinator.check_commit(self._clock.monotonic(), group_id, member_id, group_instance_id, generation)
+        self._arm(coordinator.next_deadline())
+        return error or shard
 
     # -- administration ------------------------------------------------------------------------------------
 
@@ -246,7 +277,7 @@ class GroupShell:
         """Begin to load what belongs to the partitions that this broker leads, and to serve it. Until then clients are
         told that it is being loaded."""
         self._may_load.set()
-        self._follow_topic()
+        self.follow_topic()
 
     async def wait_until_loaded(self) -> None:
         """Return when all that is being loaded is loaded, or could not be."""
@@ -263,7 +294,7 @@ class GroupShell:
         if self._timer:
             self._timer.cancel()
 
-    def _follow_topic(self) -> None:
+    def follow_topic(self) -> None:
         """Take over partitions that are led here now, and resign from those that are not any more.
 
         A partition that is led in another epoch is another object, so it is loaded anew.
@@ -272,7 +303,7 @@ class GroupShell:
         if topic is self._topic or self._is_closed:
             return
         self._topic = topic
-        led = {} if topic is None else dict(enumerate(topic.partitions))
+        led = {} if topic is None else topic.led
         for number, shard in list(self._shards.items()):
             if led.get(number) is not shard.partition:
                 del self._shards[number]
@@ -280,7 +311,7 @@ class GroupShell:
         added = []
         for number, partition in led.items():
             if number not in self._shards:
-                coordinator = GroupCoordinator(self._limits, lambda: str(uuid.uuid4()))
+                coordinator = GroupCoordinator(self._limits, lambda: str(self._new_id()))
                 shard = self._shards[number] = GroupShard(partition, coordinator, self._config, self._clock)
                 added.append(shard)
         self._load_all(added)
@@ -330,13 +361,14 @@ class GroupShell:
         log.info("%s: loaded %d groups in %.0f ms", shard.partition.topic_partition, groups, took_ms)
 
     async def _make_topic(self) -> None:
-        count = partition_count(CONSUMER_OFFSETS, self._config)
         try:
-            await self._topics.create(CONSUMER_OFFSETS, count, settings_of(CONSUMER_OFFSETS, self._config))
+            await self._topics.create_with_defaults(CONSUMER_OFFSETS)
         except BarnabasError as error:
             if self.has_place:
                 return  # a client was faster
-            if str(error) != self._told:  # clients ask again and again
+            # Where another broker was faster, news of that is on its way.
+            is_there = isinstance(error, KafkaError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+            if not is_there and str(error) != self._told:  # clients ask again and again
                 log.warning("groups cannot be used: %s", error)
             self._told = str(error)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no place for groups: {error}") from None

@@ -17,6 +17,7 @@ class Identity:
     cluster_id: str
     host: str
     port: int
+    rack: str = ""
 
     def address_for(self, peer: Peer) -> tuple[str, int]:
         """Return the address that a client is to use for this broker.

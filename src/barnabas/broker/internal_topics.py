@@ -27,6 +27,19 @@ def partition_count(name: str, config: BrokerConfig) -> int:
     return config.offsets_topic_num_partitions if name == CONSUMER_OFFSETS else config.num_partitions
 
 
+def replication_factor(name: str, config: BrokerConfig, broker_count: int) -> int:
+    """Return how many replicas a topic gets that is made without saying.
+
+    The brokers' own topics get as many as the settings say: in a cluster that is starting, its first client waits until
+    there are so many brokers, or the topic would have too few replicas for ever. A broker that is a cluster of its own
+    gives one.
+    """
+    if name == CONSUMER_OFFSETS:
+        wanted = config.offsets_topic_replication_factor
+        return wanted if config.zookeeper_connect else min(wanted, broker_count)
+    return config.default_replication_factor
+
+
 def settings_of(name: str, config: BrokerConfig) -> dict[str, str | None]:
     """Return the settings with which a topic is made, if nobody says others: none, but for the brokers' own."""
     if name != CONSUMER_OFFSETS:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from barnabas.broker.cleaner_process import AnyCleaner
-from barnabas.broker.partition import Partition
+from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.broker.topics import Topics
@@ -69,14 +69,14 @@ log = logging.getLogger(__name__)
 class _Chosen(NamedTuple):
     """A log that is to be cleaned."""
 
-    partition: Partition
+    partition: Replica
     range: CleanableRange
 
 
 class _PutOff(NamedTuple):
     """Why a log is not cleaned now."""
 
-    partition: Partition
+    partition: Replica
     config: TopicConfig
     until_s: float
     failures: int
@@ -173,7 +173,7 @@ class LogCleaner:
     async def _look_at_all(self) -> list[_Chosen]:
         """Return the logs that are due, the one with the largest share to be cleaned at the end."""
         due = []
-        partitions = [partition for topic in self._topics.all() for partition in topic.partitions]
+        partitions = self._topics.hosted()
         for number, partition in enumerate(partitions):
             if number % PARTITIONS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -181,14 +181,14 @@ class LogCleaner:
                 due.append(found)
         return sorted(due, key=lambda each: each.range.dirty_ratio, reverse=True)[::-1]
 
-    async def _if_due(self, partition: Partition) -> _Chosen | None:
+    async def _if_due(self, partition: Replica) -> _Chosen | None:
         """Return what is to be cleaned of a log as it is now; None if it is not due."""
         if not self._is_candidate(partition):
             return None
         found = await self._look_at(partition)
         return _Chosen(partition, found) if found is not None and found.is_due(partition.config.log) else None
 
-    def _is_candidate(self, partition: Partition) -> bool:
+    def _is_candidate(self, partition: Replica) -> bool:
         if not partition.config.log.is_compacted or partition.is_deleted or partition.log.is_offline:
             return False
         if partition.topic_partition in self._busy:
@@ -198,7 +198,7 @@ class LogCleaner:
             return True
         return self._clock.monotonic() >= found.until_s
 
-    async def _look_at(self, partition: Partition) -> CleanableRange | None:
+    async def _look_at(self, partition: Replica) -> CleanableRange | None:
         try:
             await partition.roll_if_due()
             return await partition.find_cleanable()
@@ -265,7 +265,7 @@ class LogCleaner:
             f" {bytes_left} of {bytes_read} bytes are left,"
         )
 
-    async def _swap(self, partition: Partition, replaced: Sequence[SealedSegment], group: CleanedGroup) -> None:
+    async def _swap(self, partition: Replica, replaced: Sequence[SealedSegment], group: CleanedGroup) -> None:
         if tuple(segment.base_offset for segment in replaced) != group.base_offsets:
             raise CleaningFailedError(f"segments {group.base_offsets}, and not {replaced}")
         try:
@@ -279,7 +279,7 @@ class LogCleaner:
         else:
             self._logs.delete_later(renamed)
 
-    def _job(self, partition: Partition, found: CleanableRange, old: Sequence[SealedSegment]) -> CleaningJob:
+    def _job(self, partition: Replica, found: CleanableRange, old: Sequence[SealedSegment]) -> CleaningJob:
         config, settings, cleaned = self._config(), partition.config.log, partition.log
         threads = max(1, config.log_cleaner_threads)
         load = min(config.log_cleaner_io_buffer_load_factor, LOAD_FACTOR_MAX) / LOAD_FACTOR_MAX
@@ -299,7 +299,7 @@ class LogCleaner:
             bytes_per_second=config.log_cleaner_io_max_bytes_per_second / threads,
         )
 
-    async def _ask(self, cleaner: AnyCleaner, partition: Partition, message: Message) -> Message:
+    async def _ask(self, cleaner: AnyCleaner, partition: Replica, message: Message) -> Message:
         """Ask on a thread; end a cleaner that says nothing any more, or whose log is gone.
 
         :raises UncleanableError, CleaningFailedError: the answer.
@@ -315,7 +315,7 @@ class LogCleaner:
 
     # --- failures ---
 
-    async def _drop(self, partition: Partition, error: UncleanableError | CleaningFailedError | None) -> None:
+    async def _drop(self, partition: Replica, error: UncleanableError | CleaningFailedError | None) -> None:
         """Give a job up; what it wrote is removed."""
         if partition.is_deleted or partition.log.is_offline:
             return
@@ -326,7 +326,7 @@ class LogCleaner:
         except StorageError as failure:
             log.warning("%s: what a cleaner wrote cannot be removed: %s", partition.topic_partition, failure)
 
-    def _note_failure(self, partition: Partition, error: UncleanableError | CleaningFailedError) -> None:
+    def _note_failure(self, partition: Replica, error: UncleanableError | CleaningFailedError) -> None:
         where, now_s = partition.topic_partition, self._clock.monotonic()
         before = self._put_off.get(where)
         failures = before.failures + 1 if before and before.partition is partition else 1

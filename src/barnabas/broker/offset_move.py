@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from barnabas.broker.group_log import GroupLog
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
-from barnabas.broker.topics import InTreeThread, Topics
+from barnabas.broker.topics import Topics
+from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import Tree
@@ -58,7 +59,8 @@ async def move_offsets(
     topic = topics.get(CONSUMER_OFFSETS)
     if topic is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no place for groups")
-    logs = [GroupLog(partition, lambda _change: None, clock, TIMEOUT_S) for partition in topic.partitions]
+    led = topic.led
+    logs = [GroupLog(led[number], lambda _change: None, clock, TIMEOUT_S) for number in sorted(led)]
     moved = 0
     for some in _in_steps(names):
         found: Found = await in_tree_thread(_read, tree, some)
@@ -71,7 +73,7 @@ async def move_offsets(
                 log.warning("the offsets of group %.100r fit no record, and are left out: %s", group_id, error)
             else:
                 moved += len(changes)
-    for partition in topic.partitions:
+    for partition in led.values():
         await partition.flush()
     for some in _in_steps(names):
         await in_tree_thread(_delete, tree, some)

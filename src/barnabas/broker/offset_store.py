@@ -61,7 +61,7 @@ class OffsetStore:
         for where, (offset, metadata, leader_epoch) in offsets.items():
             topic = self._topics.get(where.topic)
             assert topic
-            shared = topic.partitions[where.partition].topic_partition
+            shared = topic.where(where.partition)
             committed = Committed(offset, metadata, leader_epoch, now_ms, topic.id)
             changes.append(OffsetRecord(group_id, shared, committed))
         stored: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()

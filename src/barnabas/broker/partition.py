@@ -1,4 +1,4 @@
-"""One partition that this broker leads: its log, its leader epoch, and the readers that wait for more.
+"""A partition that this broker leads: appends and their acknowledgement.
 
 With one replica the log itself keeps the high watermark at its end: what is appended may be read. Where the topic
 has `flush.messages` or `flush.ms`, the high watermark follows the flushes instead (paper, 3.1: "a message is only
@@ -9,48 +9,40 @@ exposed to the consumers after it is flushed"). The paper's broker acknowledges 
 - acks=all means, as everywhere, that consumers can have the message: it waits for the flush, and does not leave it
   to `flush.messages` or `flush.ms` when that is.
 
-The event loop never waits for the disk here. An append is carried out at once where the log can take it at once. Where
-it must first be compressed anew, or the log needs a new segment, a thread does that. The append waits for it in line,
-and later appends to this partition wait behind it. Other partitions are not held up.
+With followers, the high watermark is where all replicas of the ISR have come (`barnabas.replication.in_sync`), this one
+with what it has flushed where there is a flush policy. acks=all waits for that, and acks=1 does not.
+
+An append is carried out at once where the log can take it at once. Where it must first be compressed anew, or the log
+needs a new segment, a thread does that. The append waits for it in line, and later appends to this partition wait
+behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
-from barnabas.broker.disk_work import DiskQueue, DiskWork
-from barnabas.broker.flusher import Flusher
+from barnabas.broker.acknowledgements import Acknowledgements, Waiter, refused
+from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.replica import GONE_BYTES, ON_ANY_THREAD, Replica
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
-from barnabas.model import Acks, FileRegion, OffsetAndTimestamp, TopicPartition
+from barnabas.model import NO_OFFSET, Acks
 from barnabas.records.header import COMPRESSION_MASK
 from barnabas.records.recompression import recompress
 from barnabas.storage.append import checked_batch
-from barnabas.storage.replacement import SegmentReplacedError
-from barnabas.storage.segment import IndexDamagedError, SealedSegment
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from barnabas.broker.settings.topic_config import TopicConfig
+    from barnabas.model import FileRegion, TopicPartition
     from barnabas.records.header import Buffer
+    from barnabas.replication.in_sync import LeaderReplicas
     from barnabas.storage.append import AppendInfo
     from barnabas.storage.append_group import Outcome
-    from barnabas.storage.cleaner.planning import CleanableRange
     from barnabas.storage.log import Log
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-OnReadable = Callable[[int], None]
-"""Called with the number of bytes that became readable, or with a huge number when the partition was deleted."""
-
-ON_ANY_THREAD = DiskWork()
 
 RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 """How much a request's batches may hold when decompressed, where they are compressed anew."""
@@ -62,30 +54,33 @@ loop."""
 ATTRIBUTES_END = 23
 """Where the attributes of a batch end; their last byte tells how it is compressed."""
 
-GONE_BYTES = 2**62
-"""Satisfies every waiting fetch, so that it looks again and finds the partition gone."""
+
+OnChange = Callable[[int], None]
+"""See `Partition.watch_changes`."""
+
+OnIsrWanted = Callable[["Partition"], None]
 
 
-class Partition:
-    """A partition whose leader this broker is. Used from the event loop's thread only.
+def _ignore(_partition: Partition) -> None:
+    """Where nobody proposes another ISR."""
+
+
+class Partition(Replica):
+    """The replica that leads. Used from the event loop's thread only.
 
     :param work: runs work that may wait for the disk.
+    :param leader: this broker.
+    :param followers: what it knows of the other replicas; None where there are no others.
     """
 
     __slots__ = (
-        "_disk",
-        "_flusher",
-        "_line",
-        "_mending",
-        "_moving",
-        "_on_readable",
+        "_changes",
+        "_fenced",
+        "_readable",
+        "_trimmed",
         "_unexposed_bytes",
-        "_waiting",
-        "config",
-        "is_deleted",
-        "leader_epoch",
-        "log",
-        "topic_partition",
+        "followers",
+        "on_isr_wanted",
     )
 
     def __init__(
@@ -95,35 +90,150 @@ class Partition:
         leader_epoch: int,
         config: TopicConfig,
         work: DiskWork = ON_ANY_THREAD,
+        *,
+        leader: int = 0,
+        followers: LeaderReplicas | None = None,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.log = log
-        self.leader_epoch = leader_epoch
-        self.is_deleted = False
-        # There are thousands of partitions, and an empty set or deque takes more room than all else here.
-        self._on_readable: dict[OnReadable, None] = {}
-        self._flusher: Flusher | None = None
+        self.followers = followers
+        self.on_isr_wanted: OnIsrWanted = _ignore
+        """Called when there may be another ISR to propose."""
+        self._changes: dict[OnChange, None] = {}
+        self._fenced: KafkaError | None = None
         self._unexposed_bytes = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._disk = DiskQueue(work)
-        self._line: deque[Callable[[], Awaitable[None]]] | None = None
-        self._moving: asyncio.Task[None] | None = None
-        self._mending: dict[SealedSegment, asyncio.Task[None]] = {}
-        self.configure(config)
+        self._readable = Acknowledgements()
+        self._trimmed = Acknowledgements()
+        if followers is not None:
+            # So that followers that ask for this epoch, or an earlier one, are told where it begins (KIP-101).
+            log.leader_epochs.assign(leader_epoch, log.log_end_offset)
+        super().__init__(topic_partition, log, leader_epoch, config, work, leader=leader)
 
     def configure(self, config: TopicConfig) -> None:
         """Use these settings from now on."""
-        self.config = config
-        self.log.config = config.log
-        self.log.high_watermark_follows_end = not config.log.has_flush_policy
-        if self._flusher and config.log.has_flush_policy:
-            self._flusher.restart_timer()
-        elif self._flusher:
-            self._flusher.stop()
-            self._flusher = None
-            self._expose(self.log.log_end_offset)
-        elif config.log.has_flush_policy:
-            self._flusher = Flusher(self.log, self._on_flushed, self._disk)
+        super().configure(config)
+        if self.followers is None:
+            self.log.release_high_watermark(follows_end=not config.log.has_flush_policy)
+        else:
+            self.log.hold_high_watermark()
+        self._advance()
+
+    # --- the role ---
+
+    def check_epoch(self, epoch: int) -> None:
+        """Do as every replica does; and check that the partition is led from here.
+
+        :raises KafkaError: NOT_LEADER_OR_FOLLOWER too.
+        """
+        self._check_role()
+        super().check_epoch(epoch)
+
+    def _check_role(self) -> None:
+        """Check that the partition is still led from here.
+
+        :raises KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        if (refusal := self._refusal or self._fenced) is not None:
+            raise refusal
+
+    @property
+    def is_led(self) -> bool:
+        """Whether it is there, and led from here, as far as this broker knows."""
+        return not self.is_deleted and self._refusal is None and self._fenced is None
+
+    def fence(self) -> None:
+        """Neither append nor let anybody read until `unfence`: another broker may lead by now."""
+        message = f"{self.topic_partition}: it is in doubt whether broker {self.leader} still leads"
+        self._fenced = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        self._notify(GONE_BYTES)
+        self._tell_followers(GONE_BYTES)
+
+    def unfence(self) -> None:
+        """Lead on: it has turned out that nobody else does."""
+        self._fenced = None
+
+    def resign(self, error: KafkaError) -> None:
+        """End the role, and with it everything that waits."""
+        super().resign(error)
+        self._tell_followers(GONE_BYTES)
+
+    def mark_deleted(self) -> None:
+        """Called when the topic is deleted: waiting fetches look again, and find that it is gone."""
+        super().mark_deleted()
+        self._tell_followers(GONE_BYTES)
+
+    def _stop(self, error: KafkaError) -> None:
+        super()._stop(error)
+        self._readable.end(error)
+        self._trimmed.end(error)
+
+    # --- followers ---
+
+    def on_follower_fetch(
+        self, follower: int, broker_epoch: int, fetch_offset: int, now_s: float, log_start_offset: int = NO_OFFSET
+    ) -> None:
+        """Note that a follower has everything below an offset; move the high watermark if that makes it possible.
+
+        :param broker_epoch: of the follower's registration.
+        :param now_s: monotonic, when it said so.
+        :param log_start_offset: where the follower's log begins.
+        :raises KafkaError: it is no replica; its broker epoch is an old one; this log does not reach so far.
+        """
+        followers = self.followers
+        if followers is None:
+            message = f"{self.topic_partition} has no follower on broker {follower}"
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
+        followers.on_fetch(follower, fetch_offset, self.log.log_end_offset, now_s, broker_epoch)
+        followers.on_log_start(follower, log_start_offset)
+        self._advance()
+        if fetch_offset >= self.log.high_watermark and not followers.is_in_sync(follower):
+            self.on_isr_wanted(self)
+
+    def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
+        """Do as `read` does, up to the end of the log."""
+        return self._read(offset, max_bytes, self.log.log_end_offset, min_one_batch=min_one_batch)
+
+    def note_caught_up(self, follower: int, broker_epoch: int, fetch_offset: int, at_s: float) -> None:
+        """Note that a follower, which had everything below an offset, had all there was at this time.
+
+        Those that follow without news do not say so partition by partition. What was said in an earlier life, over a
+        connection of which nobody knows yet that it is gone, does not count.
+        """
+        followers = self.followers
+        if followers is None or followers.broker_epoch_of(follower) != broker_epoch:
+            return
+        if followers.log_end_offset_of(follower) == fetch_offset:
+            followers.on_fetch(follower, fetch_offset, fetch_offset, at_s, broker_epoch)
+
+    def ask_followers(self) -> None:
+        """Have those that fetch, and have had nothing new, say again how far they are."""
+        self._tell_followers(1)
+
+    def check_end_is_known(self) -> None:
+        """Check that clients may be told where the records end: no earlier leader told them of a later end (KIP-207).
+
+        :raises KafkaError: OFFSET_NOT_AVAILABLE.
+        """
+        if self.followers is not None and not self.followers.knows_high_watermark:
+            message = f"{self.topic_partition}: its new leader has not heard from all in-sync replicas yet"
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
+
+    def isr_changed(self) -> None:
+        """Called when the ISR in force, or the one that may soon be, is another one: the high watermark may move."""
+        self._advance()
+
+    def watch_changes(self, on_change: OnChange) -> None:
+        """Call `on_change` with the number of bytes whenever something is appended, with 0 whenever only the high
+        watermark or the start of the log has moved, and with a huge number when the role ends or is in doubt."""
+        self._changes[on_change] = None
+
+    def unwatch_changes(self, on_change: OnChange) -> None:
+        """Stop calling `on_change`."""
+        self._changes.pop(on_change, None)
+
+    def _tell_followers(self, size: int) -> None:
+        for on_change in tuple(self._changes):
+            on_change(size)
+
+    # --- appending ---
 
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
         """Append the batches of several produce requests, each judged alone, in their order.
@@ -132,36 +242,74 @@ class Partition:
 
         :returns: the outcomes; or a future of them, where something has to be waited for.
         """
+
+        def refuse(error: KafkaError) -> list[Outcome]:
+            return [error] * len(requests)
+
+        if (refusal := self._refusal or self._fenced) is not None:
+            return refuse(refusal)
         outcomes: list[Outcome] = []
         is_hidden = self.config.log.is_compacted and any(map(_is_compressed, requests))
         if is_hidden or sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
-            return self._get_in_line(lambda: self._append_beside(requests))
+            return self._get_in_line(lambda: self._append_beside(requests), refuse)
         if not self._moving and self.config.compression is None:
             outcomes = self._append_ready(requests)
             if len(outcomes) == len(requests):
                 return outcomes
-        return self._get_in_line(lambda: self._append_in_turn(requests, outcomes))
+        return self._get_in_line(lambda: self._append_in_turn(requests, outcomes), refuse)
 
-    @property
-    def acknowledges_at_once(self) -> bool:
+    def hold_appends(self, until: Callable[[], Awaitable[object]]) -> asyncio.Future[object]:
+        """Append nothing from now until something has ended: what comes waits behind it."""
+        return self._get_in_line(until)
+
+    def append_made(self, batch: bytearray) -> bool:
+        """Append a batch that this broker made, of records with keys, if that can be done, and acknowledged, at once.
+
+        :returns: False where it is not in the log: `append_all` does it, or says why not.
+        """
+        config = self.config
+        if self._moving or self._flusher or config.compression is not None or config.min_insync_replicas > 1:
+            return False
+        if self.followers is not None or self._refusal is not None or self._fenced is not None:
+            return False
+        if not self.log.append_made(batch, self.leader_epoch):
+            return False
+        if self._on_readable:
+            self._notify(len(batch))
+        return True
+
+    def acknowledges_at_once(self, acks: int) -> bool:
         """Whether a batch is acknowledged as soon as it is in the log, so that `when_acknowledged` need not be
         asked."""
-        return self._flusher is None
+        return self._flusher is None and (self.followers is None or acks != Acks.ALL)
 
-    def when_acknowledged(self, info: AppendInfo, acks: int) -> asyncio.Future[None] | None:
+    def check_replicas(self) -> None:
+        """Check that a message could be acknowledged by as many replicas as the topic asks for.
+
+        :raises KafkaError: NOT_ENOUGH_REPLICAS.
+        """
+        count = 1 if self.followers is None else len(self.followers.isr)
+        if count < self.config.min_insync_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few(count))
+
+    def when_acknowledged(self, info: AppendInfo, acks: int) -> Waiter | None:
         """Return what has to be waited for before the batches that were just appended are acknowledged.
 
         :returns: None, or a future that ends with a BarnabasError where they must not be.
         """
-        flusher = self._flusher
-        if not flusher or acks == Acks.NONE or self.log.high_watermark > info.last_offset:
+        flusher, last_offset = self._flusher, info.last_offset
+        if acks == Acks.NONE or (flusher is None and acks != Acks.ALL):
             return None
-        if acks != Acks.ALL and not flusher.must_cover(info.last_offset + 1):
+        if self._refusal is not None:
+            return refused(self._refusal)
+        if self.log.high_watermark > last_offset:
+            lacking = self._lacks_replicas(acks)
+            return None if lacking is None else refused(lacking)
+        if flusher is not None and (acks == Acks.ALL or flusher.must_cover(last_offset + 1)):
+            flusher.flush_soon()
+        elif acks != Acks.ALL:
             return None
-        flusher.flush_soon()
-        exposed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((info.last_offset, exposed))
-        return exposed
+        return (self._readable if acks == Acks.ALL else self._flushed).wait_for(last_offset)
 
     async def _append_beside(self, requests: Sequence[Buffer]) -> list[Outcome]:
         """Append large requests, one by one; whatever becomes of one, the others have their outcomes too."""
@@ -181,6 +329,7 @@ class Partition:
             records = await self._disk.beside(self._recompressed, records)
         view = memoryview(records)
         checked = await self._disk.beside(checked_batch, view, self.config.log)
+        self._check_role()
         while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
             await self._disk.do(self.log.roll)
         await self._disk.do(self.log.write, group)
@@ -190,54 +339,30 @@ class Partition:
 
     def _append_ready(self, requests: Sequence[Buffer]) -> list[Outcome]:
         """Append up to the first request that needs a new segment."""
+        self._check_role()
         outcomes = self.log.append_ready(requests, self.leader_epoch)
         self._note_append(requests, outcomes)
         return outcomes
 
     def _note_append(self, requests: Sequence[Buffer], outcomes: Sequence[Outcome]) -> None:
-        """Notify the readers that wait for more."""
-        if not self._flusher and not self._on_readable:
+        """Notify those that wait for more."""
+        if not self._flusher and not self._on_readable and self.followers is None:
             return
         size = sum(
             len(records)
             for records, outcome in zip(requests, outcomes, strict=False)
             if not isinstance(outcome, BarnabasError) and not outcome.duplicate
         )
+        if self._flusher is None and self.followers is None:
+            if size:
+                self._notify(size)
+            return
+        self._unexposed_bytes += size
         if self._flusher:
-            self._unexposed_bytes += size
             self._flusher.note_append()
-        elif size:
-            self._notify(size)
-
-    def _get_in_line(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """Run work during which nothing may be appended: after everything that is in line already, before all that
-        comes later."""
-        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        async def take_turn() -> None:
-            try:
-                result = await step()
-            except Exception as error:  # noqa: BLE001 - it is told to whoever asked
-                if not ended.done():
-                    ended.set_exception(error)
-            else:
-                if not ended.done():
-                    ended.set_result(result)
-
-        if self._line is None:
-            self._line = deque()
-        self._line.append(take_turn)
-        if self._moving is None:
-            self._moving = asyncio.get_running_loop().create_task(self._move_line(self._line))
-        return ended
-
-    async def _move_line(self, line: deque[Callable[[], Awaitable[None]]]) -> None:
-        try:
-            while line:
-                await line[0]()
-                line.popleft()
-        finally:
-            self._moving = None
+        if self.followers is not None and size:
+            self._advance()
+            self._tell_followers(size)
 
     async def _append_in_turn(self, requests: Sequence[Buffer], outcomes: list[Outcome]) -> list[Outcome]:
         """Append those requests that have no outcome yet; whatever becomes of one, the others have theirs too."""
@@ -258,16 +383,6 @@ class Partition:
                 outcomes.append(StorageError(f"{self.topic_partition}: append failed: {error!r}"))
         return outcomes
 
-    async def flush(self) -> None:
-        """Make durable what is in the log.
-
-        :raises StorageError: the disk refused.
-        """
-        await self._disk.do(self.log.flush)
-
-    async def _roll(self) -> None:
-        await self._get_in_line(lambda: self._disk.do(self.log.roll))
-
     def _recompressed(self, records: Buffer) -> Buffer:
         compression, limit = self.config.compression, self.config.log.max_message_bytes
         if compression is None:
@@ -277,205 +392,77 @@ class Partition:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
         return recompress(records, compression, max(RECOMPRESSED_BYTES_MAX, limit))
 
+    # --- the high watermark ---
+
     def _on_flushed(self, error: BarnabasError | None) -> None:
+        super()._on_flushed(error)
         if error is None:
-            self._expose(self.log.recovery_point)
+            self._advance()
             return
-        self._end_waiting(error)
+        self._readable.end(error)
         self._notify(GONE_BYTES)
 
-    def _expose(self, offset: int) -> None:
-        """Move the high watermark to `offset`: consumers can read what is below it."""
+    def _advance(self) -> None:
+        """Move the high watermark up to where all that must have the records have them, and tell those who wait."""
         log_of_partition = self.log
-        if offset > log_of_partition.high_watermark:
+        known = log_of_partition.high_watermark
+        offset = log_of_partition.recovery_point if self._flusher else log_of_partition.log_end_offset
+        if self.followers is not None:
+            offset = self.followers.high_watermark(offset)
+        if offset > known:
             log_of_partition.high_watermark = offset
             size, self._unexposed_bytes = self._unexposed_bytes, 0
             self._notify(size)
-        still_waiting = []
-        for last_offset, exposed in self._waiting:
-            if last_offset >= offset:
-                still_waiting.append((last_offset, exposed))
-            elif not exposed.done():
-                exposed.set_result(None)
-        self._waiting = still_waiting
+            if self._changes:
+                self._tell_followers(0)
+        self._readable.settle(offset, self._lacks_replicas(Acks.ALL))
+        if self.followers is not None:
+            self._trimmed.settle(self.followers.least_log_start(log_of_partition.log_start_offset))
 
-    def _end_waiting(self, error: BarnabasError) -> None:
-        waiting, self._waiting = self._waiting, []
-        for _, exposed in waiting:
-            if not exposed.done():
-                exposed.set_exception(error)
-
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
-        """Return whole batches from the first that ends at or after `offset`, below the high watermark; see `Log.read`.
-
-        :returns: None where there is nothing; or where an index has to be rebuilt first; a thread does that, and then
-            calls those who watch.
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
-        """
-        try:
-            return self.log.read(offset, max_bytes, self.log.high_watermark, min_one_batch=min_one_batch)
-        except IndexDamagedError as error:
-            if error.segment not in self._mending:
-                log.warning("%s; the indexes are made anew", error)
-                mending = asyncio.get_running_loop().create_task(self._mend_indexes(error.segment))
-                self._mending[error.segment] = mending
+    def _lacks_replicas(self, acks: int) -> KafkaError | None:
+        """Return why what was appended is not acknowledged although it is below the high watermark, or None."""
+        followers = self.followers
+        if acks != Acks.ALL or followers is None or followers.can_acknowledge(self.config.min_insync_replicas):
             return None
+        message = f"{self._too_few(len(followers.isr))}; the message is in the log"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
 
-    async def read_stored(self, offset: int, max_bytes: int) -> bytes:
-        """Return whole batches for the broker itself, also from above the high watermark; read beside the event loop.
+    def _too_few(self, count: int) -> str:
+        replicas = "replica" if count == 1 else "replicas"
+        least = self.config.min_insync_replicas
+        return f"{self.topic_partition} has {count} {replicas} in sync, min.insync.replicas is {least}"
 
-        :raises BarnabasError: as `read` does.
-        """
-        try:
-            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
-        except IndexDamagedError as error:
-            log.warning("%s; the indexes are made anew", error)
-            await self._disk.do(error.segment.rebuild_indexes, store=True)
-            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
-        if region is None:
-            return b""
-        data: bytes = await self._search(self.log.bytes_of, region)
-        return data
-
-    async def _mend_indexes(self, segment: SealedSegment) -> None:
-        try:
-            await self._disk.do(segment.rebuild_indexes, store=True)
-        except OSError as error:
-            log.warning("%s: the indexes cannot be made: %s", segment.paths.log, error)
-        finally:
-            del self._mending[segment]
-            self._notify(GONE_BYTES)
-
-    async def first_record_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Return the first record with this timestamp or a later one; None if there is none.
-
-        :raises BarnabasError: the disk refused, or the batches are damaged.
-        """
-        return await self._search(self.log.time_search().first_at, timestamp_ms)
-
-    async def latest_record(self) -> OffsetAndTimestamp:
-        """Return the first record with the greatest timestamp; (-1, -1) if there are no records.
-
-        :raises BarnabasError: the disk refused, or the batches are damaged.
-        """
-        return await self._search(self.log.time_search().latest)
-
-    async def _search(self, search: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        try:
-            return await self._disk.beside(search, *arguments, **named)
-        except SegmentReplacedError as error:
-            raise StorageError(f"{self.topic_partition}: {error} meanwhile; search again") from error
-        except OSError as error:
-            raise StorageError(f"{self.topic_partition}: search failed: {error}") from error
-
-    async def delete_records_before(self, offset: int) -> int:
-        """Forget the records before `offset`; return where the log begins now. See `Log.delete_records_before`.
-
-        :raises BarnabasError: as that does.
-        """
-        if self.log.log_start_offset < offset == self.log.log_end_offset == self.log.high_watermark:
-            await self._roll()
-        return self.log.delete_records_before(offset)
+    # --- old records ---
 
     async def delete_old_records(self) -> None:
-        """Delete the records that the topic's settings no longer keep. Errors are logged; the next request meets them
-        too."""
-        if self.is_deleted or self.log.is_offline:
-            return
-        if self._flusher:
+        """Delete the records that the topic's settings no longer keep."""
+        if self._flusher and not self.has_ended:
             # Sealed segments are also flushed by others than the flusher.
-            self._expose(self.log.recovery_point)
-        try:
-            await self._delete_old_records()
-        except SegmentReplacedError:
-            return  # segments were compacted meanwhile; the next look finds what is there now
-        except (BarnabasError, OSError) as error:
-            log.warning("%s: old records cannot be deleted: %s", self.topic_partition, error)
+            self._advance()
+        start = self.log.log_start_offset
+        await super().delete_old_records()
+        if self.log.log_start_offset > start:
+            self._tell_followers(0)
 
-    async def _delete_old_records(self) -> None:
-        old = self.log.old_segments()
-        if old is None:
-            return
-        if old.must_roll:
-            await self._roll()
-        end = await self._disk.beside(old.find)
-        if end is None or self.is_deleted:
-            return
-        if end > self.log.active_base_offset:
-            await self._roll()
-        start = self.log.delete_records_before(end)
-        log.info("%s: deleted old segments; it begins with offset %d", self.topic_partition, start)
+    async def delete_records_before(self, offset: int) -> int:
+        """Forget the records before `offset`; return where the log begins now. Followers do the same with their next
+        fetch, which they are to send at once.
 
-    async def roll_if_due(self) -> None:
-        """Begin a new segment if the settings say so: the active one is not compacted.
-
-        :raises BarnabasError: the disk refused.
+        :raises BarnabasError: as `Log.delete_records_before` does.
         """
-        if self.log.must_roll:
-            await self._roll()
+        start = await super().delete_records_before(offset)
+        self.ask_followers()
+        return start
 
-    async def find_cleanable(self) -> CleanableRange | None:
-        """Return the part of the log that can be compacted.
+    def when_deleted(self, offset: int) -> Waiter | None:
+        """Return what has to be waited for before no replica in sync has records before `offset`: a new leader would
+        bring them back.
 
-        :raises BarnabasError: the log is offline, damaged, or its segments were replaced meanwhile.
-        :raises OSError: the disk refused.
+        :returns: None, or a future that ends with a BarnabasError where this broker leads no longer.
         """
-        search = self.log.cleaning_search()
-        return None if search is None else await self._disk.beside(search.find)
-
-    async def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
-        """Put a compacted segment in place of those it was made of. See `Log.replace_segments`.
-
-        :raises BarnabasError: as that does.
-        """
-        return await self._disk.do(self.log.replace_segments, old, size)
-
-    async def remove_cleaned(self) -> None:
-        """Remove what a cleaner wrote and is not to be used.
-
-        :raises StorageError: the disk refused.
-        """
-        await self._disk.do(self.log.remove_cleaned)
-
-    def check_replicas(self) -> None:
-        """Check that a message could be acknowledged by as many replicas as the topic asks for.
-
-        :raises KafkaError: NOT_ENOUGH_REPLICAS.
-        """
-        if self.config.min_insync_replicas > 1:
-            message = f"{self.topic_partition} has 1 replica, min.insync.replicas is {self.config.min_insync_replicas}"
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-
-    def check_epoch(self, epoch: int) -> None:
-        """Compare a client's leader epoch with this partition's (KIP-320); -1 means that the client does not know it.
-
-        :raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
-        """
-        if epoch < 0 or epoch == self.leader_epoch:
-            return
-        older = epoch < self.leader_epoch
-        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
-        raise KafkaError(code, f"{self.topic_partition} is at leader epoch {self.leader_epoch}, not {epoch}")
-
-    def watch(self, on_readable: OnReadable) -> None:
-        """Call `on_readable` whenever there is more to read, until `unwatch`."""
-        self._on_readable[on_readable] = None
-
-    def unwatch(self, on_readable: OnReadable) -> None:
-        """Stop calling `on_readable`."""
-        self._on_readable.pop(on_readable, None)
-
-    def mark_deleted(self) -> None:
-        """Called when the topic is deleted: waiting fetches look again, and find that it is gone."""
-        self.is_deleted = True
-        if self._flusher:
-            self._flusher.stop()
-        self._end_waiting(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
-        self._notify(GONE_BYTES)
-
-    def _notify(self, size: int) -> None:
-        for on_readable in tuple(self._on_readable):
-            on_readable(size)
+        if self.followers is None or self.followers.least_log_start(self.log.log_start_offset) >= offset:
+            return None
+        return refused(self._refusal) if self._refusal is not None else self._trimmed.wait_for(offset - 1)
 
 
 def _is_compressed(records: Buffer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.broker.api import ServedApis
+from barnabas.broker.commit_shortcuts import CommitShortcuts
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.identity import Identity
@@ -23,6 +24,7 @@ class Parts:
     topics: Topics
     groups: GroupShell
     offsets: OffsetStore
+    commit_shortcuts: CommitShortcuts
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     settings: DynamicSettings

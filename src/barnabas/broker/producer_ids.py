@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas.broker.topics import InTreeThread
+from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination.registry import take_producer_ids
 from barnabas.coordination.tree import Tree
 

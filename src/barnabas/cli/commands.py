@@ -35,6 +35,7 @@ EXIT_FAILED = 1
 
 COMMANDS = {
     "up": "Start a broker in the foreground.",
+    "cluster": "Start a cluster on this machine; show how a cluster is.",
     "topic": "Create, list, describe, delete and alter topics.",
     "group": "List, describe, reset and delete consumer groups.",
     "config": "Show, set and unset the settings of topics, brokers and groups.",

@@ -125,10 +125,11 @@ def settings(bootstrap: str, properties: Mapping[str, str]) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap, **properties}
 
 
-def connect(bootstrap: str, *, quiet: bool = False) -> Admin:
+def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = None) -> Admin:
     """Return an `Admin` for the brokers; close it after use.
 
     :param quiet: do not show the clients' warnings.
+    :param timeout_ms: how long each call may take; None: as long as the clients' setting says.
     :raises click.ClickException: no broker answers within CONNECT_TIMEOUT_MS. Later calls have more patience: a
         broker that was there may come back.
     """
@@ -147,7 +148,7 @@ def connect(bootstrap: str, *, quiet: bool = False) -> Admin:
             ) from error
     if not quiet:
         logging.getLogger().setLevel(logging.WARNING)
-    return Admin(bootstrap)
+    return Admin(bootstrap) if timeout_ms is None else Admin(bootstrap, default_api_timeout_ms=timeout_ms)
 
 
 def require_topics(admin: Admin, names: Iterable[str]) -> None:

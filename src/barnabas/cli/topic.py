@@ -22,7 +22,10 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from barnabas import Admin
+    from barnabas.client.admin.topics import TopicDescription
 
 
 @click.group()
@@ -33,7 +36,12 @@ def topic() -> None:
 @topic.command()
 @click.argument("name")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many.")
-@click.option("-r", "--replication-factor", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    help="How many brokers keep each of them.  [default: what the brokers' default.replication.factor says]",
+)
 @click.option(
     "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="For example -c retention.ms=86400000."
 )
@@ -42,7 +50,7 @@ def topic() -> None:
 def create(
     name: str,
     partitions: int,
-    replication_factor: int,
+    replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
     bootstrap: str,
@@ -70,11 +78,10 @@ def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
     """List the topics."""
     with connect(bootstrap) as admin:
         descriptions = admin.describe_topics(sorted(admin.list_topics(include_internal=internal)))
-        partitions = [TopicPartition(found.name, part.partition) for found in descriptions for part in found.partitions]
-        first, end = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
+        ends = _offsets(admin, descriptions)
         records = dict.fromkeys((found.name for found in descriptions), 0)
-        for tp in partitions:
-            records[tp.topic] += end[tp] - first[tp]
+        for tp, (first, end) in ends.items():
+            records[tp.topic] += end - first
     if as_json:
         rows = [
             {"topic": found.name, "partitions": len(found.partitions), "records": records[found.name]}
@@ -100,12 +107,14 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
         require_topics(admin, [name])
         (found,) = admin.describe_topics([name])
         partitions = sorted(found.partitions, key=lambda partition: partition.partition)
-        offsets = _offsets(admin, name, len(partitions))
+        offsets = _offsets(admin, [found])
         own = {each.name: each.value for each in admin.describe_config(name).values() if each.source.label == "topic"}
-    rows: list[Row] = [
-        [part.partition, part.leader, _ids(part.replicas), _ids(part.isr), first, end, end - first]
-        for part, (first, end) in zip(partitions, offsets, strict=True)
-    ]
+    rows: list[Row] = []
+    for part in partitions:
+        first, end = offsets.get(TopicPartition(name, part.partition), (None, None))
+        count = None if first is None or end is None else end - first
+        leader = part.leader if part.leader >= 0 else None
+        rows.append([part.partition, leader, _ids(part.replicas), _ids(part.isr), first, end, count])
     columns = ["partition", "leader", "replicas", "isr", "first", "end", "records"]
     if as_json:
         show_json(
@@ -175,11 +184,11 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
     click.echo(f"altered topic {name}: {', '.join(changes)}")
 
 
-def _offsets(admin: Admin, name: str, partition_count: int) -> list[tuple[int, int]]:
-    """Return the first and the end offset of each partition."""
-    partitions = [TopicPartition(name, partition) for partition in range(partition_count)]
-    first, end = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
-    return [(first[tp], end[tp]) for tp in partitions]
+def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the first and the end offset of each partition that has a leader: nobody else can tell."""
+    led = [TopicPartition(each.name, part.partition) for each in topics for part in each.partitions if part.leader >= 0]
+    first, end = admin.beginning_offsets(led), admin.end_offsets(led)
+    return {tp: (first[tp], end[tp]) for tp in led}
 
 
 def _ids(broker_ids: list[int] | tuple[int, ...]) -> str:

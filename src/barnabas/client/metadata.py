@@ -22,6 +22,7 @@ class PartitionView:
     leader_epoch: int = NO_LEADER_EPOCH
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class ClusterView:
                 known[topic.name] = _topic_view(topic)
         return replace(
             self,
-            brokers={each.node_id: Node(each.node_id, each.host, each.port) for each in response.brokers},
+            brokers={each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers},
             topics=known,
             cluster_id=response.cluster_id,
             controller_id=response.controller_id,
@@ -109,6 +110,7 @@ def _topic_view(topic: MetadataResponseTopic) -> TopicView:
                 leader_epoch=each.leader_epoch,
                 replicas=tuple(each.replica_nodes),
                 isr=tuple(each.isr_nodes),
+                offline_replicas=tuple(each.offline_replicas),
             )
             for each in whole
         ),

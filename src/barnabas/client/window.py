@@ -31,23 +31,29 @@ class Window:
         self._began_s = clock.monotonic()
         self._steps: deque[list[float]] = deque()
         """Of each step: its beginning, sum, count and greatest."""
+        self._step: list[float] = []
+        """The last of them."""
+        self._step_ends_s = self._began_s
 
     def add(self, amount: float) -> None:
         """Count one event of this size."""
         self.total += amount
         self.count += 1
         now_s = self._clock.monotonic()
-        if not self._steps or now_s - self._steps[-1][0] >= STEP_S:
-            self._forget(now_s)
-            self._steps.append([now_s, 0.0, 0, amount])
-        step = self._steps[-1]
+        if now_s >= self._step_ends_s:
+            self._begin_step(now_s, amount)
+        step = self._step
         step[1] += amount
         step[2] += 1
-        step[3] = max(step[3], amount)
+        if amount > step[3]:  # noqa: PLR1730 - max() takes longer
+            step[3] = amount
 
-    def _forget(self, now_s: float) -> None:
+    def _begin_step(self, now_s: float, amount: float) -> None:
         while self._steps and now_s - self._steps[0][0] > WINDOW_S:
             self._steps.popleft()
+        self._step = [now_s, 0.0, 0, amount]
+        self._steps.append(self._step)
+        self._step_ends_s = now_s + STEP_S
 
     def _recent(self) -> list[list[float]]:
         now_s = self._clock.monotonic()

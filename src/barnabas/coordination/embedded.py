@@ -81,6 +81,16 @@ class EmbeddedTree:
     def session_id(self) -> int:
         return self._session_id
 
+    @property
+    def session_timeout_s(self) -> float | None:
+        return None
+
+    def on_session_end(self, call: Callable[[], None]) -> None:
+        """Never call it: sessions end with `close`."""
+
+    def ping(self, timeout_s: float) -> None:
+        self.exists("/")
+
     def create(
         self,
         path: str,
@@ -106,6 +116,13 @@ class EmbeddedTree:
             if watch is not None:
                 self._store.watch_data(self._session_id, path, watch)
             return found
+
+    def get_all(self, paths: Sequence[str]) -> dict[str, NodeData]:
+        for path in paths:
+            check_path(path)
+        with self._store.reading(self._session_id, "/") as nodes:
+            found = {path: nodes.read(path) for path in paths}
+        return {path: node for path, node in found.items() if node is not None}
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         with self._store.change(self._session_id) as change:

@@ -1,8 +1,8 @@
 """The offset registry: what each group has committed, at `/consumers/<group>/offsets/<topic>/<partition>`.
 
 It is for groups that coordinate among themselves (the paper, 3.2). Those that the brokers coordinate have their offsets
-in `__consumer_offsets`; an earlier release kept them here. Each function is one step of the tree whatever the number of
-partitions.
+in `__consumer_offsets`; an earlier release kept them here. Each function is one step of the tree; some thousands of
+partitions go in several.
 
 Offsets are committed in topics that exist, and in no others: the tree checks it with the write. So once a topic has
 left the tree, no offsets are added for it.

@@ -7,16 +7,28 @@ several brokers change are read together with the version of their node, and wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from barnabas.coordination import paths
-from barnabas.coordination.subtrees import delete_all, ensure_paths
+from barnabas.coordination.changes import Change, StateChange, tell
+from barnabas.coordination.large_topics import (
+    PARTITIONS_AT_ONCE,
+    create_in_steps,
+    delete_in_steps,
+    grow_in_steps,
+    is_large,
+    is_unfinished,
+    partition_nodes,
+)
+from barnabas.coordination.subtrees import delete_all, ensure_paths, put_all
 from barnabas.coordination.tree import (
-    ANY_VERSION,
     BadVersionError,
     Create,
+    Delete,
+    NodeData,
     NodeError,
     NodeExistsError,
     NoNodeError,
@@ -26,18 +38,24 @@ from barnabas.coordination.tree import (
     Watch,
 )
 from barnabas.coordination.values import (
+    NO_LEADER,
+    BadNodeError,
     BrokerRegistration,
+    Deletion,
+    LiveBroker,
     PartitionState,
     TopicAssignment,
     decode_broker,
     decode_cluster_id,
     decode_config,
+    decode_deletion,
     decode_partition_state,
     decode_producer_id_block_end,
     decode_topic,
     encode_broker,
     encode_cluster_id,
     encode_config,
+    encode_deletion,
     encode_partition_state,
     encode_producer_id_block,
     encode_topic,
@@ -50,6 +68,12 @@ PRODUCER_ID_BLOCK_SIZE = 1_000
 
 STATES_AT_ONCE = 1_000
 """Partition states that are changed in one step; ZooKeeper takes up to a megabyte."""
+
+TOPICS_AT_ONCE = 100
+"""Topics that are read together."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +105,7 @@ def prepare(tree: Tree, new_cluster_id: str) -> str:
 
     :param new_cluster_id: becomes the cluster's id if it has none yet.
     """
-    ensure_paths(tree, [paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.CONSUMERS])
+    ensure_paths(tree, [paths.BROKER_IDS, paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS, paths.CONSUMERS])
     try:
         tree.create(paths.CLUSTER_ID, encode_cluster_id(new_cluster_id), make_parents=True)
     except NodeExistsError:
@@ -90,28 +114,43 @@ def prepare(tree: Tree, new_cluster_id: str) -> str:
     return new_cluster_id
 
 
-def register_broker(tree: Tree, broker: BrokerRegistration) -> None:
-    """Tell the others that this broker is alive, for as long as the tree's session lives.
+def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
+    """Tell the others that this broker is alive, for as long as the tree's session lives; return its epoch.
+
+    A node that an earlier session of the same data folder left is replaced: its broker is dead, since this one holds
+    the folder's lock, or is this one (KAFKA-7165). What a session has told already is told anew, in the same epoch.
 
     :raises NodeExistsError: another broker with this id is alive.
     """
-    path = paths.broker(broker.id)
-    found = tree.exists(path)
-    if found is not None and found.owner == tree.session_id:
-        tree.set(path, encode_broker(broker))
-    else:
-        tree.create(path, encode_broker(broker), ephemeral=True)
+    path, data = paths.broker(broker.id), encode_broker(broker)
+    change = tell(Change(brokers=(broker.id,)))
+    create = Create(path, data, ephemeral=True)
+    try:
+        found, stat = tree.get(path)
+    except NoNodeError:
+        tree.multi([create, change])
+        return tree.get(path).stat.created_at
+    if stat.owner == tree.session_id:
+        tree.multi([Set(path, data), change])
+        return stat.created_at
+    other = decode_broker(path, found)
+    if not broker.folder_id or other.folder_id != broker.folder_id:
+        raise NodeExistsError(path, f"a broker with this id is alive at {other.host}:{other.port}")
+    tree.multi([Delete(path, stat.version), create, change])
+    return tree.get(path).stat.created_at
 
 
-def read_brokers(tree: Tree, watch: Watch | None = None) -> dict[int, BrokerRegistration]:
+def read_brokers(tree: Tree, watch: Watch | None = None) -> dict[int, LiveBroker]:
     """Return the brokers that are alive, by id. The watch fires when one comes or goes."""
     brokers = {}
     for name in tree.children(paths.BROKER_IDS, watch):
         path = f"{paths.BROKER_IDS}/{name}"
         try:
-            brokers[int(name)] = decode_broker(path, tree.get(path).data)
+            data, stat = tree.get(path)
         except NoNodeError:
             continue  # it has just gone
+        registration = decode_broker(path, data)
+        brokers[registration.id] = LiveBroker(registration, stat.created_at)
     return dict(sorted(brokers.items()))
 
 
@@ -124,35 +163,60 @@ def create_topic(
     topic_id: bytes,
     replicas: Sequence[Sequence[int]],
     config: Mapping[str, str] | None = None,
+    live: Collection[int] | None = None,
 ) -> TopicInfo:
     """Create a topic in one step: assignment, configuration, and a state for each partition.
 
-    :param replicas: for each partition the brokers that hold it; the first one leads.
+    A large one is made in several steps, and is there when the last of them is done (`large_topics`).
+
+    :param replicas: for each partition the brokers that hold it; the first one that lives leads.
+    :param live: the brokers that live; None: all of them do. The others are not in sync.
     :raises NodeExistsError: there is a topic of this name.
     """
     assignment = TopicAssignment(bytes(topic_id), tuple(tuple(each) for each in replicas))
+    states = [_first_state(each, live) for each in assignment.replicas]
+    if not _is_created_at_once(tree, name, assignment, states, config):
+        create_in_steps(tree, name, assignment, states, config or {})
+    tree.flush()
+    partitions = tuple(map(PartitionInfo, assignment.replicas, states, [0] * len(states)))
+    return TopicInfo(name, assignment.topic_id, partitions, dict(config or {}))
+
+
+def _is_created_at_once(
+    tree: Tree,
+    name: str,
+    assignment: TopicAssignment,
+    states: Sequence[PartitionState],
+    config: Mapping[str, str] | None,
+) -> bool:
+    """Create a topic, unless it is large or what is left of another stands in the way."""
+    if len(states) > PARTITIONS_AT_ONCE:
+        return False
     operations: list[Operation] = [
         Create(paths.topic(name), encode_topic(assignment)),
         Create(paths.topic_partitions(name)),
     ]
     if config:
         operations.append(Create(paths.topic_config(name), encode_config(config)))
-    partitions = []
-    for number, each in enumerate(assignment.replicas):
-        state = PartitionState(leader=each[0], leader_epoch=0, isr=each)
-        operations += _new_partition(TopicPartition(name, number), state)
-        partitions.append(PartitionInfo(each, state, 0))
-    _multi_with_parents(tree, operations)
-    tree.flush()
-    return TopicInfo(name, assignment.topic_id, tuple(partitions), dict(config or {}))
+    operations += partition_nodes(name, 0, states)
+    try:
+        _multi_with_parents(tree, [*operations, tell(Change(topics=(name,)))])
+    except NodeExistsError:
+        if not is_unfinished(tree, name):
+            raise
+        return False
+    return True
 
 
-def grow_topic(tree: Tree, name: str, partition_count: int, replicas: Sequence[int]) -> int:
-    """Give a topic at least so many partitions, in one step; return how many it has now.
+def grow_topic(
+    tree: Tree, name: str, added: Sequence[Sequence[int]], from_count: int, live: Collection[int] | None = None
+) -> int:
+    """Give a topic more partitions than `from_count`, together; return how many it has now.
 
-    Does nothing where it has as many already, so it can be repeated if its outcome is not known.
+    Adds none where it has others already, so it can be repeated if its outcome is not known.
 
-    :param replicas: of each new partition.
+    :param added: the replicas of each new partition.
+    :param live: as in `create_topic`.
     :raises NoNodeError: there is no such topic.
     :raises BadVersionError: somebody else changed the topic meanwhile.
     """
@@ -160,50 +224,88 @@ def grow_topic(tree: Tree, name: str, partition_count: int, replicas: Sequence[i
     data, stat = tree.get(path)
     found = decode_topic(path, data)
     count = len(found.replicas)
-    if count < partition_count:
-        wanted = TopicAssignment(found.topic_id, found.replicas + (tuple(replicas),) * (partition_count - count))
-        state = PartitionState(leader=replicas[0], leader_epoch=0, isr=tuple(replicas))
-        operations: list[Operation] = [Set(path, encode_topic(wanted), stat.version)]
-        for number in range(count, partition_count):
-            operations += _new_partition(TopicPartition(name, number), state)
-        tree.multi(operations)
+    if not count:
+        raise NoNodeError(path, "the topic is being made or deleted")
+    if count == from_count:
+        replicas = tuple(tuple(each) for each in added)
+        wanted = TopicAssignment(found.topic_id, found.replicas + replicas)
+        states = [_first_state(each, live) for each in replicas]
+        if not _is_grown_at_once(tree, name, wanted, stat.version, states):
+            grow_in_steps(tree, name, wanted, stat.version, states)
+        count += len(replicas)
     tree.flush()
-    return max(count, partition_count)
+    return count
+
+
+def _is_grown_at_once(
+    tree: Tree, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
+) -> bool:
+    """Add partitions, unless they are many or what is left of an earlier attempt stands in the way."""
+    if len(states) > PARTITIONS_AT_ONCE:
+        return False
+    operations = partition_nodes(name, len(wanted.replicas) - len(states), states)
+    try:
+        tree.multi([Set(paths.topic(name), encode_topic(wanted), version), *operations, tell(Change(topics=(name,)))])
+    except NodeExistsError:
+        return False
+    return True
 
 
 def delete_topic(tree: Tree, name: str) -> bool:
-    """Delete a topic and its configuration in one step; False if there is none of this name."""
-    is_deleted = delete_all(tree, [paths.topic(name), paths.topic_config(name)])
+    """Delete a topic and its configuration in one step; False if there is none of this name.
+
+    A large one vanishes at once as well, and its nodes go in several steps (`large_topics`).
+    """
+    if is_large(tree, name):
+        is_deleted = delete_in_steps(tree, name)
+    else:
+        is_deleted = delete_all(tree, [paths.topic(name), paths.topic_config(name)], [tell(Change(topics=(name,)))])
     tree.flush()
     return is_deleted
 
 
-def note_deletion(tree: Tree, topic_id: bytes, name: str) -> None:
-    """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion."""
-    with suppress(NodeExistsError):  # an earlier attempt has noted it
-        tree.create(paths.deleted_topic_id(topic_id), name.encode(), make_parents=True)
+def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> None:
+    """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
 
-
-def end_deletion(tree: Tree, topic_id: bytes) -> None:
-    """Forget that a topic was deleted: nothing is left of it."""
-    delete_all(tree, [paths.deleted_topic_id(topic_id)])
-
-
-def read_deletions(tree: Tree) -> set[bytes]:
-    """Return the ids of the topics whose deletion was noted and has not ended."""
-    try:
-        return {bytes.fromhex(name) for name in tree.children(paths.DELETED_TOPIC_IDS)}
-    except NoNodeError:
-        return set()
-
-
-def read_deleted_names(tree: Tree) -> set[str]:
-    """Return the names of topics whose deletion has not ended, except where there is a new topic of that name.
-
-    Notes of earlier releases say no name.
+    :param brokers: who has to do that.
     """
-    noted = {node.data.decode() for node in tree.subtree(paths.DELETED_TOPIC_IDS).values()} - {""}
-    return {name for name in noted if tree.exists(paths.topic(name)) is None}
+    with suppress(NodeExistsError):  # an earlier attempt has noted it
+        tree.create(
+            paths.deleted_topic_id(topic_id), encode_deletion(Deletion(name, tuple(brokers))), make_parents=True
+        )
+
+
+def end_deletion(tree: Tree, topic_id: bytes, broker_id: int) -> None:
+    """Note that nothing is left of a deleted topic on this broker; the last one forgets that it was deleted."""
+    path = paths.deleted_topic_id(topic_id)
+    while True:
+        try:
+            data, stat = tree.get(path)
+            deletion = decode_deletion(path, data)
+            left = tuple(each for each in deletion.brokers if each != broker_id)
+            if left:
+                tree.set(path, encode_deletion(Deletion(deletion.name, left)), stat.version)
+            else:
+                tree.delete(path, stat.version)
+        except NoNodeError:
+            return
+        except BadVersionError:
+            continue  # another broker is done as well
+        return
+
+
+def read_deletions(tree: Tree) -> dict[bytes, Deletion]:
+    """Return the topics whose deletion was noted and has not ended everywhere, by id.
+
+    A note that cannot be understood is passed over: then nothing is removed.
+    """
+    found = {}
+    for path, node in tree.subtree(paths.DELETED_TOPIC_IDS).items():
+        try:
+            found[bytes.fromhex(path.rpartition("/")[2])] = decode_deletion(path, node.data)
+        except (BadNodeError, ValueError) as error:
+            log.warning("the note %s of a deletion is passed over: %s", path, error)
+    return found
 
 
 def must_move_offsets(tree: Tree) -> bool:
@@ -237,15 +339,10 @@ def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:
 
 def each_topic(tree: Tree, watch: Watch | None = None) -> Iterator[tuple[str, TopicInfo | NodeError]]:
     """Yield the names of all topics and what the tree knows of each; or, of a topic whose nodes cannot be understood,
-    why not. One at a time: there may be ten thousand partitions."""
-    for name in map(paths.decode_name, tree.children(paths.TOPICS, watch)):
-        try:
-            topic = read_topic(tree, name)
-        except NodeError as error:
-            yield name, error
-        else:
-            if topic is not None:
-                yield name, topic
+    why not. A few at a time: there may be ten thousand partitions."""
+    names = [paths.decode_name(name) for name in tree.children(paths.TOPICS, watch)]
+    for start in range(0, len(names), TOPICS_AT_ONCE):
+        yield from _read_topics(tree, names[start : start + TOPICS_AT_ONCE])
 
 
 def read_topic(tree: Tree, name: str) -> TopicInfo | None:
@@ -253,14 +350,34 @@ def read_topic(tree: Tree, name: str) -> TopicInfo | None:
 
     :raises NodeError: what its nodes say cannot be understood.
     """
-    path = paths.topic(name)
-    try:
-        data, stat = tree.get(path)
-    except NoNodeError:
-        return None
-    nodes = {below: (node.data, node.stat.version) for below, node in tree.subtree(path).items()}
-    nodes[path] = (data, stat.version)
-    return _topic_info(name, nodes, read_topic_config(tree, name))
+    for _, topic in _read_topics(tree, [name]):
+        if isinstance(topic, NodeError):
+            raise topic
+        return topic
+    return None
+
+
+def _read_topics(tree: Tree, names: Sequence[str]) -> Iterator[tuple[str, TopicInfo | NodeError]]:
+    """Yield those of the topics that there are."""
+    nodes = tree.get_all([path for name in names for path in (paths.topic(name), paths.topic_config(name))])
+    found: dict[str, TopicAssignment | NodeError] = {}
+    for name in names:
+        path = paths.topic(name)
+        if path in nodes:
+            try:
+                found[name] = decode_topic(path, nodes[path].data)
+            except NodeError as error:
+                found[name] = error
+    nodes |= tree.get_all([path for name, each in found.items() for path in _state_paths(name, each)])
+    for name, each in found.items():
+        topic = each if isinstance(each, NodeError) else _topic_info(tree, name, each, nodes)
+        if topic is not None:
+            yield name, topic
+
+
+def _state_paths(name: str, assignment: TopicAssignment | NodeError) -> list[str]:
+    count = 0 if isinstance(assignment, NodeError) else len(assignment.replicas)
+    return [paths.partition_state(TopicPartition(name, number)) for number in range(count)]
 
 
 def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
@@ -270,7 +387,7 @@ def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
 
 def write_topic_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
     """Replace what is configured for a topic."""
-    _write_config(tree, paths.topic_config(name), config)
+    _write_config(tree, paths.topic_config(name), config, Change(topics=(name,)))
 
 
 # -- configurations of brokers and groups ------------------------------------------------------------------
@@ -283,7 +400,8 @@ def read_broker_config(tree: Tree, name: str) -> dict[str, str]:
 
 def write_broker_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
     """Replace what is configured for a broker, or for all."""
-    _write_config(tree, paths.broker_config(name), config)
+    path = paths.broker_config(name)
+    _write_config(tree, path, config, Change(settings=(path,)))
 
 
 def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
@@ -297,10 +415,12 @@ def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
 
 def write_group_config(tree: Tree, group_id: str, config: Mapping[str, str]) -> None:
     """Replace what is configured for a group; of one without settings nothing is kept."""
+    path = paths.group_config(group_id)
+    change = Change(settings=(path,))
     if config:
-        _write_config(tree, paths.group_config(group_id), config)
+        _write_config(tree, path, config, change)
     else:
-        delete_all(tree, [paths.group_config(group_id)])
+        delete_all(tree, [path], [tell(change)])
         tree.flush()
 
 
@@ -311,12 +431,8 @@ def _read_config(tree: Tree, path: str) -> dict[str, str]:
         return {}
 
 
-def _write_config(tree: Tree, path: str, config: Mapping[str, str]) -> None:
-    data = encode_config(config)
-    try:
-        tree.set(path, data)
-    except NoNodeError:
-        tree.create(path, data, make_parents=True)
+def _write_config(tree: Tree, path: str, config: Mapping[str, str], change: Change) -> None:
+    put_all(tree, {path: encode_config(config)}, also=[tell(change)])
     tree.flush()
 
 
@@ -335,29 +451,50 @@ def read_partition_state(
     return decode_partition_state(path, data), stat.version
 
 
-def write_partition_state(
-    tree: Tree, topic_partition: TopicPartition, state: PartitionState, version: int = ANY_VERSION
-) -> int:
-    """Change a partition's state if its node still has `version`; return the new version.
+def read_partition_states(tree: Tree, wanted: Iterable[StateChange]) -> list[StateChange]:
+    """Return, as they are now, the states of the partitions that these changes name; without those that are gone."""
+    found = []
+    for each in wanted:
+        try:
+            state, version = read_partition_state(tree, each.where)
+        except NoNodeError:
+            continue
+        found.append(StateChange(each.where, each.topic_id, state, version))
+    return found
 
-    :raises BadVersionError: another broker was faster.
+
+def write_partition_states(tree: Tree, changes: Sequence[StateChange]) -> list[StateChange]:
+    """Change the states of partitions whose nodes still have the version before the one named, many in one step.
+
+    :returns: those that were changed. Of the others the nodes have another version, or are gone: read them again.
     """
-    stat = tree.set(paths.partition_state(topic_partition), encode_partition_state(state), version)
-    return stat.version
-
-
-def write_partition_states(tree: Tree, changes: Sequence[tuple[TopicPartition, PartitionState, int]]) -> None:
-    """Change the states of many partitions whose nodes still have the versions named, many in one step.
-
-    :raises BadVersionError: another broker was faster with one of them; some may have been changed.
-    """
+    written: list[StateChange] = []
     for start in range(0, len(changes), STATES_AT_ONCE):
-        tree.multi(
-            [
-                Set(paths.partition_state(where), encode_partition_state(state), version)
-                for where, state, version in changes[start : start + STATES_AT_ONCE]
-            ]
-        )
+        written += _write_states(tree, changes[start : start + STATES_AT_ONCE])
+    return written
+
+
+def _write_states(tree: Tree, changes: Sequence[StateChange]) -> Sequence[StateChange]:
+    operations: list[Operation] = [
+        Set(paths.partition_state(each.where), encode_partition_state(each.state), each.version - 1) for each in changes
+    ]
+    try:
+        tree.multi([*operations, tell(Change(states=tuple(changes)))])
+    except (BadVersionError, NoNodeError):
+        if len(changes) == 1:
+            return []
+        # Others were faster, often with very many: two brokers that take over from a third. So it is read which.
+        left = [each for each in changes if _version(tree, each.where) == each.version - 1]
+        if len(left) < len(changes):
+            return _write_states(tree, left) if left else left
+        middle = len(changes) // 2
+        return [*_write_states(tree, changes[:middle]), *_write_states(tree, changes[middle:])]
+    return changes
+
+
+def _version(tree: Tree, where: TopicPartition) -> int | None:
+    stat = tree.exists(paths.partition_state(where))
+    return None if stat is None else stat.version
 
 
 # -- producer ids ------------------------------------------------------------------------------------------
@@ -389,11 +526,9 @@ def take_producer_ids(tree: Tree, broker_id: int, size: int = PRODUCER_ID_BLOCK_
 # -- inside ------------------------------------------------------------------------------------------------
 
 
-def _new_partition(topic_partition: TopicPartition, state: PartitionState) -> list[Operation]:
-    return [
-        Create(paths.partition(topic_partition)),
-        Create(paths.partition_state(topic_partition), encode_partition_state(state)),
-    ]
+def _first_state(replicas: tuple[int, ...], live: Collection[int] | None) -> PartitionState:
+    in_sync = replicas if live is None else tuple(each for each in replicas if each in live)
+    return PartitionState(in_sync[0], 0, in_sync) if in_sync else PartitionState(NO_LEADER, 0, replicas)
 
 
 def _multi_with_parents(tree: Tree, operations: list[Operation]) -> None:
@@ -401,18 +536,33 @@ def _multi_with_parents(tree: Tree, operations: list[Operation]) -> None:
     try:
         tree.multi(operations)
     except NoNodeError:
-        ensure_paths(tree, [paths.TOPICS, paths.TOPIC_CONFIGS])
+        ensure_paths(tree, [paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS])
         tree.multi(operations)
 
 
-def _topic_info(name: str, nodes: Mapping[str, tuple[bytes, int]], config: dict[str, str]) -> TopicInfo:
-    path = paths.topic(name)
-    assignment = decode_topic(path, nodes[path][0])
+def _topic_info(
+    tree: Tree, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]
+) -> TopicInfo | NodeError | None:
+    """Return what was read of a topic; None if it is being made, or was deleted while it was read."""
+    if not assignment.replicas:
+        return None
+    try:
+        return _put_together(name, assignment, nodes)
+    except NoNodeError as error:
+        before, now = nodes[paths.topic(name)].stat, tree.exists(paths.topic(name))
+        is_as_it_was = now is not None and (now.created_at, now.version) == (before.created_at, before.version)
+        return error if is_as_it_was else read_topic(tree, name)
+    except NodeError as error:
+        return error
+
+
+def _put_together(name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]) -> TopicInfo:
     partitions = []
-    for number, replicas in enumerate(assignment.replicas):
-        state_path = paths.partition_state(TopicPartition(name, number))
-        if state_path not in nodes:
-            raise NoNodeError(state_path, f"topic {name!r} has lost the state of a partition")
-        data, version = nodes[state_path]
-        partitions.append(PartitionInfo(replicas, decode_partition_state(state_path, data), version))
-    return TopicInfo(name, assignment.topic_id, tuple(partitions), config)
+    for path, replicas in zip(_state_paths(name, assignment), assignment.replicas, strict=True):
+        if path not in nodes:
+            raise NoNodeError(path, f"topic {name!r} has lost the state of a partition")
+        data, stat = nodes[path]
+        partitions.append(PartitionInfo(replicas, decode_partition_state(path, data), stat.version))
+    config = paths.topic_config(name)
+    settings = decode_config(config, nodes[config].data) if config in nodes else {}
+    return TopicInfo(name, assignment.topic_id, tuple(partitions), settings)

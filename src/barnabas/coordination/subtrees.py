@@ -1,11 +1,13 @@
 """Operations on several nodes that any tree can do: delete all below a node, make sure that nodes exist.
 
-They read, then write with one `multi`; if the nodes were changed in between, they try again.
+They read, then write with one `multi`; if the nodes were changed in between, they try again. What is more than a tree
+takes at once (`in_parts`) goes in several: then a part of it may be done, if somebody else or the end of this process
+comes in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.coordination.tree import (
     Check,
@@ -18,7 +20,38 @@ from barnabas.coordination.tree import (
     Set,
     Tree,
     ancestors_of,
+    size_of,
 )
+
+STEP_BYTES_MAX = 500_000
+"""What is written in one step: half of what ZooKeeper takes."""
+
+
+def in_parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    """Yield operations in their order, as many together as go into one step; always at least one part.
+
+    >>> [len(part) for part in in_parts([Set("/a", bytes(300_000))] * 3)]
+    [1, 1, 1]
+    """
+    part: list[Operation] = []
+    size = 0
+    for operation in operations:
+        size += size_of(operation)
+        if part and size > STEP_BYTES_MAX:
+            yield part
+            part, size = [], size_of(operation)
+        part.append(operation)
+    yield part
+
+
+def multi_in_parts(
+    tree: Tree, checks: Sequence[Operation], operations: Iterable[Operation], also: Sequence[Operation]
+) -> None:
+    """Do operations, each part of them with all the checks, and the last one with something else besides."""
+    *parts, last = in_parts(operations)
+    for part in parts:
+        tree.multi([*checks, *part])
+    tree.multi([*checks, *last, *also])
 
 
 def delete_recursive(tree: Tree, path: str) -> bool:
@@ -29,21 +62,26 @@ def delete_recursive(tree: Tree, path: str) -> bool:
     return delete_all(tree, [path])
 
 
-def delete_all(tree: Tree, paths: Iterable[str], attempts: int = 10) -> bool:
-    """Delete several nodes and all below them, together in one step; False if none of them existed."""
+def delete_all(tree: Tree, paths: Iterable[str], also: Sequence[Operation] = (), attempts: int = 10) -> bool:
+    """Delete several nodes and all below them, together in one step; False if none of them existed.
+
+    :param also: what else is done in that step, if there is something to delete.
+    """
     paths = list(paths)
     for attempt in range(attempts):
         found: dict[str, None] = {}  # each once, also where one of the paths is below another
         for path in paths:
             if tree.exists(path) is not None:
                 found.update(dict.fromkeys(reversed([path, *tree.subtree(path)])))
+        if not found:
+            return False
         try:
-            tree.multi([Delete(each) for each in found])
+            multi_in_parts(tree, [], map(Delete, found), also)
         except NodeError:
             if attempt == attempts - 1:
                 raise
         else:
-            return bool(found)
+            return True
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -69,25 +107,32 @@ def missing_parents(tree: Tree, paths: Iterable[str]) -> list[str]:
     return list(missing)
 
 
-def put_all(tree: Tree, values: dict[str, bytes], needed: Sequence[str] = (), attempts: int = 10) -> None:
+def put_all(
+    tree: Tree,
+    values: dict[str, bytes],
+    needed: Sequence[str] = (),
+    attempts: int = 10,
+    also: Sequence[Operation] = (),
+) -> None:
     """Set nodes to values in one step, whatever they were; create those that do not exist, with their parents.
 
     The usual case, that all exist, costs one `multi` and no reads.
 
     :param needed: nodes that have to exist.
+    :param also: what else is done in that step.
     :raises NoNodeError: one of them does not; nothing is set.
     """
     checks = [Check(path) for path in needed]
-    operations: list[Operation] = [*checks, *(Set(path, data) for path, data in values.items())]
+    operations: list[Operation] = [Set(path, data) for path, data in values.items()]
     for attempt in range(attempts):
         try:
-            tree.multi(operations)
+            multi_in_parts(tree, checks, operations, also)
         except (NoNodeError, NodeExistsError) as refused:
             if attempt == attempts - 1 or refused.path in needed:
                 raise
-            operations = [*checks, *(Create(path) for path in missing_parents(tree, values))]
+            operations = [Create(path) for path in missing_parents(tree, values)]
+            there = tree.get_all(list(values))
             for path, data in values.items():
-                is_there = tree.exists(path) is not None
-                operations.append(Set(path, data) if is_there else Create(path, data))
+                operations.append(Set(path, data) if path in there else Create(path, data))
         else:
             return

@@ -77,6 +77,12 @@ class InvalidPathError(NodeError):
     reason = "not a path of the tree"
 
 
+class TooLargeError(NodeError):
+    """The node's data, or a `multi` with an operation on it, is larger than the tree takes at once."""
+
+    reason = "too large"
+
+
 class TreeUnavailableError(CoordinationError):
     """The tree could not be read or written: disk full or failing, servers out of reach."""
 
@@ -168,6 +174,16 @@ OperationResult = str | Stat | None
 """The path for `Create`, the stat for `Set`, None for `Delete` and `Check`."""
 
 
+OPERATION_BYTES = 128
+"""What an operation takes in a request beside its path and data: its header, its version, the node's ACL."""
+
+
+def size_of(operation: Operation) -> int:
+    """Return at least how many bytes an operation takes in a request to ZooKeeper's servers."""
+    data = operation.data if isinstance(operation, Create | Set) else b""
+    return OPERATION_BYTES + len(operation.path.encode()) + len(data)
+
+
 class Tree(Protocol):
     """One session with a tree.
 
@@ -178,6 +194,26 @@ class Tree(Protocol):
     @property
     def session_id(self) -> int:
         """What `Stat.owner` of this session's ephemeral nodes says; never 0."""
+        ...
+
+    @property
+    def session_timeout_s(self) -> float | None:
+        """A session of which the servers have heard nothing for so long is lost; None where none can be lost."""
+        ...
+
+    def on_session_end(self, call: Callable[[], None]) -> None:
+        """Have something called once, from the tree's own thread, when the session is lost.
+
+        Its ephemeral nodes and watches are gone then, every call raises `TreeUnavailableError`, and whoever goes on
+        opens another tree. A connection that is lost is no lost session. `close` calls nothing.
+        """
+        ...
+
+    def ping(self, timeout_s: float) -> None:
+        """Return when the tree has answered a read.
+
+        :raises TreeUnavailableError: it did not within `timeout_s`.
+        """
         ...
 
     def create(
@@ -205,6 +241,10 @@ class Tree(Protocol):
 
         :raises NoNodeError: it does not exist; no watch is left then.
         """
+        ...
+
+    def get_all(self, paths: Sequence[str]) -> dict[str, NodeData]:
+        """Return those of the nodes that exist, by their paths; as in `subtree`, they need not be of one moment."""
         ...
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
@@ -249,6 +289,7 @@ class Tree(Protocol):
         """Do all of it, in order, or nothing.
 
         :raises NodeError: the error of the first operation that cannot be done.
+        :raises TooLargeError: the tree takes less at once; see `subtrees.in_parts`.
         """
         ...
 

@@ -30,12 +30,32 @@ class BadNodeError(NodeError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker that is alive, as `/brokers/ids/<id>` tells it. Its node is ephemeral."""
+    """A broker that is alive, as `/brokers/ids/<id>` tells it. Its node is ephemeral.
+
+    :param host: at which clients reach it, at `port`.
+    :param replication_host: at which other brokers fetch from it, at `replication_port`; 0 where none can.
+    :param rack: where it stands; empty where nobody said.
+    :param folder_id: of its data folder: who has it is this broker, and no other one with the same id.
+    :param is_leaving: whether it is shutting down: it is not to become a leader, nor in sync again.
+    """
 
     id: int
     host: str
     port: int
     timestamp_ms: int = 0
+    replication_host: str = ""
+    replication_port: int = 0
+    rack: str = ""
+    folder_id: str = ""
+    is_leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker that is alive, and the epoch that it lives in: greater in each of its lives (KIP-380)."""
+
+    registration: BrokerRegistration
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +76,14 @@ class TopicAssignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """A topic that was deleted: the name it had, and the brokers that may have folders or offsets of it yet."""
+
+    name: str
+    brokers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """A group's offset in one partition, and when it was committed."""
 
@@ -64,14 +92,23 @@ class CommittedOffset:
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Return what `/brokers/ids/<id>` holds."""
+    """Return what `/brokers/ids/<id>` holds: Kafka's version 5, and what only Barnabas needs."""
+    endpoints = [f"PLAINTEXT://{broker.host}:{broker.port}"]
+    if broker.replication_port:
+        endpoints.append(f"REPLICATION://{broker.replication_host}:{broker.replication_port}")
     return _dump(
         {
-            "version": 1,
+            "version": 5,
             "host": broker.host,
             "port": broker.port,
             "jmx_port": -1,
             "timestamp": str(broker.timestamp_ms),
+            "endpoints": endpoints,
+            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "REPLICATION": "PLAINTEXT"},
+            "rack": broker.rack or None,
+            "features": {},
+            "folder_id": broker.folder_id,
+            "is_leaving": broker.is_leaving,
         }
     )
 
@@ -79,8 +116,31 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 def decode_broker(path: str, data: bytes) -> BrokerRegistration:
     """Read what `/brokers/ids/<id>` holds; the id stands in the path alone."""
     fields = _Fields(path, data)
-    broker_id = int(path.rsplit("/", 1)[1])
-    return BrokerRegistration(broker_id, fields.string("host"), fields.integer("port"), fields.integer("timestamp"))
+    name = path.rsplit("/", 1)[1]
+    if not (name.isascii() and name.isdigit()):
+        raise BadNodeError(path, f"a broker's id is a number, not {name!r}")
+    replication_host, replication_port = _replication_endpoint(path, fields)
+    return BrokerRegistration(
+        int(name),
+        fields.string("host"),
+        fields.integer("port"),
+        fields.integer("timestamp"),
+        replication_host,
+        replication_port,
+        fields.optional_string("rack"),
+        fields.string("folder_id", ""),
+        is_leaving=fields.boolean("is_leaving"),
+    )
+
+
+def _replication_endpoint(path: str, fields: _Fields) -> tuple[str, int]:
+    for endpoint in fields.sequence("endpoints", ()):
+        if isinstance(endpoint, str) and endpoint.startswith("REPLICATION://"):
+            host, _, port = endpoint.removeprefix("REPLICATION://").rpartition(":")
+            if not (port.isascii() and port.isdigit()):
+                raise BadNodeError(path, f"its endpoint {endpoint!r} has no port")
+            return host, int(port)
+    return "", 0
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
@@ -131,6 +191,22 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
         return PartitionState(fields.integer("leader"), fields.integer("leader_epoch"), _brokers(isr))
     except (TypeError, ValueError) as error:
         raise BadNodeError(path, repr(error)) from error
+
+
+def encode_deletion(deletion: Deletion) -> bytes:
+    """Return what `/admin/deleted_topic_ids/<id>` holds."""
+    return _dump({"version": 1, "name": deletion.name, "brokers": list(deletion.brokers)})
+
+
+def decode_deletion(path: str, data: bytes) -> Deletion:
+    """Read what `/admin/deleted_topic_ids/<id>` holds; earlier releases wrote the bare name, or nothing."""
+    if not data.startswith(b"{"):
+        return Deletion(data.decode(errors="replace"), ())
+    fields = _Fields(path, data)
+    try:
+        return Deletion(fields.string("name"), _brokers(fields.sequence("brokers")))
+    except ValueError as error:
+        raise BadNodeError(path, str(error)) from error
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -193,7 +269,7 @@ class _Fields:
         self._path = path
         try:
             self._fields = json.loads(data)
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             raise BadNodeError(path, str(error)) from error
         if not isinstance(self._fields, dict):
             raise BadNodeError(path, "it is not a JSON object")
@@ -220,9 +296,20 @@ class _Fields:
             raise self._wrong(name, value)
         return value
 
-    def sequence(self, name: str) -> Sequence[Any]:
-        value = self._fields.get(name)
-        if not isinstance(value, list):
+    def sequence(self, name: str, default: Sequence[Any] | None = None) -> Sequence[Any]:
+        value = self._fields.get(name, default)
+        if not isinstance(value, list | tuple):
+            raise self._wrong(name, value)
+        return value
+
+    def optional_string(self, name: str) -> str:
+        """Return a string, empty where there is none or null."""
+        return "" if self._fields.get(name) is None else self.string(name)
+
+    def boolean(self, name: str) -> bool:
+        """Return whether it is so; false where nothing is said."""
+        value = self._fields.get(name, False)
+        if not isinstance(value, bool):
             raise self._wrong(name, value)
         return value
 
@@ -231,7 +318,9 @@ class _Fields:
 
 
 def _brokers(ids: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(int(broker_id) for broker_id in ids)
+    if not all(isinstance(each, int) for each in ids):
+        raise ValueError(f"these are no brokers: {ids!r}")
+    return tuple(ids)
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:

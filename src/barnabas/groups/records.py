@@ -60,7 +60,7 @@ def encode_change(change: Change) -> tuple[bytes, bytes | None]:
     """
     if isinstance(change, OffsetRecord):
         key = _offset_key(change.group_id, change.where)
-        return key, None if change.committed is None else _offset_value(change.committed)
+        return key, None if change.committed is None else offset_value(change.committed)
     key = _VERSION.pack(GROUP_KEY_VERSION) + encode_bytes(GroupMetadataKey(group=change.group_id), GROUP_KEY_VERSION)
     return key, None if change.stored is None else _group_value(change.stored)
 
@@ -119,7 +119,7 @@ _SHORT_BYTES = 126
 """Compact texts that are shorter have a length of one byte."""
 
 
-def _offset_value(committed: Committed) -> bytes:
+def offset_value(committed: Committed) -> bytes:
     """Encode what is written most, by hand: it is done for each commit."""
     offset, text, leader_epoch, committed_ms, topic_id, expires_ms = committed
     metadata = text.encode()

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 class Peer:
     """Who is at the other end of a connection, and at which of this machine's addresses it arrived."""
 
-    __slots__ = ("address", "host", "is_gone", "local_host", "repeats")
+    __slots__ = ("address", "host", "is_gone", "local_host", "on_request_behind", "repeats", "shortcut")
 
     def __init__(self, host: str, port: int, local_host: str) -> None:
         self.host = host
@@ -75,6 +75,11 @@ class Peer:
         self.is_gone = False
         self.repeats: RepeatedRequests | None = None
         """The produce requests that it is known to repeat, if it does."""
+        self.on_request_behind: Callable[[], None] | None = None
+        """Set by a request that waits for something, to be called when another one stands behind it."""
+        self.shortcut: Callable[[Frame], Answer | None] | None = None
+        """Carries out a request that repeats an earlier one of it, and returns the answer; None where it is another,
+        or where that cannot be done at once."""
 
 
 class Acceptor(Protocol):
@@ -192,7 +197,13 @@ class ServerConnection:
             self._process()
         else:
             self._own_waiting_frames()
+            self._hurry()
             self._read_on_or_wait()
+
+    def _hurry(self) -> None:
+        """Tell the request that is carried out if there is another one behind it."""
+        if self._frames and self._peer.on_request_behind is not None:
+            self._peer.on_request_behind()
 
     def _count(self) -> int:
         """Tell the listener how many bytes this connection holds, and return that."""
@@ -306,6 +317,7 @@ class ServerConnection:
                     self._answered_bytes = size
                     self._ends_with_client = carried.ends_with_client
                     self._answering = loop.create_task(self._answer_later(carried.later))
+                    self._hurry()
                     break
                 if loop.time() > turn_ends_s:
                     break

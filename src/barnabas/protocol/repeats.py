@@ -1,8 +1,11 @@
-"""Requests and answers that differ from an earlier one in a few numbers and their record bytes.
+"""Requests and answers that differ from an earlier one in a few numbers, and in their record bytes.
 
 A producer sends the same request again and again, with other records in it. After one of them was decoded,
 the next is recognised by comparing bytes, which costs a fraction of decoding it. The result is the same, since all
 bytes are compared except the correlation id and the record bytes.
+
+A member of a group commits the same partitions again and again, at other offsets: such a request differs from the one
+before in a few numbers only, and is recognised in the same way.
 
 The answers also differ in a few numbers only, so they are made from the pattern of one that was encoded.
 """
@@ -10,12 +13,12 @@ The answers also differ in a few numbers only, so they are made from the pattern
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import RecordsSpan
-from barnabas.protocol.frames import response_frame
+from barnabas.protocol.codec import Chunk, RecordsSpan
+from barnabas.protocol.frames import request_frame, response_frame
 from barnabas.protocol.varint import read_uvarint
 
 SHAPES_MAX = 8
@@ -100,6 +103,45 @@ class RepeatedRequests:
         return start, start + _INT32.unpack_from(frame, position)[0]
 
 
+class RepeatedNumbers:
+    """Recognises a request that differs from another one in its correlation id and some INT64 fields only.
+
+    :param request_with: returns the request with a number in all of these fields.
+    """
+
+    __slots__ = ("_fixed", "_size", "_unpack")
+
+    def __init__(self, request_with: Callable[[int], object], version: int, client_id: str | None) -> None:
+        zeros, ones = (_joined(request_frame(request_with(number), version, 0, client_id)) for number in (0, -1))
+        fields, at = "", _INT32.size + _KIND_BYTES + _CORRELATION_ID_BYTES
+        for position in _differing_int64(zeros, ones):
+            fields, at = f"{fields}{position - at}sq", position + _INT64_BYTES
+        self._size = len(zeros) - _INT32.size
+        self._unpack = struct.Struct(f">{_KIND_BYTES}si{fields}{len(zeros) - at}s").unpack
+        kind, _, *others = self._unpack(zeros[_INT32.size :])
+        self._fixed = kind, tuple(others[::2])
+
+    def recognise(self, frame: bytearray | memoryview) -> tuple[int, tuple[int, ...]] | None:
+        """Return the correlation id and the numbers of a request frame.
+
+        :returns: None if it is another request.
+        """
+        if len(frame) != self._size:
+            return None
+        fields = self._unpack(frame)
+        if (fields[0], fields[2::2]) != self._fixed:
+            return None
+        return fields[1], fields[3::2]
+
+
+def same_answer(response: object, version: int) -> Callable[[int], bytes]:
+    """Return what makes response frames that differ in nothing but their correlation id, which it is given."""
+    frame = _joined(response_frame(response, version, 0))
+    size, rest = frame[: _INT32.size], frame[_INT32.size + _CORRELATION_ID_BYTES :]
+    pack = struct.Struct(f">{len(size)}si{len(rest)}s").pack
+    return lambda correlation_id: pack(size, correlation_id, rest)
+
+
 def answer_packer(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
     """Return what makes response frames that differ in correlation id and some neighbouring INT64 fields only.
 
@@ -109,12 +151,10 @@ def answer_packer(answer_with: Callable[[int], object], version: int) -> Callabl
     :returns: a function of the correlation id and the fields' values; those that `version` lacks come last, and are
         left out.
     """
-    zeros, ones = (b"".join(map(bytes, response_frame(answer_with(number), version, 0))) for number in (0, -1))  # type: ignore[arg-type]
-    differing = [position for position, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one]
-    begin, end = differing[0], differing[-1] + 1
-    fields, rest = divmod(end - begin, _INT64_BYTES)
-    assert not rest, "the fields are no INT64"
-    assert len(differing) == end - begin, "the fields are no neighbours"
+    zeros, ones = (_joined(response_frame(answer_with(number), version, 0)) for number in (0, -1))
+    positions = _differing_int64(zeros, ones)
+    fields, begin, end = len(positions), positions[0], positions[-1] + _INT64_BYTES
+    assert end - begin == fields * _INT64_BYTES, "the fields are no neighbours"
     behind_id = _INT32.size + _CORRELATION_ID_BYTES
     size, before, after = zeros[: _INT32.size], zeros[behind_id:begin], zeros[end:]
     pack = struct.Struct(f">{len(size)}si{len(before)}s{fields}q{len(after)}s").pack
@@ -123,3 +163,16 @@ def answer_packer(answer_with: Callable[[int], object], version: int) -> Callabl
         return pack(size, correlation_id, before, *values[:fields], after)
 
     return frame
+
+
+def _differing_int64(zeros: bytes, ones: bytes) -> list[int]:
+    """Return where the INT64 fields begin that are 0 in one frame and -1 in the other."""
+    differing = [position for position, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one]
+    positions = differing[::_INT64_BYTES]
+    whole = [position + number for position in positions for number in range(_INT64_BYTES)]
+    assert differing == whole, "the fields are no INT64"
+    return positions
+
+
+def _joined(chunks: Iterable[Chunk]) -> bytes:
+    return b"".join(map(bytes, chunks))  # type: ignore[arg-type]

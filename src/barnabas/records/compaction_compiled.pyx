@@ -20,6 +20,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
+from barnabas.errors import CorruptBatchError
 from barnabas.records import compaction_pure
 from barnabas.records.compaction_pure import Added, Filtered
 from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, Decompressor, compress

@@ -5,7 +5,7 @@ What is written is what every Kafka client reads:
 - gzip: one gzip member.
 - snappy: the block framing of xerial's snappy-java (a 16-byte header, then length-prefixed blocks of 32 KiB).
   Read both framed and raw, since librdkafka and Go clients write raw snappy.
-- lz4: an LZ4 frame with independent blocks; Java's reader knows no linked ones (KIP-57).
+- lz4: an LZ4 frame with independent blocks (`lz4_frames.py`); Java's reader knows no linked ones (KIP-57).
 - zstd: one zstd frame (KIP-110).
 """
 
@@ -19,11 +19,10 @@ from collections.abc import Callable
 import cramjam
 
 from barnabas.errors import CorruptBatchError
+from barnabas.records.lz4_frames import Data, compress_frame, decompress_frame_into
 
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 """The size that a batch may have when decompressed, unless the caller says otherwise."""
-
-Data = bytes | bytearray | memoryview
 
 
 class Compression(enum.IntEnum):
@@ -226,15 +225,9 @@ _LZ4_RATIO_MAX = 255
 """A run of matches costs one byte for 255."""
 
 
-def _compress_lz4(data: Data) -> bytes:
-    compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))
-    return bytes(compressor.finish())
-
-
 def _decompress_lz4(data: Data, max_bytes: int) -> bytearray:
     content_max = min(max_bytes, len(data) * _LZ4_RATIO_MAX)
-    return _decompress_growing(Compression.LZ4, cramjam.lz4.decompress_into, data, content_max, max_bytes)
+    return _decompress_growing(Compression.LZ4, decompress_frame_into, data, content_max, max_bytes)
 
 
 # --- zstd ---
@@ -290,7 +283,7 @@ def _decompress_growing(
 
 
 _INTO: dict[Compression, Callable[[Data, bytearray], int]] = {
-    Compression.LZ4: cramjam.lz4.decompress_into,
+    Compression.LZ4: decompress_frame_into,
     Compression.ZSTD: cramjam.zstd.decompress_into,
 }
 
@@ -298,7 +291,7 @@ _COMPRESSORS: dict[Compression, Callable[[Data], bytes]] = {
     Compression.NONE: bytes,
     Compression.GZIP: _compress_gzip,
     Compression.SNAPPY: _compress_snappy,
-    Compression.LZ4: _compress_lz4,
+    Compression.LZ4: compress_frame,
     Compression.ZSTD: _compress_zstd,
 }
 

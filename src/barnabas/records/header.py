@@ -59,10 +59,12 @@ _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
+_TIMESTAMPS = struct.Struct(">qq")
 
 _LEADER_EPOCH_POSITION = 12
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
+_BASE_TIMESTAMP_POSITION = 27
 _MAX_TIMESTAMP_POSITION = 35
 
 assert _HEADER.size == BATCH_HEADER_SIZE
@@ -226,6 +228,12 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     """Give the batch at `position` its offset and leader epoch, in place; both lie outside the CRC."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Give the batch at `position`, whose records have the same timestamp, another one, in place; its CRC stays as it
+    was."""
+    _TIMESTAMPS.pack_into(buffer, position + _BASE_TIMESTAMP_POSITION, timestamp_ms, timestamp_ms)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:

@@ -27,5 +27,6 @@ max_record_count = scan_pure.max_record_count
 SegmentScan = scan.SegmentScan
 StampedBatch = scan_pure.StampedBatch
 count_records = scan.count_records
+plain_replicas = scan.plain_replicas
 stamp_plain_batches = scan.stamp_plain_batches
 usual_header = scan.usual_header

@@ -426,6 +426,44 @@ def stamp_plain_batches(
     return stamped
 
 
+def plain_replicas(
+    records: Buffer, next_offset: int, leader_epoch: int, *, offset_max: int, timestamp_ms_max: int
+) -> list[StampedBatch]:
+    """Return the batches at the beginning of what a leader sent that are plain, up to the first that is not.
+
+    Plain is a sound batch without producer id that comes right after the one before, in the same leader epoch.
+    `barnabas.storage.append` would find nothing wrong with it.
+
+    :param next_offset: of the first batch; not negative.
+    :param offset_max: the greatest offset that a record may have.
+    :param timestamp_ms_max: the greatest timestamp that a batch may have.
+    """
+    found: list[StampedBatch] = []
+    at = 0
+    with memoryview(records) as view:
+        while len(view) - at >= BATCH_HEADER_SIZE:
+            header = BatchHeader._make(_HEADER.unpack_from(view, at))
+            try:
+                check_structure(header, at)
+            except CorruptBatchError:
+                break
+            if (
+                header.size > len(view) - at
+                or header.base_offset != next_offset
+                or header.last_offset_delta > offset_max - next_offset
+                or header.leader_epoch != leader_epoch
+                or header.producer_id != NO_PRODUCER_ID
+                or header.attributes & ~PRODUCERS_ATTRIBUTES
+                or header.max_timestamp_ms > timestamp_ms_max
+                or crc32c(view[at + CRC_START : at + header.size]) != header.crc
+            ):
+                break
+            found.append((header.size, header.last_offset, header.max_timestamp_ms))
+            next_offset = header.last_offset + 1
+            at += header.size
+    return found
+
+
 def _usual_header(view: memoryview, bytes_max: int, *, any_producer: bool) -> BatchHeader | None:
     if not BATCH_HEADER_SIZE <= len(view) <= bytes_max:
         return None

@@ -12,7 +12,8 @@ from pathlib import Path
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP
 from barnabas.records.scan import SegmentScan, StampedBatch
 from barnabas.storage.batch_scan import PlacedBatch, scan_headers
-from barnabas.storage.filesystem import Chunk, DataFile, FilePath, FileSystem, replace_file, write_fully
+from barnabas.storage.filesystem import Chunk, DataFile, FilePath, FileSystem, is_shortage, replace_file, write_fully
+from barnabas.storage.health import LogHealth
 from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
 from barnabas.storage.segment import SealedSegment, Segment
 from barnabas.storage.segment_files import SegmentPaths
@@ -83,6 +84,29 @@ class ActiveSegment(Segment):
         :raises OSError: the file may then end with a part of them.
         """
         write_fully(self.filesystem, self.file, chunks)
+
+    def append(self, chunks: Sequence[Chunk], health: LogHealth) -> None:
+        """Do the same, and take the log offline where it is not known after that what the file holds.
+
+        :raises StorageError: the disk refused.
+        """
+        try:
+            self.write(chunks)
+        except OSError as error:
+            if is_shortage(error) and self._is_taken_back():
+                raise health.refused("append", error) from error
+            raise health.go_offline("append", error) from error
+        except BaseException as error:
+            raise health.go_offline("append", error) from error
+
+    def _is_taken_back(self) -> bool:
+        """Cut off what was written in part, so that the next append does not come behind it; return False if that fails
+        too."""
+        try:
+            self.filesystem.truncate(self.file, self.size)
+        except OSError:
+            return False
+        return True
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Account for a batch that is in the file at `position`, the one after all those noted before."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from barnabas.records.header import LENGTH_OVERHEAD, BatchHeader, Buffer
-from barnabas.records.scan import RELATIVE_OFFSET_MAX, StampedBatch, stamp_plain_batches
+from barnabas.records.scan import RELATIVE_OFFSET_MAX, StampedBatch, plain_replicas, stamp_plain_batches
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import (
     OFFSET_MAX,
@@ -27,7 +27,7 @@ from barnabas.storage.append import (
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
-from barnabas.storage.rolling import must_roll
+from barnabas.storage.rolling import SegmentEnd, must_roll
 from barnabas.storage.timestamp_bounds import check_timestamps
 
 Outcome = AppendInfo | BarnabasError
@@ -38,6 +38,56 @@ _TIMESTAMP_MAX = 2**63 - 1
 _PRODUCER_ID = slice(43, 51)
 """Where a batch's header has it."""
 _NO_PRODUCER = NO_PRODUCER_ID.to_bytes(8, signed=True)
+
+
+class _Room(NamedTuple):
+    """What still fits into a segment: so many bytes, and batches up to this offset and this time."""
+
+    bytes_max: int
+    offset_max: int
+    timestamp_ms_max: int
+
+
+def _room(end: SegmentEnd, config: LogConfig) -> _Room | None:
+    """Return the room in a segment that has records with times; None where more has to be found out about it."""
+    first_ms = end.first_timestamp_ms
+    if first_ms is None or first_ms < 0 or end.index_bytes >= config.segment_index_bytes:
+        return None
+    return _Room(
+        config.segment_bytes - end.size,
+        min(end.base_offset + RELATIVE_OFFSET_MAX - 1, OFFSET_MAX),
+        min(first_ms + config.roll_ms, _TIMESTAMP_MAX),
+    )
+
+
+def stamp_plain(
+    requests: Sequence[Buffer], start: int, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
+) -> list[StampedBatch]:
+    """Check and stamp the batches from `start` on as long as they are plain and fit into a segment that has begun;
+    return them."""
+    room = _room(end, config)
+    if room is None:
+        return []
+    return stamp_plain_batches(
+        requests,
+        start,
+        next_offset,
+        leader_epoch,
+        batch_bytes_max=config.max_message_bytes,
+        bytes_max=room.bytes_max,
+        offset_max=room.offset_max,
+        timestamp_ms_max=room.timestamp_ms_max,
+    )
+
+
+def stamp_made(
+    batch: bytearray, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
+) -> list[StampedBatch]:
+    """Do the same with one batch, of records with keys, in an epoch that has begun; nothing where more has to be found
+    out about it."""
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME or config.has_timestamp_bounds:
+        return []
+    return stamp_plain([batch], 0, end, next_offset, leader_epoch, config)
 
 
 class LogState(NamedTuple):
@@ -156,6 +206,8 @@ class AppendGroup:
         :raises CorruptBatchError: a batch is damaged, or is not the one that comes next.
         """
         self.append_time_ms = NO_TIMESTAMP
+        if self._replicate_plain(view):
+            return True
         batches = batches_to_replicate(view, self.next_offset, self._latest_epoch, self._leader_epoch)
         if batches and self._must_roll(len(view), batches, batches[-1][1].last_offset):
             return False
@@ -178,24 +230,36 @@ class AppendGroup:
         What `take` finds out of each, once for all of them: the segment and the epoch have begun, and neither the
         producer's state nor the time matters.
         """
-        first_ms, config = self.first_timestamp_ms, self.config
-        if not self._takes_plain or self._latest_epoch < self._leader_epoch or first_ms is None or first_ms < 0:
+        if not self._takes_plain or self._latest_epoch < self._leader_epoch:
             return 0
-        if self.index_bytes >= config.segment_index_bytes:
-            return 0
-        batches = stamp_plain_batches(
-            requests,
-            start,
-            self.next_offset,
-            self._leader_epoch,
-            batch_bytes_max=config.max_message_bytes,
-            bytes_max=config.segment_bytes - self.size,
-            offset_max=min(self.base_offset + RELATIVE_OFFSET_MAX - 1, OFFSET_MAX),
-            timestamp_ms_max=min(first_ms + config.roll_ms, _TIMESTAMP_MAX),
-        )
+        batches = stamp_plain(requests, start, self, self.next_offset, self._leader_epoch, self.config)
         if batches:
             self._put_plain(requests[start : start + len(batches)], batches)
         return len(batches)
+
+    def _replicate_plain(self, view: memoryview) -> bool:
+        """Let batches from a leader come next if all of them are plain and fit into the segment; return whether they
+        do."""
+        room = _room(self, self.config)
+        if self._latest_epoch < 0 or room is None or len(view) > room.bytes_max:
+            return False
+        batches = plain_replicas(
+            view,
+            self.next_offset,
+            self._latest_epoch,
+            offset_max=room.offset_max,
+            timestamp_ms_max=room.timestamp_ms_max,
+        )
+        if not batches or sum(batch[0] for batch in batches) != len(view):
+            return False
+        base_offset, self.next_offset = self.next_offset, batches[-1][1] + 1
+        self.outcomes.append(
+            AppendInfo(base_offset, batches[-1][1], NO_TIMESTAMP, self._log_start_offset, duplicate=False)
+        )
+        self.chunks.append(view)
+        self.batches += batches
+        self.size += len(view)
+        return True
 
     def _put_plain(self, requests: Sequence[Buffer], batches: Sequence[StampedBatch]) -> None:
         offset, start, outcomes = self.next_offset, self._log_start_offset, self.outcomes

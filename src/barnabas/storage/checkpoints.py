@@ -139,15 +139,20 @@ def encode_clean_shutdown() -> bytes:
 
 
 class MetaProperties(NamedTuple):
-    """Which cluster and broker a data folder belongs to."""
+    """Which cluster and broker a data folder belongs to, and in which boot of the machine it was used last."""
 
     broker_id: int
     cluster_id: str
+    directory_id: str = ""
+    boot_id: str = ""
 
 
 def encode_meta_properties(meta: MetaProperties) -> bytes:
     """Return the content of `meta.properties`."""
-    return f"version=0\nbroker.id={meta.broker_id}\ncluster.id={meta.cluster_id}\n".encode()
+    rows = [f"version=0\nbroker.id={meta.broker_id}\ncluster.id={meta.cluster_id}"]
+    rows += [f"directory.id={meta.directory_id}"] if meta.directory_id else []
+    rows += [f"boot.id={meta.boot_id}"] if meta.boot_id else []
+    return "\n".join([*rows, ""]).encode()
 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
@@ -159,4 +164,9 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
         raise ValueError(f"the format has version {version!r}, '0' is known; did a newer Barnabas write it?")
     if missing := {"broker.id", "cluster.id"} - properties.keys():
         raise ValueError(f"there is no {' and no '.join(sorted(missing))}")
-    return MetaProperties(int(properties["broker.id"]), properties["cluster.id"])
+    return MetaProperties(
+        int(properties["broker.id"]),
+        properties["cluster.id"],
+        properties.get("directory.id", ""),
+        properties.get("boot.id", ""),
+    )

@@ -24,23 +24,24 @@ memory is not the disk's fault: only the call fails, what it wrote is taken back
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records.header import Buffer
+from barnabas.records.scan import StampedBatch
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import AppendInfo
-from barnabas.storage.append_group import AppendGroup, LogState, Outcome
+from barnabas.storage.append_group import AppendGroup, LogState, Outcome, stamp_made
 from barnabas.storage.checkpoints import StoredOffsets
 from barnabas.storage.cleaner.cleaned_segment import CleanedSegment
 from barnabas.storage.cleaner.planning import first_dirty_offset
 from barnabas.storage.cleaner.search import CleaningSearch
 from barnabas.storage.cleaner.swap import begin_swap, end_swap, remove_cleaned
-from barnabas.storage.filesystem import FileSystem, is_shortage
+from barnabas.storage.filesystem import FileSystem
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerEntry
@@ -75,8 +76,6 @@ class Log(ReadableLog):
         super().__init__(folder, partition, loaded, recovery_point, open_segments, offline)
         self.config = config
         """May be replaced at any time."""
-        self.high_watermark_follows_end = True
-        """Whether an append moves the high watermark; replication switches it off and sets it itself."""
         self._clock = clock
         self._filesystem = filesystem
         self._removed: list[SealedSegment] = []
@@ -126,6 +125,7 @@ class Log(ReadableLog):
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
         log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
         log._new_names = not clean
+        log._stored_high_watermark = high_watermark
         return log
 
     @property
@@ -185,6 +185,25 @@ class Log(ReadableLog):
             self._write(group)
         return group.outcomes
 
+    def append_made(self, batch: bytearray, leader_epoch: int) -> bool:
+        """Append a batch that this broker made, of records with keys, if nothing stands in the way of that.
+
+        It is checked and stamped as `append_ready` does, which costs most of an append of a few bytes otherwise.
+
+        :returns: False where it is not in the log: `append_ready` says why, or what has to be done first.
+        """
+        if self._refusal(leader_epoch) is not None or leader_epoch > self.leader_epochs.latest:
+            return False
+        stamped = stamp_made(batch, self._segments.active, self._log_end_offset, leader_epoch, self.config)
+        if not stamped:
+            return False
+        self._as_closed = False
+        with suppress(BarnabasError):  # whoever tries again is told
+            self._segments.active.append([batch], self._health)
+            self._note(stamped, len(batch))
+            return True
+        return False
+
     def begin_append(self, take: Callable[[AppendGroup], bool], leader_epoch: int) -> AppendGroup | None:
         """Begin an append in three steps, for records that are too many to be written at once by the owner's thread.
 
@@ -207,7 +226,7 @@ class Log(ReadableLog):
             self._health.check()
             if group.chunks:
                 self._as_closed = False
-                self._write_to(self._segments.active, group)
+                self._segments.active.append(group.chunks, self._health)
         except BarnabasError as error:
             group.fail(error)
 
@@ -304,10 +323,6 @@ class Log(ReadableLog):
         limit = min(self._high_watermark, self._recovery_point)
         return CleaningSearch.of(self._segments, first_dirty, limit, self.config, self._clock.time_ms())
 
-    def segments_before(self, offset: int) -> list[SealedSegment]:
-        """Return the segments that end at or before an offset, but the active one."""
-        return [segment for segment in self._segments.sealed if segment.next_offset <= offset]
-
     @property
     def must_roll(self) -> bool:
         """Whether the active segment has been written to for as long as the settings allow."""
@@ -382,6 +397,25 @@ class Log(ReadableLog):
         self._health.check()
         if offset >= self._log_end_offset:
             return
+        with self._truncating(offset):
+            start = self._log_start_offset
+            if offset < start or self._segments.end_before(offset) < start:
+                self._start_over(min(offset, start))
+            else:
+                self._end_at(*cut_segments(self._filesystem, self.folder, self._segments, offset, self.config))
+
+    def start_over_at(self, offset: int) -> None:
+        """Remove all records; the log begins and ends with `offset` from now on.
+
+        :raises StorageError: the disk refused.
+        """
+        self._health.check()
+        with self._truncating(min(offset, self._log_start_offset)):
+            self._start_over(offset)
+
+    @contextmanager
+    def _truncating(self, offset: int) -> Iterator[None]:
+        """Have it stored, before anything is removed, that what is from `offset` on cannot be counted on."""
         self._as_closed = False
         with self._flush_lock, self._health.offline_on_error("truncate"):
             self._recovery_point = min(self._recovery_point, offset)
@@ -390,11 +424,7 @@ class Log(ReadableLog):
                 self.first_dirty_offset = min(self.first_dirty_offset, offset)
                 self.truncation_count += 1
             self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
-            start = self._log_start_offset
-            if offset < start or self._segments.end_before(offset) < start:
-                self._start_over(min(offset, start))
-            else:
-                self._end_at(*cut_segments(self._filesystem, self.folder, self._segments, offset, self.config))
+            yield
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Does nothing the second time.
@@ -433,14 +463,8 @@ class Log(ReadableLog):
         return None
 
     def _begin_group(self, leader_epoch: int) -> AppendGroup:
-        state = LogState(
-            self._segments.active,
-            self._active_since_ms,
-            self._log_start_offset,
-            self.leader_epochs.latest,
-            self._producers,
-            self.config,
-        )
+        active, since_ms, latest_epoch = self._segments.active, self._active_since_ms, self.leader_epochs.latest
+        state = LogState(active, since_ms, self._log_start_offset, latest_epoch, self._producers, self.config)
         return AppendGroup(state, leader_epoch, self._clock.time_ms())
 
     def _write(self, group: AppendGroup) -> None:
@@ -458,47 +482,36 @@ class Log(ReadableLog):
             raise group.failure
         if not group.chunks:
             return
-        active = self._segments.active
+        try:
+            self._note(group.batches, group.size - self._segments.active.size, group)
+        except BarnabasError as error:
+            group.fail(error)
+            raise
+
+    def _note(self, batches: Sequence[StampedBatch], size: int, group: AppendGroup | None = None) -> None:
+        """Account for batches that are in the file.
+
+        :raises BarnabasError: they may not be acknowledged.
+        """
         try:
             with self._state_lock:
-                self._bytes_since_checkpoint += group.size - active.size
-                active.note_all(group.batches)
-                group.producers.settle()
-                for epoch in group.epochs:
-                    self.leader_epochs.assign(*epoch)
-                self._log_end_offset = group.next_offset
+                self._bytes_since_checkpoint += size
+                self._segments.active.note_all(batches)
+                if group is not None:
+                    group.producers.settle()
+                    for epoch in group.epochs:
+                        self.leader_epochs.assign(*epoch)
+                self._log_end_offset = batches[-1][1] + 1
             if self.high_watermark_follows_end:
                 self._high_watermark = self._log_end_offset
             # A flush may have failed meanwhile: these batches may never reach the disk.
             self._health.check()
-        except BarnabasError as error:
-            group.fail(error)
+        except BarnabasError:
             raise
         except BaseException as error:
             # An unexpected error: it is not known what is accounted for.
-            group.fail(refusal := self._health.go_offline("append", error))
-            raise refusal from error
+            raise self._health.go_offline("append", error) from error
         self._health.note_success()
-
-    def _write_to(self, active: ActiveSegment, group: AppendGroup) -> None:
-        try:
-            active.write(group.chunks)
-        except OSError as error:
-            if is_shortage(error) and self._is_taken_back(active):
-                raise self._health.refused("append", error) from error
-            raise self._health.go_offline("append", error) from error
-        except BaseException as error:
-            # An unexpected error: it is not known what the file holds.
-            raise self._health.go_offline("append", error) from error
-
-    def _is_taken_back(self, active: ActiveSegment) -> bool:
-        """Cut off what was written in part, so that the next append does not come behind it; return False if that fails
-        too."""
-        try:
-            self._filesystem.truncate(active.file, active.size)
-        except OSError:
-            return False
-        return True
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         sealed = self._segments.active
@@ -545,16 +558,10 @@ class Log(ReadableLog):
         if self._log_end_offset <= self._recovery_point and not sealed and not closing:
             return None
         with_derived = closing or self._bytes_since_checkpoint >= CHECKPOINT_BYTES
-        plan = FlushPlan(
-            end_offset=self._log_end_offset,
-            sealed=sealed,
-            active=self._segments.active,
-            indexes=self._segments.active.encode_indexes(closing=closing) if with_derived else None,
-            producers=self._producers.entries() if with_derived else None,
-            epochs=self.leader_epochs.entries,
-            new_names=self._new_names,
-            closing=closing,
-        )
+        end_offset, active, epochs = self._log_end_offset, self._segments.active, self.leader_epochs.entries
+        indexes = active.encode_indexes(closing=closing) if with_derived else None
+        producers = self._producers.entries() if with_derived else None
+        plan = FlushPlan(end_offset, sealed, active, indexes, producers, epochs, self._new_names, closing)
         self._new_names = False
         if with_derived:
             self._bytes_since_checkpoint = 0

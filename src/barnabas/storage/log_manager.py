@@ -15,7 +15,6 @@ Not safe to use from several threads, except for `flush_sealed`, `remove_deleted
 
 from __future__ import annotations
 
-import errno
 import functools
 import logging
 import os
@@ -29,12 +28,9 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, DataFolderError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import (
-    MetaProperties,
     StoredOffsets,
-    decode_meta_properties,
     decode_partition_metadata,
     encode_clean_shutdown,
-    encode_meta_properties,
     encode_partition_metadata,
 )
 from barnabas.storage.deleted_files import DeletedFiles
@@ -44,16 +40,15 @@ from barnabas.storage.file_names import (
     DELETED_FOLDER_SUFFIX,
     DELETION_NOTE,
     HIGH_WATERMARK_CHECKPOINT,
-    LOCK,
     LOG_START_CHECKPOINT,
-    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     deleted_folder_name,
     is_deleted_folder,
     partition_of,
 )
-from barnabas.storage.filesystem import DataFile, FileSystem, is_shortage, read_file, replace_file, write_fully
+from barnabas.storage.filesystem import FileSystem, is_shortage, read_file, replace_file
+from barnabas.storage.folder_identity import NO_ROOM, identify, lock_folder, note_boot
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.offline_log import offline_log
@@ -67,9 +62,6 @@ logger = logging.getLogger(__name__)
 _SERIAL_MAX = 32
 """Up to so many logs are closed one after the other; more are closed on threads, which wait for the disk side by
 side."""
-
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a start can do without."""
 
 _CLOSING_THREADS = 16
 _AT_ONCE = 16
@@ -103,6 +95,8 @@ class LogManager:
     :param segments_open_max: how many sealed segments, of all logs, are kept open after they were read.
     :param cluster_id: of the cluster that the broker belongs to; written into a new folder, compared with what
         an old one says. None: whatever the folder says.
+    :param boot_id: names the present boot of the machine: after another one, and a stop that was not clean,
+        `lost_memory` says that what was not fsynced is lost, until `note_boot`.
     :raises DataFolderError: the folder is used by another broker, belongs to another one, or cannot be read or
         written; the message names the file or folder.
     """
@@ -118,6 +112,7 @@ class LogManager:
         cluster_id: str | None = None,
         file_delete_delay_ms: int = 0,
         segments_open_max: int = SEALED_OPEN_MAX,
+        boot_id: str = "",
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
     ) -> None:
@@ -125,11 +120,14 @@ class LogManager:
         self.config = config
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
         """What `partition.metadata` says, where there is one."""
+        self.missing: set[TopicPartition] = set()
+        """Those that `restore` had to make anew."""
         self.on_flush_due: Callable[[], object] = lambda: None
         """Called on the thread that rolls a segment, when `flush_sealed` should be called soon."""
         self._rolled = 0
         self._on_rolled, self._on_truncated = self._note_roll, self._checkpoint  # the same ones for all logs
         self._clock = clock
+        self._boot_id = boot_id
         self._filesystem = filesystem
         self._new_id = new_id
         self._logs: dict[TopicPartition, Log] = {}
@@ -143,15 +141,28 @@ class LogManager:
         self._closed = False
         try:
             filesystem.make_folder(data_dir)
-            self._lock_file = self._lock()
+            self._lock_file = lock_folder(filesystem, data_dir)
         except OSError as error:
             raise DataFolderError(f"{data_dir}: cannot be used as a data folder: {error}") from error
         try:
-            self.meta = self._check_meta(broker_id, cluster_id)
+            self.meta = identify(filesystem, data_dir, broker_id, cluster_id, new_id)
             self.was_clean = self._load_logs(topic_configs)
+            last_boot_id = self.meta.boot_id if self.meta else ""
+            self.lost_memory = not self.was_clean and last_boot_id not in {"", boot_id}
+            if not self.lost_memory:
+                self.note_boot()
         except BaseException:
             self._abandon()
             raise
+
+    def note_boot(self) -> None:
+        """Count nothing as lost any longer. Until then each start finds `lost_memory`, however this one ends.
+
+        :raises DataFolderError: it cannot be written.
+        """
+        if self.meta is not None:
+            self.meta = note_boot(self._filesystem, self.data_dir, self.meta, self._boot_id)
+        self.lost_memory = False
 
     @property
     def cluster_id(self) -> str | None:
@@ -209,8 +220,10 @@ class LogManager:
         if known_id not in (None, topic_id):
             self._foreign.add(partition)
             reason = f"it belongs to another topic of this name, with the id {known_id}; move it away, and start again"
-            return self._offline(partition, reason)
+            return self.put_offline(partition, reason)
         folder = self.data_dir / str(partition)
+        if log is None:
+            self.missing.add(partition)
         try:
             if log is None and any(self._checkpoints.of(partition)):
                 logger.error("%s is missing; what was in it is lost, unless you put it back and start again", folder)
@@ -220,7 +233,7 @@ class LogManager:
             if log is not None:
                 logger.warning("%s: its %s cannot be written: %s", folder, PARTITION_METADATA, error)
                 return self._keep(log, topic_id)
-            return self._offline(partition, f"cannot be made anew: {error}; mend this, and start again")
+            return self.put_offline(partition, f"cannot be made anew: {error}; mend this, and start again")
         return self._keep(log, topic_id)
 
     def _keep(self, log: Log, topic_id: uuid.UUID | None) -> Log:
@@ -240,6 +253,10 @@ class LogManager:
             self._filesystem.remove_folder(folder)
         except OSError as error:
             logger.warning("%s: a log that could not be made cannot be removed: %s", folder, error)
+
+    def stored_high_watermark(self, partition: TopicPartition) -> int:
+        """Return up to where the log could be read when that was stored last; 0 where nothing is stored."""
+        return self._checkpoints.of(partition).high_watermark
 
     def delete(self, partition: TopicPartition) -> None:
         """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.
@@ -388,7 +405,8 @@ class LogManager:
             self._checkpoint()
             if failed:
                 raise StorageError(f"{self.data_dir}: not closed cleanly: {', '.join(failed)}")
-            self._write_clean_marker()
+            if not self.lost_memory:
+                self._write_clean_marker()
         finally:
             self._abandon()
 
@@ -424,50 +442,6 @@ class LogManager:
             raise StorageError(f"{self.data_dir}: the clean shutdown cannot be marked: {error}") from error
 
     # --- opening ---
-
-    def _lock(self) -> DataFile:
-        path = self.data_dir / LOCK
-        file = self._filesystem.open(path, create=True)
-        if not self._filesystem.try_lock(file):
-            owner = self._filesystem.pread(file, 20, 0).decode("ascii", "replace").strip()
-            file.close()
-            raise DataFolderError(
-                f"{self.data_dir} is used by another broker (process {owner or 'unknown'});"
-                " stop it or use another data folder"
-            )
-        try:
-            self._filesystem.truncate(file, 0)
-            write_fully(self._filesystem, file, [str(os.getpid()).encode()])
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            logger.warning("%s does not say which process uses it: %s", path, error)
-        return file
-
-    def _check_meta(self, broker_id: int, cluster_id: str | None) -> MetaProperties | None:
-        path = self.data_dir / META_PROPERTIES
-        try:
-            meta = decode_meta_properties(read_file(self._filesystem, path))
-        except FileNotFoundError:
-            if cluster_id is None:
-                return None
-            meta = MetaProperties(broker_id, cluster_id)
-            self._write_meta(meta)
-            return meta
-        except (OSError, ValueError) as error:
-            raise DataFolderError(f"{path} cannot be understood: {error}") from error
-        if meta.broker_id != broker_id:
-            raise DataFolderError(f"{path} says broker {meta.broker_id}; this is broker {broker_id}")
-        if cluster_id is not None and meta.cluster_id != cluster_id:
-            raise DataFolderError(f"{path} says cluster {meta.cluster_id!r}; this is cluster {cluster_id!r}")
-        return meta
-
-    def _write_meta(self, meta: MetaProperties) -> None:
-        path = self.data_dir / META_PROPERTIES
-        try:
-            replace_file(self._filesystem, path, encode_meta_properties(meta), durable=True)
-        except OSError as error:
-            raise DataFolderError(f"{path} cannot be written: {error}") from error
 
     def _load_logs(self, topic_configs: Callable[[], Mapping[str, LogConfig]]) -> bool:
         """Load every log; return whether the last broker here stopped cleanly."""
@@ -520,7 +494,7 @@ class LogManager:
         except Exception as error:
             # An error in one log must not keep the others from being used.
             cause = error.__cause__ or error
-            if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in _NO_ROOM:
+            if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in NO_ROOM:
                 raise DataFolderError(f"{self.data_dir / str(partition)}: cannot be loaded: {error}") from error
             if isinstance(cause, NotADirectoryError):
                 return None
@@ -528,7 +502,8 @@ class LogManager:
             reason = f"cannot be loaded: {error or error!r}; mend its folder or move it away, and start again"
             return _Found(self._unusable(partition, reason), self._topic_id_of_unusable(partition))
 
-    def _offline(self, partition: TopicPartition, reason: str) -> Log:
+    def put_offline(self, partition: TopicPartition, reason: str) -> Log:
+        """Let a partition have a log that is offline; its folder, if there is one, is not touched."""
         if (log := self._logs.get(partition)) is not None:
             log.abandon()
         self.topic_ids.pop(partition, None)

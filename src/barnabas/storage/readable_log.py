@@ -20,6 +20,7 @@ from barnabas.storage.gap import empty_batch
 from barnabas.storage.health import LogHealth
 from barnabas.storage.recovery import LoadedLog
 from barnabas.storage.replacement import SegmentReplacedError
+from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_list import OpenSegments, SegmentList
 from barnabas.storage.time_search import TimeSearch
 
@@ -47,7 +48,14 @@ class ReadableLog:
         self._log_start_offset = loaded.log_start_offset
         self._log_end_offset = loaded.active.next_offset
         self._high_watermark = self._log_end_offset
+        self.high_watermark_follows_end = True
+        """Whether an append moves the high watermark; replication and flush policies switch it off and set it
+        themselves."""
+        self._stored_high_watermark: int | None = None
         self._recovery_point = min(recovery_point, self._log_end_offset)
+        self.lost_from = loaded.lost_from
+        """The offset from which records were found to be lost, if the log went on behind them: another replica may have
+        them."""
         self._health = LogHealth(folder, partition, offline)
 
     @property
@@ -76,6 +84,20 @@ class ReadableLog:
     def high_watermark(self, offset: int) -> None:
         self._high_watermark = max(self.log_start_offset, min(offset, self._log_end_offset))
 
+    def release_high_watermark(self, *, follows_end: bool) -> None:
+        """Let the only replica move the high watermark from now on: with the end of the log, or with its flushes."""
+        self.high_watermark_follows_end = follows_end
+        self._stored_high_watermark = None
+
+    def hold_high_watermark(self) -> None:
+        """Let replication set the high watermark from now on.
+
+        A log that was just opened goes back to the one that was stored: what is above may lack in other replicas.
+        """
+        self.high_watermark_follows_end = False
+        if self._stored_high_watermark is not None:
+            self.high_watermark, self._stored_high_watermark = self._stored_high_watermark, None
+
     @property
     def recovery_point(self) -> int:
         """All records below it are durable."""
@@ -99,6 +121,10 @@ class ReadableLog:
     def is_offline(self) -> bool:
         """Whether the disk refused; such a log must be opened anew, which recovers it."""
         return self._health.is_offline
+
+    def segments_before(self, offset: int) -> list[SealedSegment]:
+        """Return the segments that end at or before an offset, but the active one."""
+        return [segment for segment in self._segments.sealed if segment.next_offset <= offset]
 
     # --- read ---
 

@@ -74,6 +74,8 @@ class LoadedLog:
     log_start_offset: int
     damage: str | None = None
     """Why the log was cut, if it was."""
+    lost_from: int | None = None
+    """The offset from which records are lost, if the log goes on behind them."""
     snapshots: list[int] = field(default_factory=list)
     """The offsets of the producer snapshots."""
     stored_epochs: tuple[EpochStart, ...] | None = None
@@ -126,7 +128,9 @@ def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int)
             folder, offset, offset_name(offset, LOG_SUFFIX),
         )  # fmt: skip
     active = ActiveSegment.create(filesystem, folder, offset, config.index_interval_bytes)
-    return LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=offset)
+    return LoadedLog(
+        [], active, LeaderEpochs(), epochs_changed=False, log_start_offset=offset, lost_from=0 if offset else None
+    )
 
 
 def _load_from(
@@ -167,6 +171,7 @@ def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: L
     )  # fmt: skip
     if end < stored.told_twice:
         logger.error("%s: the log goes on with offset %d, so that none is used twice", folder, stored.told_twice)
+        loaded.lost_from = end
         _go_on_at(loaded, stored.told_twice, config.index_interval_bytes)
         loaded.damage = loaded.damage or "records are lost at its end"
 

@@ -16,18 +16,25 @@ from barnabas.storage.log_config import LogConfig
 
 
 class SegmentEnd(Protocol):
-    """What counts of a segment, together with what is on its way into it."""
+    """What counts of a segment, perhaps together with what is on its way into it."""
 
     base_offset: int
     size: int
-    index_bytes: int
     first_timestamp_ms: int | None
+
+    @property
+    def index_bytes(self) -> int: ...
+
+
+class SegmentEndOfGroup(SegmentEnd, Protocol):
+    """The same, and what counts of the batches that come next."""
+
     append_time_ms: int
     """The time that the broker gives the batches, or -1 if the producer's timestamps count."""
 
 
 def must_roll(
-    end: SegmentEnd,
+    end: SegmentEndOfGroup,
     config: LogConfig,
     size: int,
     batches: Sequence[Placed],

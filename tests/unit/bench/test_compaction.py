@@ -90,7 +90,7 @@ def test_a_cleaners_process_is_watched_to_its_end_and_no_other() -> None:
         assert ours.stdout.readline() == other.stdout.readline() == "done\n"
         watch.look()
         seen_s = watch.cpu_s
-        assert 0.1 <= seen_s == cpu_s_of(ours.pid)
+        assert 0 < seen_s == cpu_s_of(ours.pid)
         assert watch.peak_mib > 1
         assert not watch.has_ended
         ours.kill()

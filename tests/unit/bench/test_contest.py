@@ -128,6 +128,17 @@ def test_the_warm_up_is_shorter_and_slow_clients_get_their_share(tmp_path: Path,
     assert [job.records for job in driver.jobs] == [2_500, 10_000, 10_000]
 
 
+def test_what_others_are_compared_with_is_one_producer(tmp_path: Path, pretended: dict[str, Driver]) -> None:
+    driver = PretendedDriver("A", [])
+    pretended["a"] = driver
+    contenders = [Contender("barnabas", "a", plain=True), Contender("barnabas", "a")]
+    with Arena(tmp_path, Progress(), {}) as arena:
+        Contest("W0", arena, SCALE, Progress()).run(
+            "case", Job("produce", 5_000, acks="all", producers=3), contenders, 1
+        )
+    assert [(job.acks, job.producers) for job in driver.jobs] == [("1", 1), ("all", 3)] * 2
+
+
 def test_one_that_fails_is_left_out_of_what_follows(tmp_path: Path, pretended: dict[str, Driver]) -> None:
     turns: list[str] = []
     pretended |= {"a": PretendedDriver("A", turns, failing=(2,)), "b": PretendedDriver("B", turns)}

@@ -16,14 +16,13 @@ from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.records import BatchBuilder
 from tests.log_steps import append_now
 
-PEER = Peer("127.0.0.1", 1, "127.0.0.1")
-
 
 class Caller:
     """A client of a broker."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.broker = Broker(BrokerConfig(port=0, data=str(folder), **settings))
+        self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
 
     async def call(self, request: Any, version: int | None = None) -> Any:
         """Send a request in a version, or in the newest one; return the response."""
@@ -31,7 +30,7 @@ class Caller:
         assert spec.api_key is not None
         version = spec.versions[-1] if version is None else version
         frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
-        carried = self.broker.dispatcher([bytearray(frame)[4:]], PEER)
+        carried = self.broker.dispatcher([bytearray(frame)[4:]], self.peer)
         answer = carried.answer + (await carried.later if carried.later is not None else [])
         return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
 

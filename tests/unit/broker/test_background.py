@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from barnabas.broker import broker as broker_module
-from barnabas.broker.broker import Broker
+from barnabas.broker import background as background_module
+from barnabas.broker.background import Background
+from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.clock import ManualClock
 
-
-@pytest.fixture
-def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
-    monkeypatch.setattr(broker_module, "INTERVAL_MS_MIN", 0)
-    settings = {"offsets_retention_check_interval_ms": 1, "log_retention_check_interval_ms": 1}
-    return Broker(BrokerConfig(data=str(tmp_path), **settings))  # type: ignore[arg-type]
+CONFIG = BrokerConfig(
+    offsets_retention_check_interval_ms=1,
+    log_retention_check_interval_ms=1,
+    file_delete_delay_ms=1,
+    replica_high_watermark_checkpoint_interval_ms=1,
+    leader_imbalance_check_interval_seconds=0,
+)
 
 
 class Failing:
@@ -41,29 +43,55 @@ class Failing:
         return self()
 
 
-async def no_groups() -> list[str]:
-    return []
+LOOPS = [
+    "takeovers",
+    "changes",
+    "offline",
+    "preferred leaders",
+    "deletions",
+    "offsets",
+    "records",
+    "deleted files",
+    "reserve",
+    "high watermarks",
+    "flushes",
+]
+"""In the order in which they are listed."""
 
 
-@pytest.mark.parametrize("which", ["action", "offsets", "records"])
+@pytest.mark.parametrize("which", LOOPS)
 def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
-    broker: Broker, which: str, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, which: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(background_module, "INTERVAL_MS_MIN", 1)
+    for what in ("CLAIM", "PURGE", "DELETION", "RESERVE"):
+        monkeypatch.setattr(background_module, f"{what}_INTERVAL_MS", 1)
+
     async def scenario() -> None:
         failing = Failing()
-        anything: Any = broker
-        anything.offsets = SimpleNamespace(expire=failing.later, group_ids=no_groups)
-        anything.groups = SimpleNamespace(empty_for_ms=None, forget_unused=lambda _used: None)
-        anything.topics = SimpleNamespace(delete_old_records=failing.later)
-        action: Any = failing.__call__
-        work = {
-            "action": lambda: broker._now_and_then(1, action),
-            "offsets": broker._expire_offsets,
-            "records": broker._delete_old_records,
-        }[which]
-        task = asyncio.create_task(work())
-        async with asyncio.timeout(10):
-            await failing.again.wait()
+        topics: Any = SimpleNamespace(
+            delete_old_records=failing.later,
+            claims=SimpleNamespace(next_deadline=0.0),
+            claim_due=failing.later,
+            picture=SimpleNamespace(spokesman=CONFIG.broker_id, brokers={}),
+            led=failing,
+            end_deletions=failing.later,
+        )
+        offsets: Any = SimpleNamespace(expire=failing.later)
+        watch: Any = SimpleNamespace(purge=failing.later)
+        logs: Any = SimpleNamespace(purge_deleted=failing, flush_sealed=failing, checkpoint_high_watermarks=failing)
+        reserve: Any = SimpleNamespace(make=failing)
+        groups: Any = None
+        background = Background(lambda: CONFIG, topics, groups, offsets, watch, ManualClock(), DiskWork())
+        loops = background.all(logs, reserve)
+        task = asyncio.create_task(loops.pop(LOOPS.index(which)))
+        for other in loops:
+            other.close()
+        async with asyncio.timeout(60):
+            while not failing.again.is_set():
+                await asyncio.sleep(0)
+                if which == "flushes":
+                    logs.on_flush_due()
         task.cancel()
 
     with caplog.at_level(logging.ERROR):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
-from barnabas.errors import ErrorCode
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.hashing import partition_of
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -68,6 +68,20 @@ def test_groups_are_not_available_where_it_cannot_be_made_and_one_line_says_why(
     assert len([each for each in caplog.records if "groups cannot be used" in each.getMessage()]) == 1
 
 
+def test_that_another_broker_has_just_made_it_is_nothing_to_tell(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(caller: Caller) -> None:
+        async def refuse(_name: str) -> None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is in the tree")
+
+        monkeypatch.setattr(caller.broker.topics, "create_with_defaults", refuse)
+        assert await find(caller, "a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+    run(tmp_path, scenario)
+    assert not [each for each in caplog.records if "groups cannot be used" in each.getMessage()]
+
+
 def test_metadata_says_that_it_is_internal(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
         wanted = [MetadataRequestTopic(name=name) for name in (CONSUMER_OFFSETS, "clicks")]
@@ -123,6 +137,6 @@ def test_clients_cannot_change_it(tmp_path: Path) -> None:
         assert produced.responses[0].partition_responses[0].error_code == invalid
         topic = caller.broker.topics.get(CONSUMER_OFFSETS)
         assert topic
-        assert [partition.log.log_end_offset for partition in topic.partitions] == [0, 0, 0]
+        assert [replica.log.log_end_offset for replica in topic.hosted.values()] == [0, 0, 0]
 
     run(tmp_path, scenario)

@@ -62,12 +62,17 @@ class Compacting:
         self.clock = ManualClock()
         self.cleaner = ToldCleaner()
         self.log_cleaner = LogCleaner(
-            self.broker.topics, self.broker.topics._logs, self.clock, lambda: self.broker.config, lambda: self.cleaner
+            self.broker.topics,
+            self.broker.topics.hosting._logs,
+            self.clock,
+            lambda: self.broker.config,
+            lambda: self.cleaner,
         )
 
     async def topic(self, name: str, **settings: str) -> Partition:
         wanted = COMPACTED | {key.replace("_", "."): value for key, value in settings.items()}
-        return (await self.broker.topics.create(name, 1, wanted)).partitions[0]
+        await self.broker.topics.create(name, 1, wanted)
+        return self.broker.topics.partition(name, 0)
 
     def fill(self, partition: Partition, count: int = 40, step_ms: int = 1) -> None:
         for number in range(count):
@@ -107,7 +112,7 @@ def test_the_last_record_of_each_key_is_left(run: Run) -> None:
         assert states.log.first_dirty_offset == states.log.active_base_offset
         assert len(read_gapped(other.log)) == 40
         assert compacting.cleaned() == ["states-0"]
-        checkpoint = compacting.broker.topics._logs.data_dir / "cleaner-offset-checkpoint"
+        checkpoint = compacting.broker.topics.hosting._logs.data_dir / "cleaner-offset-checkpoint"
         assert checkpoint.read_text() == f"0\n1\nstates 0 {states.log.first_dirty_offset}\n"
 
     run(scenario)
@@ -120,7 +125,7 @@ def test_a_crash_of_a_topic_no_longer_compacted_leaves_what_is_behind_gaps(run: 
         await compacting.log_cleaner.clean_all()
         left = read_gapped(states.log)
         crashed = tmp_path / "crashed"
-        shutil.copytree(compacting.broker.topics._logs.data_dir, crashed)
+        shutil.copytree(compacting.broker.topics.hosting._logs.data_dir, crashed)
         logs = LogManager(crashed, LogConfig(), compacting.clock, OsFileSystem())
         recovered = logs.get(states.topic_partition)
         assert recovered is not None
@@ -314,7 +319,7 @@ def test_a_crash_in_a_swap_after_records_were_deleted_meanwhile_loses_nothing(ru
             if states.log.log_start_offset == 0:
                 states.log.delete_records_before(start)
             elif answer.base_offsets[0] >= start and not crashed.exists():
-                logs = compacting.broker.topics._logs
+                logs = compacting.broker.topics.hosting._logs
                 logs.remove_deleted_records()
                 shutil.copytree(logs.data_dir, crashed)
                 folder = crashed / "states-0"

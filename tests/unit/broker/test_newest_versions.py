@@ -42,7 +42,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.unit.broker.calling import PEER, Caller, run_with_broker
+from tests.unit.broker.calling import Caller, run_with_broker
 
 UNKNOWN_ID = b"\1" * 16
 
@@ -106,7 +106,7 @@ def test_fetch_of_the_newest_version_reads(run: Run) -> None:
         topic = FetchTopic(topic_id=caller.id_of("clicks"), partitions=[wanted])
         request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic])
         frame = b"".join(request_frame(request, 18, 1, "me"))  # type: ignore[arg-type]
-        answer = caller.broker.dispatcher([bytearray(frame)[4:]], PEER).answer
+        answer = caller.broker.dispatcher([bytearray(frame)[4:]], caller.peer).answer
         assert [type(chunk) for chunk in answer if not isinstance(chunk, bytearray)] == [FileRegion]
 
     run(scenario)

@@ -51,6 +51,7 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
         turns=Turns(lambda: 0.0),
+        commit_shortcuts=None,
     )
     at_7 = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=None)
     topics = [OffsetCommitRequestTopic(name=name, partitions=[at_7]) for name in ("clicks", "orders")]

@@ -48,7 +48,7 @@ def run(folder: Path, scenario: Any, **settings: Any) -> None:
 def records(caller: Caller) -> int:
     topic = caller.broker.topics.get("__consumer_offsets")
     assert topic
-    return sum(partition.log.log_end_offset for partition in topic.partitions)
+    return sum(replica.log.log_end_offset for replica in topic.hosted.values())
 
 
 def writes(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.broker import Broker
+from barnabas.broker.background import Background
+from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.main import _raise_open_files_limit
 from barnabas.broker.open_files import OTHER_FILES, OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
@@ -97,7 +98,9 @@ def test_sealed_segments_are_flushed_when_they_pile_up() -> None:
         loop = asyncio.get_running_loop()
         flushed = asyncio.Event()
         logs: Any = Logs(flushed)
-        task = asyncio.create_task(Broker(BrokerConfig())._flush_sealed(logs))
+        anything: Any = None
+        background = Background(BrokerConfig, anything, anything, anything, anything, ManualClock(), DiskWork())
+        task = asyncio.create_task(background._flush_sealed(logs))
         await asyncio.sleep(0)
         await asyncio.to_thread(logs.on_flush_due)  # as a roll does
         async with asyncio.timeout(10):

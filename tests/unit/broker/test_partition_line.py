@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.partition import GONE_BYTES, Partition
+from barnabas.broker.partition import Partition
+from barnabas.broker.replica import GONE_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock

@@ -12,17 +12,20 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.cluster_watch import News
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
+from barnabas.broker.log_configs import log_configs
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.resources import ResourceType
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics, log_configs
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
-from barnabas.coordination import registry
+from barnabas.coordination import paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
+from barnabas.coordination.values import BrokerRegistration, Deletion, LiveBroker, encode_partition_state
 from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -98,9 +101,14 @@ class Bench:
         self.logs = LogManager(self.folder, default_log_config(CONFIG), clock, self.disk, cluster_id="castle")
         self.open_files = OpenFiles(10_000, 100)
         self.open_files.count_logs = self.logs.count
+        asyncio.run(self._load())
+
+    async def _load(self) -> None:
+        """Begin as a broker does that has registered."""
         self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread, self.open_files)  # type: ignore[arg-type]
-        self.topics.forget_offsets = self._forget
-        self.topics.load()
+        self.topics.deletions.forget_offsets = self._forget
+        me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
+        await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(self.tree))))
 
     async def _forget(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
         if self.cannot_forget:
@@ -180,7 +188,7 @@ def test_growth_that_the_tree_refused_can_be_asked_for_again(bench: Bench) -> No
 
 def test_growth_that_is_in_the_tree_already_is_not_done_twice(bench: Bench) -> None:
     bench.create()
-    registry.grow_topic(bench.tree, "clicks", 3, [CONFIG.broker_id])
+    registry.grow_topic(bench.tree, "clicks", [[CONFIG.broker_id]] * 2, 1)
     with pytest.raises(KafkaError, match="3 partitions in the tree") as caught:
         bench.grow(2)
     assert caught.value.code is ErrorCode.INVALID_PARTITIONS
@@ -201,7 +209,7 @@ def test_leader_epoch_is_after_that_of_the_log_even_if_the_tree_is_older(bench: 
     bench.append()
     _, now = registry.read_partition_state(bench.tree, where)
     assert now > version
-    registry.write_partition_state(bench.tree, where, state)
+    bench.tree.set(paths.partition_state(where), encode_partition_state(state))
     bench.restart()
     bench.append()
     assert bench.topics.partition("clicks", 0).leader_epoch == 4
@@ -230,7 +238,7 @@ def test_partition_states_are_written_together(bench: Bench, monkeypatch: pytest
     multi = bench.tree.multi
     monkeypatch.setattr(bench.tree, "multi", lambda operations: sizes.append(len(operations)) or multi(operations))
     bench.restart()
-    assert sizes == [30]
+    assert sizes == [31], "and one that tells the others"
 
 
 def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(bench: Bench) -> None:
@@ -400,7 +408,7 @@ def test_deletion_goes_on_where_one_folder_is_refused_and_the_next_start_ends_it
     bench.restart()
     assert bench.folders("clicks-?") == []
     asyncio.run(bench.topics.end_deletions())
-    assert registry.read_deletions(bench.tree) == set()
+    assert registry.read_deletions(bench.tree) == {}
 
 
 def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench: Bench) -> None:
@@ -419,7 +427,7 @@ def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench:
 def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> None:
     bench.create()
     registry.delete_topic(bench.tree, "clicks")
-    registry.note_deletion(bench.tree, bytes(16), "clicks")
+    registry.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
     bench.restart()
     assert bench.folders("clicks-?") == ["clicks-0"]
 
@@ -428,10 +436,10 @@ def test_topic_whose_deletion_was_noted_but_not_done_stays(bench: Bench) -> None
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    registry.note_deletion(bench.tree, topic.id, "clicks")
+    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
     bench.restart()
     bench.append()
-    assert registry.read_deletions(bench.tree) == set()
+    assert registry.read_deletions(bench.tree) == {}
 
 
 def test_offsets_in_a_deleted_topic_are_forgotten_with_it(bench: Bench) -> None:
@@ -440,20 +448,20 @@ def test_offsets_in_a_deleted_topic_are_forgotten_with_it(bench: Bench) -> None:
     assert topic is not None
     asyncio.run(bench.topics.delete("clicks"))
     assert bench.forgotten == [({topic.id}, {"clicks"})]
-    assert registry.read_deletions(bench.tree) == set()
+    assert registry.read_deletions(bench.tree) == {}
 
 
 def test_next_start_forgets_the_offsets_of_a_topic_whose_deletion_did_not_end(bench: Bench) -> None:
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    registry.note_deletion(bench.tree, topic.id, "clicks")
+    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
     registry.delete_topic(bench.tree, "clicks")
     bench.restart()
-    assert registry.read_deletions(bench.tree) == {topic.id}
+    assert registry.read_deletions(bench.tree) == {topic.id: Deletion("clicks", (CONFIG.broker_id,))}
     asyncio.run(bench.topics.end_deletions())
     assert bench.forgotten == [({topic.id}, {"clicks"})]
-    assert registry.read_deletions(bench.tree) == set()
+    assert registry.read_deletions(bench.tree) == {}
 
 
 def test_offsets_that_could_not_be_forgotten_are_forgotten_later(bench: Bench) -> None:
@@ -464,12 +472,25 @@ def test_offsets_that_could_not_be_forgotten_are_forgotten_later(bench: Bench) -
     bench.cannot_forget = False
     asyncio.run(bench.topics.end_deletions())
     assert len(bench.forgotten) == 1
-    assert registry.read_deletions(bench.tree) == set()
+    assert registry.read_deletions(bench.tree) == {}
+
+
+def test_end_of_a_deletion_that_the_tree_refused_is_noted_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise CoordinationError("the tree is out of reach")
+
+    bench.create()
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "end_deletion", refuse)
+        asyncio.run(bench.topics.delete("clicks"))
+    assert len(registry.read_deletions(bench.tree)) == 1
+    asyncio.run(bench.topics.end_deletions())
+    assert registry.read_deletions(bench.tree) == {}
 
 
 def test_offsets_of_a_new_topic_of_the_name_of_a_deleted_one_stay(bench: Bench) -> None:
     bench.create()
-    registry.note_deletion(bench.tree, bytes(16), "clicks")
+    registry.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
     bench.restart()
     asyncio.run(bench.topics.end_deletions())
     assert bench.forgotten == [({bytes(16)}, set())]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 
 import barnabas
 from barnabas.cli.main import main
+from barnabas.client.admin.brokers import ClusterDescription
 from barnabas.client.admin.configs import ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
 from barnabas.client.admin.groups import GroupDescription, GroupListing, MemberDescription
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
+from barnabas.client.admin.topics import PartitionDescription, TopicDescription
+from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import (
     Node,
     OffsetAndMetadata,
@@ -36,6 +37,19 @@ class FakeCluster:
     bootstrap: Any = None
     produce_error: BarnabasError | None = None
     is_down: bool = False
+    nodes: list[Node] = field(default_factory=lambda: [Node(0, "localhost", 9092)])
+    silent: set[int] = field(default_factory=set)
+    """Brokers that do not answer."""
+    placed: dict[TopicPartition, PartitionDescription] = field(default_factory=dict)
+    """Partitions that are not led and kept by broker 0 alone."""
+
+    def where(self, tp: TopicPartition) -> PartitionDescription:
+        return self.placed.get(tp, PartitionDescription(tp.partition, 0, (0,), (0,)))
+
+    def place(self, topic: str, partition: int, leader: int, replicas: Sequence[int], isr: Sequence[int]) -> None:
+        tp = TopicPartition(topic, partition)
+        self.partitions.setdefault(tp, [])
+        self.placed[tp] = PartitionDescription(partition, leader, tuple(replicas), tuple(isr))
 
     def create(self, topic: str, partition_count: int = 1) -> None:
         for partition in range(partition_count):
@@ -101,7 +115,11 @@ class FakeAdmin(FakeClient):
         return self.cluster.topics()
 
     def create_topic(
-        self, name: str, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
     ) -> None:
         if name in self.cluster.topics():
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, subject=f"topic {name!r}")
@@ -146,24 +164,23 @@ class FakeAdmin(FakeClient):
         for tp in [tp for tp in self.cluster.partitions if tp.topic == name]:
             del self.cluster.partitions[tp]
 
-    def describe_topics(self, names: Iterable[str]) -> list[SimpleNamespace]:
+    def describe_topics(
+        self, names: Iterable[str] | None = None, *, include_internal: bool = False
+    ) -> list[TopicDescription]:
         return [
-            SimpleNamespace(
-                name=name,
-                id=f"id-of-{name}",
-                partitions=[
-                    SimpleNamespace(partition=tp.partition, leader=0, replicas=[0], isr=[0])
-                    for tp in sorted(self.cluster.partitions)
-                    if tp.topic == name
-                ],
+            TopicDescription(
+                name,
+                f"id-of-{name}",
+                tuple(self.cluster.where(tp) for tp in sorted(self.cluster.partitions) if tp.topic == name),
             )
-            for name in names
+            for name in (self.cluster.topics() if names is None else names)
         ]
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        assert all(self.cluster.where(tp).leader >= 0 for tp in partitions), "nobody can tell"
         return {tp: len(self.cluster.partitions[tp]) for tp in partitions}
 
     def offsets_for_times(
@@ -188,7 +205,22 @@ class FakeAdmin(FakeClient):
         committed = self.cluster.committed.setdefault(group, {})
         committed.update({TopicPartition(*tp): OffsetAndMetadata(offset) for tp, offset in offsets.items()})
 
-    def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+    def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription("its-id", self.cluster.nodes[0], tuple(self.cluster.nodes))
+
+    def describe_topic_configs(
+        self, topics: Iterable[str], settings: Iterable[str]
+    ) -> dict[str, dict[str, ConfigSetting]]:
+        return {
+            topic: {name: setting(name, self.cluster.settings.get(topic, {}).get(name), "1") for name in settings}
+            for topic in topics
+        }
+
+    def list_groups(
+        self, *, states: Sequence[str] = (), types: Sequence[str] = (), broker: int | None = None
+    ) -> list[GroupListing]:
+        if broker in self.cluster.silent:
+            raise TimedOutError("no answer")
         names = sorted({*self.cluster.committed, *self.cluster.members})
         listed = [GroupListing(name, self.describe_group(name).state, "consumer", "classic") for name in names]
         return [

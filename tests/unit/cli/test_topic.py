@@ -116,3 +116,16 @@ def test_unknown_setting_says_where_to_look(cluster, run, change) -> None:
     cluster.create("clicks")
     outcome = run("topic", "alter", "clicks", *change)
     assert outcome.err == "barnabas: no setting 'colour'; see: barnabas config show topic clicks\n"
+
+
+def test_partition_that_nobody_leads_is_shown_without_offsets(cluster, run) -> None:
+    cluster.place("clicks", 0, 1, [1, 2], [1])
+    cluster.place("clicks", 1, -1, [2, 1], [2])
+    assert run("topic", "describe", "clicks").out.splitlines() == [
+        "partition  leader  replicas  isr  first  end  records",
+        "        0       1  1,2       1        0    0        0",
+        "        1       -  2,1       2        -    -        -",
+    ]
+    described = json.loads(run("topic", "describe", "clicks", "--json").out)
+    assert (described["partitions"][1]["leader"], described["partitions"][1]["end"]) == (None, None)
+    assert run("topic", "list").out.splitlines()[1].split() == ["clicks", "2", "0"]

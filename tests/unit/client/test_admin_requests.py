@@ -13,9 +13,11 @@ from barnabas.client.admin.configs import (
     ConfigType,
     alter_config,
     describe_config,
+    describe_topic_configs,
 )
 from barnabas.client.admin.groups import describe_group, list_groups
 from barnabas.client.admin.records import delete_records
+from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.config import AdminConfig
@@ -24,6 +26,7 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -255,6 +258,58 @@ def test_settings_of_a_broker_are_asked_of_that_broker_and_new_kinds_do_no_harm(
     assert (found["n"].source, found["n"].type) == (ConfigSource.UNKNOWN, ConfigType.UNKNOWN)
     assert (found["n"].default, found["n"].documentation, found["n"].is_sensitive) == (None, "", True)
     assert [node_id for node_id, _ in requests_of(sent, DescribeConfigsRequest)] == [0]
+
+
+def test_some_settings_of_many_topics_are_asked_for_together_and_missing_topics_left_out():
+    def result(name, error_code=0):
+        value = DescribeConfigsResourceResult(
+            name="min.insync.replicas", value="2", read_only=False, config_source=5, is_sensitive=False
+        )
+        return DescribeConfigsResult(
+            error_code=error_code, error_message=None, resource_type=2, resource_name=name, configs=[value]
+        )
+
+    gone = result("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    script = {DescribeConfigsRequest: [DescribeConfigsResponse(results=[result("t"), gone])]}
+    sent = []
+    found = ask(lambda cluster: describe_topic_configs(cluster, ["t", "gone"], ["min.insync.replicas"]), script, sent)
+    assert {topic: each["min.insync.replicas"].value for topic, each in found.items()} == {"t": "2"}
+    ((_, request),) = requests_of(sent, DescribeConfigsRequest)
+    assert [each.configuration_keys for each in request.resources] == [["min.insync.replicas"]] * 2
+
+
+def test_settings_of_very_many_topics_are_asked_for_in_parts():
+    script = {DescribeConfigsRequest: [DescribeConfigsResponse(results=[])]}
+    sent = []
+    names = [f"t{number}" for number in range(1_200)]
+    assert ask(lambda cluster: describe_topic_configs(cluster, names, ["retention.ms"]), script, sent) == {}
+    asked = [
+        each.resource_name for _, request in requests_of(sent, DescribeConfigsRequest) for each in request.resources
+    ]
+    assert asked == names
+    assert len(requests_of(sent, DescribeConfigsRequest)) == 3
+
+
+def test_brokers_choose_how_many_replicas_a_topic_gets_unless_it_is_said():
+    sent = []
+    script = {CreateTopicsRequest: [CreateTopicsResponse(topics=[])]}
+
+    async def create(cluster):
+        for factor in (None, 2):
+            await create_topic(cluster, "new", partitions=1, replication_factor=factor, config={}, timeout_ms=1)
+
+    ask(create, script, sent)
+    requests = requests_of(sent, CreateTopicsRequest)
+    assert [topic.replication_factor for _, request in requests for topic in request.topics] == [-1, 2]
+
+
+def test_groups_of_one_broker_are_asked_of_it_alone():
+    listed = ListedGroup(group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic")
+    script = {ListGroupsRequest: [ListGroupsResponse(error_code=0, groups=[listed])]}
+    sent = []
+    found = ask(lambda cluster: list_groups(cluster, broker=1), script, sent)
+    assert [each.group for each in found] == ["g"]
+    assert [node_id for node_id, _ in requests_of(sent, ListGroupsRequest)] == [1]
 
 
 def test_settings_are_set_and_unset_in_one_request_and_none_is_sent_for_nothing():

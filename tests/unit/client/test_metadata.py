@@ -42,6 +42,17 @@ def test_a_leader_that_is_not_alive_is_no_leader():
     assert view.brokers == {1: Node(1, "a", 9)}
 
 
+def test_racks_and_replicas_that_are_away_are_known():
+    partition = MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=1, replica_nodes=[1, 2], isr_nodes=[1], offline_replicas=[2]
+    )
+    told = answer(MetadataResponseTopic(error_code=0, name="t", partitions=[partition]))
+    told.brokers[0].rack = "r1"
+    view = ClusterView().merged(told, all_topics=True)
+    assert view.brokers[1].rack == "r1"
+    assert view.topics["t"].partitions[0].offline_replicas == (2,)
+
+
 def test_an_answer_for_some_topics_leaves_the_others_alone():
     view = ClusterView().merged(answer(topic("a", [1]), topic("b", [1])), all_topics=True)
     view = view.merged(answer(topic("b", [1, 1])), all_topics=False)

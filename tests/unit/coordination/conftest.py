@@ -1,4 +1,4 @@
-"""Trees to test: each implementation is one parameter of `new_session`, so all pass the same contract."""
+"""Embedded trees to test."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
 
 
-def embedded_sessions(folder: Path) -> Iterator[Callable[[], Tree]]:
-    tree = EmbeddedTree(folder / "tree.db", ManualClock())
+@pytest.fixture
+def new_session(tmp_path: Path) -> Iterator[Callable[[], Tree]]:
+    """Open another session with the same, at first empty tree."""
+    tree = EmbeddedTree(tmp_path / "tree.db", ManualClock())
     yield tree.new_session
     tree.close()
-
-
-IMPLEMENTATIONS = {"embedded": embedded_sessions}
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-def new_session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Tree]]:
-    """Open another session with the same, at first empty tree."""
-    yield from IMPLEMENTATIONS[request.param](tmp_path)
 
 
 @pytest.fixture

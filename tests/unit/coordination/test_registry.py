@@ -8,9 +8,9 @@ import queue
 import pytest
 
 from barnabas.coordination import registry
-from barnabas.coordination.registry import BrokerRegistration, PartitionState
-from barnabas.coordination.tree import BadVersionError, EventKind, NodeExistsError, NoNodeError
-from barnabas.coordination.values import BadNodeError
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.tree import EventKind, NodeExistsError, NoNodeError
+from barnabas.coordination.values import BadNodeError, BrokerRegistration, Deletion, LiveBroker, PartitionState
 from barnabas.model import TopicPartition
 
 TOPIC_ID = bytes(range(16))
@@ -34,11 +34,17 @@ def test_cluster_keeps_the_id_that_it_was_given_first(tree):
 def test_broker_is_registered_as_kafka_does_it(tree):
     registry.register_broker(tree, BrokerRegistration(1, "localhost", 9092, 1_700_000_000_000))
     assert read_json(tree, "/brokers/ids/1") == {
-        "version": 1,
+        "version": 5,
         "host": "localhost",
         "port": 9092,
         "jmx_port": -1,
         "timestamp": "1700000000000",
+        "endpoints": ["PLAINTEXT://localhost:9092"],
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "REPLICATION": "PLAINTEXT"},
+        "rack": None,
+        "features": {},
+        "folder_id": "",
+        "is_leaving": False,
     }
     assert tree.exists("/brokers/ids/1").owner == tree.session_id
 
@@ -47,24 +53,39 @@ def test_brokers_are_seen_while_they_live(tree, new_session):
     other = new_session()
     second = BrokerRegistration(2, "b", 2, 5)
     first = BrokerRegistration(1, "a", 1, 5)
-    registry.register_broker(other, second)
-    registry.register_broker(tree, first)
-    assert list(registry.read_brokers(tree).items()) == [(1, first), (2, second)]
+    second_epoch = registry.register_broker(other, second)
+    first_epoch = registry.register_broker(tree, first)
+    assert first_epoch > second_epoch
+    found = [(1, LiveBroker(first, first_epoch)), (2, LiveBroker(second, second_epoch))]
+    assert list(registry.read_brokers(tree).items()) == found
     changes = queue.SimpleQueue()
     registry.read_brokers(tree, watch=changes.put)
     other.close()
     assert changes.get(timeout=60) == (EventKind.CHILDREN_CHANGED, "/brokers/ids")
-    assert registry.read_brokers(tree) == {1: first}
+    assert registry.read_brokers(tree) == {1: LiveBroker(first, first_epoch)}
 
 
 def test_broker_id_in_use_is_refused_and_the_own_one_is_renewed(tree, new_session):
-    registry.register_broker(tree, BrokerRegistration(1, "a", 1))
-    registry.register_broker(tree, BrokerRegistration(1, "a", 2))
-    assert registry.read_brokers(tree)[1].port == 2
+    epoch = registry.register_broker(tree, BrokerRegistration(1, "a", 1))
+    assert registry.register_broker(tree, BrokerRegistration(1, "a", 2)) == epoch
+    assert registry.read_brokers(tree)[1].registration.port == 2
     other = new_session()
     with pytest.raises(NodeExistsError, match="/brokers/ids/1"):
         registry.register_broker(other, BrokerRegistration(1, "b", 1))
     other.close()
+
+
+def test_broker_takes_the_place_of_an_earlier_session_of_its_data_folder(tree, new_session):
+    other = new_session()
+    epoch = registry.register_broker(other, BrokerRegistration(1, "a", 1, folder_id="mine"))
+    assert registry.register_broker(tree, BrokerRegistration(1, "a", 2, folder_id="mine")) > epoch
+    assert tree.exists("/brokers/ids/1").owner == tree.session_id
+    other.close()
+    assert registry.read_brokers(tree)[1].registration.port == 2
+    third = new_session()
+    with pytest.raises(NodeExistsError, match="alive at a:2"):
+        registry.register_broker(third, BrokerRegistration(1, "c", 3, folder_id="another"))
+    third.close()
 
 
 def test_topic_is_read_as_it_was_created(tree):
@@ -119,15 +140,15 @@ def test_deleted_topic_is_gone_with_its_configuration(tree):
 def test_partitions_are_added_behind_the_old_ones(tree):
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     old = PartitionState(leader=1, leader_epoch=5, isr=(1,))
-    registry.write_partition_state(tree, CLICKS, old)
+    assert registry.write_partition_states(tree, [StateChange(CLICKS, TOPIC_ID, old, 1)])
     for _ in range(2):
-        assert registry.grow_topic(tree, "clicks", 3, [2, 3]) == 3
-    assert registry.grow_topic(tree, "clicks", 2, [1]) == 3
+        assert registry.grow_topic(tree, "clicks", [[2, 3], [2, 3]], 1) == 3
+    assert registry.grow_topic(tree, "clicks", [[1]], 1) == 3
     topic = registry.read_topic(tree, "clicks")
     assert [each.replicas for each in topic.partitions] == [(1,), (2, 3), (2, 3)]
     assert topic.partitions[0].state == old
     with pytest.raises(NoNodeError):
-        registry.grow_topic(tree, "views", 1, [1])
+        registry.grow_topic(tree, "views", [[1]], 0)
 
 
 def test_creation_of_a_topic_is_seen_by_a_watch(tree):
@@ -150,9 +171,9 @@ def test_partition_state_changes_by_compare_and_set(tree):
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
     state, version = registry.read_partition_state(tree, CLICKS)
     mine = PartitionState(leader=2, leader_epoch=state.leader_epoch + 1, isr=(2,))
-    assert registry.write_partition_state(tree, CLICKS, mine, version) == version + 1
-    with pytest.raises(BadVersionError):
-        registry.write_partition_state(tree, CLICKS, state, version)
+    change = StateChange(CLICKS, TOPIC_ID, mine, version + 1)
+    assert registry.write_partition_states(tree, [change]) == [change]
+    assert registry.write_partition_states(tree, [StateChange(CLICKS, TOPIC_ID, state, version + 1)]) == []
     assert registry.read_partition_state(tree, CLICKS) == (mine, version + 1)
     assert registry.read_topic(tree, "clicks").partitions[0].version == version + 1
 
@@ -186,3 +207,64 @@ def test_cluster_id_is_durable_before_it_is_used(new_session, monkeypatch):
     registry.prepare(tree, "cluster-2")
     assert [json.loads(data)["id"] for data in flushed] == ["cluster-2"]
     tree.close()
+
+
+@pytest.mark.parametrize(
+    ("node", "data"),
+    [
+        ("00", b"{"),
+        ("00", b'{"name": "clicks"}'),
+        ("00", b'{"name": "clicks", "brokers": [null]}'),
+        ("00", b'{"name": "clicks", "brokers": [1e999]}'),
+        ("clicks", b'{"name": "clicks", "brokers": [1]}'),
+    ],
+)
+def test_note_of_a_deletion_that_cannot_be_understood_is_passed_over(tree, caplog, node, data):
+    registry.note_deletion(tree, TOPIC_ID, "views", [1, 2])
+    tree.create(f"/admin/deleted_topic_ids/{node}", data)
+    assert registry.read_deletions(tree) == {TOPIC_ID: Deletion("views", (1, 2))}
+    assert f"/admin/deleted_topic_ids/{node}" in caplog.text
+
+
+def test_note_of_a_deletion_goes_with_the_last_broker_that_it_names(tree):
+    registry.note_deletion(tree, TOPIC_ID, "views", [1, 2])
+    registry.note_deletion(tree, TOPIC_ID, "views", [1, 2, 3])
+    registry.end_deletion(tree, TOPIC_ID, 3)
+    registry.end_deletion(tree, TOPIC_ID, 1)
+    assert registry.read_deletions(tree) == {TOPIC_ID: Deletion("views", (2,))}
+    for _ in range(2):
+        registry.end_deletion(tree, TOPIC_ID, 2)
+        assert registry.read_deletions(tree) == {}
+
+
+def test_states_of_which_one_was_changed_by_others_are_written_without_it(tree):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]] * 5)
+    wanted = [
+        StateChange(TopicPartition("clicks", number), TOPIC_ID, PartitionState(1, 9, (1,)), 1) for number in range(5)
+    ]
+    assert registry.write_partition_states(tree, wanted[3:4]) == wanted[3:4]
+    gone = StateChange(TopicPartition("views", 0), TOPIC_ID, PartitionState(1, 9, (1,)), 1)
+    assert registry.write_partition_states(tree, [*wanted, gone]) == [*wanted[:3], *wanted[4:]]
+
+
+def test_states_that_others_have_changed_are_found_without_trying_each(tree, monkeypatch):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]] * 100)
+    wanted = [
+        StateChange(TopicPartition("clicks", number), TOPIC_ID, PartitionState(1, 9, (1,)), 1) for number in range(100)
+    ]
+    registry.write_partition_states(tree, wanted[::2])
+    sizes, multi = [], tree.multi
+    monkeypatch.setattr(tree, "multi", lambda operations: [sizes.append(len(operations)), multi(operations)][1])
+    assert registry.write_partition_states(tree, wanted) == wanted[1::2]
+    assert sizes == [101, 51], "those that nobody changed, in one step"
+    assert registry.write_partition_states(tree, wanted) == []
+    assert sizes == [101, 51, 101]
+
+
+def test_ten_thousand_states_are_written_a_thousand_at_a_time(tree, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(tree, "multi", lambda operations: sizes.append(len(operations)))
+    state = PartitionState(1, 9, (1,))
+    wanted = [StateChange(TopicPartition("clicks", number), TOPIC_ID, state, 1) for number in range(10_000)]
+    assert registry.write_partition_states(tree, wanted) == wanted
+    assert sizes == [1_001] * 10, "and one that tells the others"

@@ -11,6 +11,13 @@ from hypothesis import strategies as st
 from barnabas.errors import MalformedMessageError
 from barnabas.protocol.codec import RecordsSpan
 from barnabas.protocol.frames import decode_request, read_request_header, request_frame, response_frame
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponseTopic,
+)
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -19,7 +26,15 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.protocol.repeats import PATTERN_BYTES_MAX, PATTERNS_MAX, SHAPES_MAX, RepeatedRequests, answer_packer
+from barnabas.protocol.repeats import (
+    PATTERN_BYTES_MAX,
+    PATTERNS_MAX,
+    SHAPES_MAX,
+    RepeatedNumbers,
+    RepeatedRequests,
+    answer_packer,
+    same_answer,
+)
 
 FIRST_FLEXIBLE = 9
 
@@ -32,7 +47,7 @@ def produce(records: bytes | None, topic: str = "clicks", partition: int = 0, ac
     return ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
 
 
-def frame_of(request: ProduceRequest, version: int, correlation_id: int = 1, client_id: str | None = "me") -> bytearray:
+def frame_of(request: object, version: int, correlation_id: int = 1, client_id: str | None = "me") -> bytearray:
     return bytearray(b"".join(request_frame(request, version, correlation_id, client_id)))[4:]  # type: ignore[arg-type]
 
 
@@ -177,3 +192,37 @@ def test_a_damaged_length_is_left_to_the_decoder() -> None:
         assert known.recognise(damaged) is None
     with pytest.raises(MalformedMessageError):
         decoded(damaged[:-10])
+
+
+def commit(offsets: list[int], topic: str = "clicks") -> OffsetCommitRequest:
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=number, committed_offset=offset, committed_metadata="m")
+        for number, offset in enumerate(offsets)
+    ]
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=partitions)]
+    return OffsetCommitRequest(group_id="g", member_id="me-1", generation_id_or_member_epoch=3, topics=topics)
+
+
+INT64S = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.sampled_from([2, 5, 6, 7, 8, 10]), st.lists(INT64S, max_size=4), st.integers(0, 2**31 - 1), st.data())
+def test_other_numbers_are_recognised_and_nothing_else_is(
+    version: int, offsets: list[int], correlation_id: int, data: st.DataObject
+) -> None:
+    known = RepeatedNumbers(lambda number: commit([number] * len(offsets)), version, "me")
+    frame = frame_of(commit(offsets), version, correlation_id)
+    assert known.recognise(frame) == (correlation_id, tuple(offsets))
+    position = data.draw(st.integers(0, len(frame) - 1))
+    frame[position] ^= data.draw(st.integers(1, 255))
+    if (found := known.recognise(frame)) is not None:
+        assert frame == frame_of(commit(list(found[1])), version, found[0])
+    for other in (frame[:-1], frame + b"\0", bytearray(), frame_of(commit([*offsets, 1]), version)):
+        assert known.recognise(other) is None
+
+
+def test_the_same_answer_is_what_encoding_gives() -> None:
+    response = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="clicks", partitions=[])])
+    for version in (2, 8):
+        encoded = b"".join(response_frame(response, version, 77))  # type: ignore[arg-type]
+        assert same_answer(response, version)(77) == encoded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import random
 import struct
@@ -13,12 +14,15 @@ import lz4.frame
 import pytest
 import snappy
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.errors import CorruptBatchError
 from barnabas.records import Compression, compress, decompress
 from barnabas.records.compression import Decompressor
 
 TEXT = b"It was late in the evening when K. arrived. " * 5_000
+NOISE = random.Random(1).randbytes(150_000)
 COMPRESSED = [kind for kind in Compression if kind is not Compression.NONE]
 XERIAL_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 
@@ -82,6 +86,61 @@ def test_lz4_frames_have_independent_blocks_as_java_requires() -> None:
 def test_lz4_frames_of_others_are_read(block_linked: bool, store_size: bool) -> None:
     data = lz4.frame.compress(TEXT, block_linked=block_linked, store_size=store_size, content_checksum=True)
     assert decompress(Compression.LZ4, data) == TEXT
+
+
+def test_lz4_frames_have_no_checksums_as_those_of_java() -> None:
+    for data in (b"", TEXT, NOISE):
+        frame = compress(Compression.LZ4, data)
+        assert frame.startswith(bytes.fromhex("04224d18604082"))
+        assert frame.endswith(bytes(4)), "the end mark"
+        assert lz4.frame.decompress(frame) == data
+        assert bytes(cramjam.lz4.decompress(frame)) == data
+
+
+def test_what_lz4_cannot_compress_is_stored() -> None:
+    for size in (1, 100, 2**16, len(NOISE)):
+        frame = compress(Compression.LZ4, NOISE[:size])
+        blocks = -(-size // 2**16)
+        assert len(frame) == 7 + 4 * blocks + size + 4
+        assert decompress(Compression.LZ4, frame, max_bytes=size) == NOISE[:size]
+
+
+@pytest.mark.parametrize("block_size", range(lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB + 1))
+def test_lz4_blocks_of_every_size_are_read_without_the_decoder_of_frames(
+    block_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (TEXT + NOISE) * 30
+    frame = lz4.frame.compress(content, block_size=block_size, block_linked=False, store_size=False)
+    monkeypatch.setattr(cramjam.lz4, "decompress_into", None)
+    decompressor = Decompressor(len(content))
+    monkeypatch.setattr(decompressor, "_memory", bytearray(len(content)))
+    assert decompressor.decompress(Compression.LZ4, frame) == content
+
+
+def test_an_lz4_block_that_is_damaged_or_larger_than_announced_is_refused() -> None:
+    frame = compress(Compression.LZ4, TEXT)
+    big = bytes(cramjam.lz4.compress_block(bytes(2**16 + 1), store_size=False))
+    stored = NOISE[: 2**16 + 1]
+    for damaged in (
+        frame[:7] + struct.pack("<I", len(big)) + big + bytes(4),
+        frame[:7] + struct.pack("<I", len(stored) | 1 << 31) + stored + bytes(4),
+        frame[:7] + struct.pack("<I", 2**31 - 1) + frame[11:],
+        frame[:7] + struct.pack("<I", 2**32 - 1) + frame[11:],
+        frame[:7] + struct.pack("<I", 10) + b"\xff" * 10 + bytes(4),
+        frame[:6] + b"\x00" + frame[7:],
+    ):
+        with pytest.raises(CorruptBatchError):
+            decompress(Compression.LZ4, damaged)
+        with pytest.raises(CorruptBatchError):
+            Decompressor(2**20).decompress(Compression.LZ4, damaged)
+
+
+@given(at=st.integers(0, 2**17), value=st.integers(0, 255))
+def test_one_wrong_byte_in_an_lz4_frame_does_nothing_unforeseen(at: int, value: int) -> None:
+    frame = bytearray(compress(Compression.LZ4, TEXT[:1_000] + NOISE[:1_000]))
+    frame[at % len(frame)] = value
+    with contextlib.suppress(CorruptBatchError):
+        assert len(decompress(Compression.LZ4, frame, max_bytes=10_000)) <= 10_000
 
 
 def test_snappy_is_written_in_the_framing_of_java() -> None:

@@ -63,8 +63,8 @@ def test_logs_are_found_again(open_manager: OpenManager, make_batch: MakeBatch) 
 
 
 def test_files_are_those_of_kafka(open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path) -> None:
-    manager = open_manager(cluster_id="castle", broker_id=3)
     topic_id = uuid.UUID("fa7bd9a3-8ff5-4f0c-a1ae-b43e22a8a6ac")
+    manager = open_manager(cluster_id="castle", broker_id=3, new_id=lambda: topic_id)
     manager.create(CLICKS, topic_id=topic_id).append(make_batch(3), 4)
     manager.close()
     data = tmp_path / "data"
@@ -80,22 +80,14 @@ def test_files_are_those_of_kafka(open_manager: OpenManager, make_batch: MakeBat
     assert (data / "clicks-0" / "partition.metadata").read_text() == "version: 0\ntopic_id: -nvZo4_1TwyhrrQ-IqimrA"
     assert (data / "recovery-point-offset-checkpoint").read_text() == "0\n1\nclicks 0 3\n"
     assert json.loads((data / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": -1}
-    assert (data / "meta.properties").read_text() == "version=0\nbroker.id=3\ncluster.id=castle\n"
+    meta = ["version=0", "broker.id=3", "cluster.id=castle", "directory.id=-nvZo4_1TwyhrrQ-IqimrA"]
+    assert (data / "meta.properties").read_text().splitlines() == meta
 
 
 def test_folder_in_use_is_refused(open_manager: OpenManager, tmp_path: Path) -> None:
     open_manager()
     with pytest.raises(DataFolderError, match=f"data is used by another broker .process {os.getpid()}"):
         open_manager()
-
-
-def test_folder_of_another_broker_or_cluster_is_refused(open_manager: OpenManager) -> None:
-    open_manager(cluster_id="castle", broker_id=1).close()
-    with pytest.raises(DataFolderError, match=r"meta\.properties says broker 1; this is broker 2"):
-        open_manager(broker_id=2)
-    with pytest.raises(DataFolderError, match="says cluster 'castle'; this is cluster 'village'"):
-        open_manager(broker_id=1, cluster_id="village")
-    open_manager(broker_id=1)
 
 
 @pytest.mark.parametrize("content", ["", "version=9\n", "version=0\nbroker.id=x\ncluster.id=c", "noise"])

@@ -1,12 +1,12 @@
-"""AlterPartitionReassignments, versions 0 and 1: with one broker, a partition can be assigned to it alone."""
+"""AlterPartitionReassignments, versions 0 and 1: replicas stay where they are."""
 
 from __future__ import annotations
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.identity import Identity
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -18,7 +18,7 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
 
 @serves(AlterPartitionReassignmentsRequest)
 def alter_partition_reassignments(
-    topics: Topics, identity: Identity, request: AlterPartitionReassignmentsRequest, context: Context
+    topics: Topics, request: AlterPartitionReassignmentsRequest, context: Context
 ) -> AlterPartitionReassignmentsResponse:
     """Tell for each partition whether it is where it is wanted."""
     return AlterPartitionReassignmentsResponse(
@@ -27,19 +27,17 @@ def alter_partition_reassignments(
         error_message=None,
         responses=[
             ReassignableTopicResponse(
-                name=topic.name, partitions=[_answer(topics, identity, topic.name, each) for each in topic.partitions]
+                name=topic.name, partitions=[_answer(topics, topic.name, each) for each in topic.partitions]
             )
             for topic in request.topics
         ],
     )
 
 
-def _answer(
-    topics: Topics, identity: Identity, topic: str, wanted: ReassignablePartition
-) -> ReassignablePartitionResponse:
+def _answer(topics: Topics, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
     error: KafkaError | None = None
     try:
-        _check(topics, identity, topic, wanted)
+        _check(topics, topic, wanted)
     except KafkaError as caught:
         error = caught
     return ReassignablePartitionResponse(
@@ -47,11 +45,14 @@ def _answer(
     )
 
 
-def _check(topics: Topics, identity: Identity, topic: str, wanted: ReassignablePartition) -> None:
-    where = topics.partition(topic, wanted.partition_index).topic_partition
+def _check(topics: Topics, topic: str, wanted: ReassignablePartition) -> None:
+    where = TopicPartition(topic, wanted.partition_index)
+    info = topics.picture.partition(where)
+    if info is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
     if wanted.replicas is None:
         message = f"{where} is not on its way to another broker"
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, message)
-    if wanted.replicas != [identity.node_id]:
-        message = f"the only broker is {identity.node_id}; every partition must be assigned to it alone"
+    if sorted(wanted.replicas) != sorted(info.replicas):
+        message = f"{where} is on brokers {list(info.replicas)}; replicas cannot be moved to others yet"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

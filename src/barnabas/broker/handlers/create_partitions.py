@@ -27,7 +27,7 @@ async def create_partitions(
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
-        error = await _grow(topics, identity, topic, times[topic.name] > 1, request.validate_only)
+        error = await _grow(topics, topic, times[topic.name] > 1, request.validate_only)
         await turns.pause()
         results.append(
             CreatePartitionsTopicResult(
@@ -40,28 +40,26 @@ async def create_partitions(
 
 
 async def _grow(
-    topics: Topics, identity: Identity, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
+    topics: Topics, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
 ) -> BarnabasError | None:
     """Return why the topic cannot grow, or None when it has."""
     try:
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
-        _check(topics, identity, wanted)
+        _check(topics, wanted)
         if not validate_only:
-            await topics.grow(wanted.name, wanted.count)
+            assignment = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
+            await topics.grow(wanted.name, wanted.count, assignment)
     except BarnabasError as error:
         return error
     return None
 
 
-def _check(topics: Topics, identity: Identity, wanted: CreatePartitionsTopic) -> None:
+def _check(topics: Topics, wanted: CreatePartitionsTopic) -> None:
     check_not_internal(wanted.name, "cannot grow: its records would be looked for in other partitions")
     added = topics.check_growth(wanted.name, wanted.count)
     if wanted.assignments is None:
         return
     if len(wanted.assignments) != added:
         message = f"{added} partitions are added, and {len(wanted.assignments)} assignments given"
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    if any(assignment.broker_ids != [identity.node_id] for assignment in wanted.assignments):
-        message = f"the only broker is {identity.node_id}; every partition must be assigned to it alone"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -6,11 +6,11 @@ There is one broker, so the replication factor is 1 (or -1, the default) and an 
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.identity import Identity
-from barnabas.broker.internal_topics import partition_count, settings_of
+from barnabas.broker.internal_topics import partition_count, replication_factor, settings_of
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -30,48 +30,42 @@ DYNAMIC_TOPIC_CONFIG = 1
 
 @serves(CreateTopicsRequest)
 async def create_topics(
-    topics: Topics,
-    settings: DynamicSettings,
-    identity: Identity,
-    turns: Turns,
-    request: CreateTopicsRequest,
-    context: Context,
+    topics: Topics, settings: DynamicSettings, turns: Turns, request: CreateTopicsRequest, context: Context
 ) -> CreateTopicsResponse:
     """Make each topic; what is wrong with one does not keep the others from being made."""
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
-        results.append(await _create(topics, settings, identity, topic, times[topic.name] > 1, request.validate_only))
+        results.append(await _create(topics, settings, topic, times[topic.name] > 1, request.validate_only))
         await turns.pause()
     return CreateTopicsResponse(topics=results)
 
 
 async def _create(
-    topics: Topics,
-    settings: DynamicSettings,
-    identity: Identity,
-    wanted: CreatableTopic,
-    is_repeated: bool,
-    validate_only: bool,
+    topics: Topics, settings: DynamicSettings, wanted: CreatableTopic, is_repeated: bool, validate_only: bool
 ) -> CreatableTopicResult:
     own_settings = {**settings_of(wanted.name, settings.config), **{each.name: each.value for each in wanted.configs}}
     try:
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
-        partitions = _partition_count(settings, identity, wanted)
+        shape = _shape(topics, settings, wanted)
         if validate_only:
-            topics.check_new(wanted.name, partitions, own_settings)
+            topics.check_new(wanted.name, shape.partitions, own_settings, shape.replication_factor, shape.assignment)
             topic_id = None
         else:
-            topic_id = (await topics.create(wanted.name, partitions, own_settings)).id
+            topic_id = (
+                await topics.create(
+                    wanted.name, shape.partitions, own_settings, shape.replication_factor, shape.assignment
+                )
+            ).id
     except BarnabasError as error:
         return CreatableTopicResult(name=wanted.name, error_code=error_code(error), error_message=error_message(error))
     result = CreatableTopicResult(
         name=wanted.name,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=partitions,
-        replication_factor=1,
+        num_partitions=shape.partitions,
+        replication_factor=shape.replication_factor,
         configs=[
             CreatableTopicConfigs(name=name, value=value, config_source=DYNAMIC_TOPIC_CONFIG)
             for name, value in own_settings.items()
@@ -82,32 +76,33 @@ async def _create(
     return result
 
 
-def _partition_count(settings: DynamicSettings, identity: Identity, wanted: CreatableTopic) -> int:
-    """Return how many partitions the topic is to have.
+class _Shape(NamedTuple):
+    """How many partitions and replicas a topic is to have, and where, if the client said so."""
 
-    :raises KafkaError: what is asked for cannot be had from this one broker.
-    """
+    partitions: int
+    replication_factor: int
+    assignment: list[list[int]] | None = None
+
+
+def _shape(topics: Topics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
+    """:raises KafkaError: what is asked for cannot be understood."""
     if wanted.assignments:
-        return _assigned_count(identity, wanted)
-    if wanted.replication_factor not in {1, USE_DEFAULT}:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {wanted.replication_factor} needs as many brokers; there is 1",
-        )
-    if wanted.num_partitions == USE_DEFAULT:
-        return partition_count(wanted.name, settings.config)
-    return wanted.num_partitions
+        return _assigned(wanted)
+    config, brokers = settings.config, len(topics.picture.brokers)
+    count, factor = wanted.num_partitions, wanted.replication_factor
+    return _Shape(
+        partition_count(wanted.name, config) if count == USE_DEFAULT else count,
+        replication_factor(wanted.name, config, brokers) if factor == USE_DEFAULT else factor,
+    )
 
 
-def _assigned_count(identity: Identity, wanted: CreatableTopic) -> int:
+def _assigned(wanted: CreatableTopic) -> _Shape:
     if wanted.num_partitions != USE_DEFAULT or wanted.replication_factor != USE_DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "with an assignment, partition count and replication factor must be -1"
         )
-    indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
-    if indexes != list(range(len(indexes))):
+    by_number = {assignment.partition_index: list(assignment.broker_ids) for assignment in wanted.assignments}
+    if sorted(by_number) != list(range(len(wanted.assignments))):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2 ... once each")
-    if any(assignment.broker_ids != [identity.node_id] for assignment in wanted.assignments):
-        message = f"the only broker is {identity.node_id}; every partition must be assigned to it alone"
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    return len(indexes)
+    assignment = [by_number[number] for number in range(len(by_number))]
+    return _Shape(len(assignment), len(assignment[0]), assignment)

@@ -1,10 +1,14 @@
 """DeleteRecords, versions 0 to 2: forget the records before an offset (KIP-107).
 
-Nobody reads them from then on, and the answer comes when it is durable where the log begins: it does not go back
-after a crash. The disk space comes back segment by segment, a while later.
+Nobody reads them from then on. The answer comes when it is durable where the log begins, and the followers in sync have
+deleted them too: they do not come back after a crash, nor with another leader. The disk space comes back segment by
+segment, a while later.
 """
 
 from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
@@ -35,6 +39,7 @@ async def delete_records(topics: Topics, request: DeleteRecordsRequest, context:
         await topics.store_log_starts()
     except BarnabasError as error:
         _refuse([result for topic in deleted for result in topic.partitions], error_code(error))
+    await _wait_for_followers(topics, deleted, request.timeout_ms / 1000)
     for topic in deleted:
         offline = [result for result in topic.partitions if _is_offline(topics, topic.name, result.partition_index)]
         _refuse(offline, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -53,6 +58,26 @@ async def _delete(topics: Topics, topic: str, wanted: DeleteRecordsPartition) ->
     except BarnabasError as error:
         result.error_code = error_code(error)
     return result
+
+
+async def _wait_for_followers(topics: Topics, deleted: list[DeleteRecordsTopicResult], timeout_s: float) -> None:
+    """Wait until the replicas in sync have deleted what the leaders have; refuse what is not done in time."""
+    waiting: dict[asyncio.Future[None], DeleteRecordsPartitionResult] = {}
+    for topic in deleted:
+        for result in topic.partitions:
+            with suppress(BarnabasError):  # it was refused before, or is not led from here any longer
+                partition = topics.partition(topic.name, result.partition_index)
+                if not result.error_code and (waiter := partition.when_deleted(result.low_watermark)) is not None:
+                    waiting[waiter] = result
+    if not waiting:
+        return
+    done, late = await asyncio.wait(waiting, timeout=max(0.0, timeout_s))
+    for waiter in done:
+        if isinstance(error := waiter.exception(), BarnabasError):
+            _refuse([waiting[waiter]], error_code(error))
+    for waiter in late:
+        waiter.cancel()
+        _refuse([waiting[waiter]], ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _is_offline(topics: Topics, topic: str, number: int) -> bool:

@@ -6,9 +6,11 @@ yet.
 
 from __future__ import annotations
 
+from barnabas.broker.addresses import addresses
 from barnabas.broker.api import Context, serves
 from barnabas.broker.identity import Identity
 from barnabas.broker.operations import ON_CLUSTER
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
     BROKER_ENDPOINTS,
@@ -20,7 +22,9 @@ from barnabas.protocol.messages.describe_cluster import (
 
 
 @serves(DescribeClusterRequest, ends_with_client=True)
-def describe_cluster(identity: Identity, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+def describe_cluster(
+    topics: Topics, identity: Identity, request: DescribeClusterRequest, context: Context
+) -> DescribeClusterResponse:
     """Tell which brokers there are."""
     if request.endpoint_type != BROKER_ENDPOINTS:
         is_known = request.endpoint_type == CONTROLLER_ENDPOINTS
@@ -31,12 +35,14 @@ def describe_cluster(identity: Identity, request: DescribeClusterRequest, contex
             cluster_id="",
             brokers=[],
         )
-    host, port = identity.address_for(context.peer)
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=identity.cluster_id,
-        controller_id=identity.node_id,
-        brokers=[DescribeClusterBroker(broker_id=identity.node_id, host=host, port=port)],
+        controller_id=topics.picture.spokesman,
+        brokers=[
+            DescribeClusterBroker(broker_id=each.id, host=each.host, port=each.port, rack=each.rack)
+            for each in addresses(topics.picture, identity, context.peer)
+        ],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ON_CLUSTER

@@ -20,7 +20,7 @@ from barnabas.protocol.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.topics import Topic
+    from barnabas.broker.topic_lookup import Topic
 
 
 @serves(DescribeLogDirsRequest, ends_with_client=True)
@@ -49,11 +49,11 @@ def describe_log_dirs(
 
 def _describe(topic: Topic, numbers: Collection[int] | None) -> Steps[DescribeLogDirsTopic]:
     partitions = []
-    for number, partition in enumerate(topic.partitions):
-        if is_pause_due(number):
+    for count, (number, replica) in enumerate(sorted(topic.hosted.items())):
+        if is_pause_due(count):
             yield
         if numbers is None or number in numbers:
-            size = partition.log.size_bytes
+            size = replica.log.size_bytes
             partitions.append(
                 DescribeLogDirsPartition(partition_index=number, partition_size=size, offset_lag=0, is_future_key=False)
             )

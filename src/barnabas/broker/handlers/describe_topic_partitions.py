@@ -14,6 +14,7 @@ from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_TOPICS
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topics
+from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -24,7 +25,8 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.picture import Picture
+    from barnabas.coordination.registry import PartitionInfo
 
 PARTITIONS_MAX = 2000
 """The most partitions of an answer (Kafka's max.request.partition.size.limit)."""
@@ -50,7 +52,7 @@ def describe_topic_partitions(
                 topics=described, next_cursor=Cursor(topic_name=name, partition_index=0)
             )
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        topic = _describe(topics, identity, name, first, left)
+        topic = _describe(topics, name, first, left)
         described.append(topic)
         left -= len(topic.partitions)
         following = first + len(topic.partitions)
@@ -61,9 +63,7 @@ def describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=described)
 
 
-def _describe(
-    topics: Topics, identity: Identity, name: str, first: int, count: int
-) -> DescribeTopicPartitionsResponseTopic:
+def _describe(topics: Topics, name: str, first: int, count: int) -> DescribeTopicPartitionsResponseTopic:
     topic = topics.get(name)
     if topic is None:
         return _failed(name, _why_unknown(name))
@@ -72,22 +72,26 @@ def _describe(
         name=name,
         topic_id=topic.id,
         is_internal=name in INTERNAL_TOPICS,
-        partitions=[_partition(identity, each) for each in topic.partitions[first : first + count]],
+        partitions=[
+            _partition(topics.picture, number, each)
+            for number, each in enumerate(topic.partitions[first : first + count], start=first)
+        ],
         topic_authorized_operations=ON_TOPICS,
     )
 
 
-def _partition(identity: Identity, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
-    replicas = [identity.node_id]
+def _partition(picture: Picture, number: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+    leader = picture.leader_of(info)
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.NONE,
-        partition_index=partition.topic_partition.partition,
-        leader_id=identity.node_id,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=replicas,
-        isr_nodes=replicas,
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=info.state.leader_epoch,
+        replica_nodes=list(info.replicas),
+        isr_nodes=list(info.state.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
+        offline_replicas=picture.offline_replicas(info),
     )
 
 

@@ -9,6 +9,9 @@ Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`
 (CVE-2018-1288): every reader gets what is below the high watermark, and what replicas say about themselves (versions
 17 and 18) is ignored. Without transactions the last stable offset
 is the high watermark, and no transaction was ever aborted.
+
+A reader that says in which rack it stands (version 11, KIP-392) is told which replica is there, and reads from that
+one, which serves what is below the high watermark that it knows.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Context, Steps, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.partition import Partition
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -33,13 +37,17 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from barnabas.replication.read_replica import read_replica
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from barnabas.broker.fetch_sessions import FetchKey, FetchPlan
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.replica import Replica
 
+
+NOBODY_ELSE = -1
+"""The replica to read from instead, where there is none."""
 
 PARTITIONS_PER_PAUSE = 256
 """How many partitions a long poll begins to watch between two pauses."""
@@ -156,8 +164,9 @@ class _Read:
         committed_only = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._aborted: list[AbortedTransaction] | None = [] if committed_only else None
         self._must_answer = False
+        self._replica: Callable[[str, int], Replica] = topics.replica if request.rack_id else topics.partition
         self.size = 0
-        self.partitions: list[Partition] = []
+        self.partitions: list[Replica] = []
         self._high_watermarks: list[int] = []
         self.data: list[tuple[FetchKey, PartitionData]] = []
 
@@ -167,10 +176,15 @@ class _Read:
 
     def all(self) -> Steps[None]:
         """Read each partition."""
+        find, aborted = self._plan.caught_up.find, self._aborted
         for number, (where, wanted) in enumerate(self._plan.wanted):
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
-            self.data.append((where, self._read(where, wanted)))
+            partition, data = find(where, wanted, aborted) or self._read(where, wanted)
+            self.data.append((where, data))
+            if partition is not None:
+                self.partitions.append(partition)
+                self._high_watermarks.append(data.high_watermark)
 
     @property
     def is_enough(self) -> bool:
@@ -181,23 +195,28 @@ class _Read:
     def is_outdated(self) -> bool:
         """Whether reading again could bring something else."""
         seen = zip(self.partitions, self._high_watermarks, strict=True)
-        return any(partition.is_deleted or partition.log.high_watermark != offset for partition, offset in seen)
+        return any(partition.has_ended or partition.log.high_watermark != offset for partition, offset in seen)
 
-    def _read(self, where: FetchKey, wanted: FetchPartition) -> PartitionData:
+    def _read(self, where: FetchKey, wanted: FetchPartition) -> tuple[Replica | None, PartitionData]:
+        """Return the replica that was read, None if there is an error to tell, and what is told of it."""
         try:
-            partition = self._topics.partition(self._topic_name(where), where.partition)
+            partition = self._replica(self._topic_name(where), where.partition)
             partition.check_epoch(wanted.current_leader_epoch)
-            return self._read_partition(partition, wanted)
+            data = self._read_partition(partition, wanted)
         except BarnabasError as error:
             self._must_answer = True
-            return PartitionData(
+            return None, PartitionData(
                 partition_index=wanted.partition, error_code=error_code(error), high_watermark=NO_OFFSET, records=b""
             )
+        has_all = data.high_watermark == wanted.fetch_offset and data.preferred_read_replica == NOBODY_ELSE
+        if has_all and wanted.last_fetched_epoch < 0 and isinstance(partition, Partition):
+            self._plan.caught_up.note(where, wanted, partition, data)
+        return partition, data
 
     def _topic_name(self, where: FetchKey) -> str:
         return self._topics.name_of(where.topic_id) if where.is_by_id else where.topic
 
-    def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:
+    def _read_partition(self, partition: Replica, wanted: FetchPartition) -> PartitionData:
         log = partition.log
         data = PartitionData(
             partition_index=wanted.partition,
@@ -211,6 +230,8 @@ class _Read:
         diverging = self._diverging_epoch(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
         if diverging is not None:
             data.diverging_epoch = diverging
+        elif self._request.rack_id and self._is_elsewhere(partition, wanted.fetch_offset, data):
+            self._must_answer = True
         else:
             limit = min(max(0, wanted.partition_max_bytes), self._bytes_left)
             region = partition.read(wanted.fetch_offset, limit, min_one_batch=self.size == 0)
@@ -218,11 +239,27 @@ class _Read:
                 data.records = region
                 self.size += len(region)
                 self._bytes_left = max(0, self._bytes_left - len(region))
-        self.partitions.append(partition)
-        self._high_watermarks.append(data.high_watermark)
         return data
 
-    def _diverging_epoch(self, partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
+    def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:
+        """Whether a reader that says where it stands is to read from another replica; if so, say which one (KIP-392).
+
+        :raises KafkaError: OFFSET_NOT_AVAILABLE: this follower has yet to fetch what the reader asks for.
+        """
+        if not isinstance(replica, Partition):
+            if offset > replica.log.log_end_offset:
+                message = f"{replica.topic_partition}: this replica has offsets up to {replica.log.log_end_offset}"
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
+            return False
+        if replica.followers is None:
+            return False
+        racks = {each: broker.registration.rack for each, broker in self._topics.picture.brokers.items()}
+        nearest = read_replica(replica.followers, replica.leader, self._request.rack_id, offset, racks)
+        if nearest != replica.leader:
+            data.preferred_read_replica = nearest
+        return nearest != replica.leader
+
+    def _diverging_epoch(self, partition: Replica, wanted: FetchPartition) -> EpochEndOffset | None:
         """Return where the reader's log and this one part, if the epoch that it read last says so (KIP-595)."""
         log = partition.log
         epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable
 
+from barnabas.broker.addresses import address_of
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.identity import Identity
@@ -76,10 +77,16 @@ def _coordinator(groups: GroupShell, identity: Identity, key: str, key_type: int
     if key_type != GROUP_KEY:
         code, message = _REFUSALS.get(key_type, (ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"))
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
-    if not groups.coordinates(key):
+    coordinator = groups.coordinator_of(key)
+    address = address_of(coordinator, groups.picture, identity, context.peer)
+    if address is None:
         code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker coordinates group {key!r} now"
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
-    host, port = identity.address_for(context.peer)
     return Coordinator(
-        key=key, node_id=identity.node_id, host=host, port=port, error_code=ErrorCode.NONE, error_message=None
+        key=key,
+        node_id=address.id,
+        host=address.host,
+        port=address.port,
+        error_code=ErrorCode.NONE,
+        error_message=None,
     )

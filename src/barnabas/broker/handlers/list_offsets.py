@@ -4,6 +4,10 @@ Without transactions both isolation levels have the same end, the high watermark
 so run beside the event loop. There is no tiered storage: what is on the broker's own disk is all there is, so nothing
 is answered for the timestamps -5 and -6, as in Kafka, and the time limit of version 10, which is for tiered storage,
 has nothing to limit.
+
+A new leader may know a smaller high watermark than the one before, until its followers have fetched. Then the end is
+not available for a moment, and neither is what is found behind it: offsets that clients are told never go back
+(KIP-207).
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ FIRST_VERSION_WITH = {
 }
 """The first version that knows each special timestamp."""
 
+FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
+
 
 @serves(ListOffsetsRequest, ends_with_client=True)
 async def list_offsets(
@@ -72,7 +78,9 @@ async def _look_up(
         partition.check_epoch(wanted.current_leader_epoch)
         found = await _offset_for(partition, wanted.timestamp, version)
     except BarnabasError as error:
-        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error_code(error))
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, error_code=_code_for(error_code(error), version)
+        )
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=ErrorCode.NONE,
@@ -90,6 +98,7 @@ async def _offset_for(partition: Partition, timestamp: int, version: int) -> Off
     if timestamp < 0 and version < FIRST_VERSION_WITH.get(timestamp, version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
     if timestamp == LATEST_TIMESTAMP:
+        partition.check_end_is_known()
         return OffsetAndTimestamp(log.high_watermark, NO_TIMESTAMP)
     if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
         return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
@@ -99,5 +108,14 @@ async def _offset_for(partition: Partition, timestamp: int, version: int) -> Off
         found = nothing
     else:
         found = await partition.first_record_at(timestamp) or nothing
+    if found.offset < log.high_watermark:
+        return found
     # As in Kafka, nothing is told of records that are not exposed yet.
-    return found if found.offset < log.high_watermark else nothing
+    partition.check_end_is_known()
+    return nothing
+
+
+def _code_for(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the error in words that the version knows."""
+    is_new = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE if is_new else code

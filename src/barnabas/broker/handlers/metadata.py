@@ -1,4 +1,4 @@
-"""Metadata, versions 0 to 13: the broker, the topics, their partitions; unknown topics are made if that is on.
+"""Metadata, versions 0 to 13: the brokers, the topics, their partitions; unknown topics are made if that is on.
 
 A topic that is made here is complete when the answer leaves, so clients need not come back for its leader.
 Clients that ask which operations they may use are told all of them: there is no authorisation yet.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.broker.addresses import addresses
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.identity import Identity
-from barnabas.broker.internal_topics import INTERNAL_TOPICS, partition_count, settings_of
+from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
+from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.metadata import (
     OPERATIONS_UNKNOWN,
@@ -31,7 +33,8 @@ from barnabas.protocol.types import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from barnabas.broker.topics import Topic
+    from barnabas.broker.picture import Picture
+    from barnabas.broker.topic_lookup import Topic
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
 """From here on the name of a topic whose id is not known is null."""
@@ -89,7 +92,7 @@ async def _create_and_describe(
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await topics.create(name, partition_count(name, settings.config), settings_of(name, settings.config))
+            await topics.create_with_defaults(name)
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
@@ -111,18 +114,20 @@ def _describe(
         if is_pause_due(number):
             yield
         if isinstance(each, MetadataRequestTopic):
-            described = yield from _wanted_topic(topics, identity, each, errors, context)
+            described = yield from _wanted_topic(topics, each, errors, context)
         else:
-            described = yield from _topic(identity, each)
+            described = yield from _topic(topics.picture, each)
         if request.include_topic_authorized_operations:
             is_there = described.error_code == ErrorCode.NONE
             described.topic_authorized_operations = ON_TOPICS if is_there else OPERATIONS_UNKNOWN
         described_topics.append(described)
-    host, port = identity.address_for(context.peer)
     response = MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=identity.node_id, host=host, port=port)],
+        brokers=[
+            MetadataResponseBroker(node_id=each.id, host=each.host, port=each.port, rack=each.rack)
+            for each in addresses(topics.picture, identity, context.peer)
+        ],
         cluster_id=identity.cluster_id,
-        controller_id=identity.node_id,
+        controller_id=topics.picture.spokesman,
         topics=described_topics,
     )
     if request.include_cluster_authorized_operations:
@@ -131,7 +136,7 @@ def _describe(
 
 
 def _wanted_topic(
-    topics: Topics, identity: Identity, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
+    topics: Topics, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
 ) -> Steps[MetadataResponseTopic]:
     name = wanted.name or ""
     if _is_by_id(wanted):
@@ -141,7 +146,7 @@ def _wanted_topic(
         topic = topics.get(name)
         code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic is not None:
-        return (yield from _topic(identity, topic))
+        return (yield from _topic(topics.picture, topic))
     unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id, partitions=[])
     if _is_by_id(wanted) and context.version >= FIRST_VERSION_WITHOUT_UNKNOWN_NAMES:
         unknown.name = None
@@ -153,20 +158,21 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
     return wanted.name is None or wanted.topic_id != ZERO_UUID
 
 
-def _topic(identity: Identity, topic: Topic) -> Steps[MetadataResponseTopic]:
-    replicas = [identity.node_id]
+def _topic(picture: Picture, topic: Topic) -> Steps[MetadataResponseTopic]:
     partitions = []
-    for number, partition in enumerate(topic.partitions):
+    for number, each in enumerate(topic.partitions):
         if is_pause_due(number):
             yield
+        leader = picture.leader_of(each)
         partitions.append(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=partition.topic_partition.partition,
-                leader_id=identity.node_id,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=replicas,
-                isr_nodes=replicas,
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
+                partition_index=number,
+                leader_id=leader,
+                leader_epoch=each.state.leader_epoch,
+                replica_nodes=list(each.replicas),
+                isr_nodes=list(each.state.isr),
+                offline_replicas=picture.offline_replicas(each),
             )
         )
     return MetadataResponseTopic(

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.commit_shortcuts import PARTITIONS_MAX, CommitShortcuts
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
@@ -46,11 +47,12 @@ def offset_commit(
     offsets: OffsetStore,
     settings: DynamicSettings,
     turns: Turns,
+    commit_shortcuts: CommitShortcuts,
     request: OffsetCommitRequest,
     context: Context,
 ) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
     """Store the offsets that may be stored and tell about the others."""
-    steps = _commit(topics, groups, offsets, settings, turns, request, context)
+    steps = _commit(topics, groups, offsets, settings, turns, commit_shortcuts, request, context)
     if not groups.has_place:
         return _prepare_and_finish(groups, turns, steps)
     return (yield from steps)
@@ -71,6 +73,7 @@ def _commit(
     offsets: OffsetStore,
     settings: DynamicSettings,
     turns: Turns,
+    commit_shortcuts: CommitShortcuts,
     request: OffsetCommitRequest,
     context: Context,
 ) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
@@ -100,9 +103,10 @@ def _commit(
             refused = _refuse_all(_refusal(groups, request, context), committed, errors)
     if committed:
         _store(offsets, request.group_id, committed, errors, waiting)
+    responding = _respond(commit_shortcuts, request, errors, context)
     if waiting:
-        return _respond_later(turns, request, errors, waiting)
-    return (yield from _response(request, errors))
+        return _respond_later(turns, responding, errors, waiting)
+    return (yield from responding)
 
 
 def _refusal(groups: GroupShell, request: OffsetCommitRequest, context: Context) -> ErrorCode:
@@ -162,12 +166,15 @@ def _store(
 
 
 async def _respond_later(
-    turns: Turns, request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode], waiting: Sequence[Stored]
+    turns: Turns,
+    responding: Steps[OffsetCommitResponse],
+    errors: dict[TopicPartition, ErrorCode],
+    waiting: Sequence[Stored],
 ) -> OffsetCommitResponse:
     await asyncio.wait([stored for _, stored in waiting])
     for committed, stored in waiting:
         _note(errors, committed, stored)
-    return await turns.finish(_response(request, errors))
+    return await turns.finish(responding)
 
 
 def _note(
@@ -198,7 +205,19 @@ def _check(
     return ErrorCode.NONE
 
 
-def _response(request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> Steps[OffsetCommitResponse]:
+def _respond(
+    commit_shortcuts: CommitShortcuts,
+    request: OffsetCommitRequest,
+    errors: Mapping[TopicPartition, ErrorCode],
+    context: Context,
+) -> Steps[OffsetCommitResponse]:
+    response = yield from _response(request, errors)
+    if len(errors) <= PARTITIONS_MAX and not any(errors.values()):
+        commit_shortcuts.note(request, response, context)
+    return response
+
+
+def _response(request: OffsetCommitRequest, errors: Mapping[TopicPartition, ErrorCode]) -> Steps[OffsetCommitResponse]:
     topics = []
     for topic in request.topics:
         partitions = []

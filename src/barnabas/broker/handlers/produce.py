@@ -16,39 +16,44 @@ What an acknowledgement means, and when it has to wait for the disk, stands in `
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from barnabas.broker.api import Context, Received, serves_runs
+from barnabas.broker.api import AnsweredTogether, Context, Received, serves_runs
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.produce_answers import (
+    Appended,
+    PackAnswer,
+    Waiting,
+    acknowledge_later,
+    answer_together,
+    errors_of_records,
+    packer,
+    refuse,
+)
 from barnabas.errors import (
     BarnabasError,
     ErrorCode,
     KafkaError,
     UnsupportedVersionError,
 )
-from barnabas.model import NO_OFFSET, NO_TIMESTAMP, Acks
+from barnabas.model import NO_OFFSET, Acks
 from barnabas.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.protocol.repeats import answer_packer
 from barnabas.storage.append import AppendInfo, RecordRefusedError
 
 if TYPE_CHECKING:
+    from barnabas.broker.acknowledgements import Waiter
     from barnabas.broker.partition import Partition
     from barnabas.broker.topics import Topics
     from barnabas.records.header import Buffer
     from barnabas.storage.append_group import Outcome
-
-    Waiting = list[tuple[PartitionProduceResponse, asyncio.Future[None]]]
-    """Acknowledgements, and what each has to wait for."""
 
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -57,18 +62,12 @@ ANSWERED_TOGETHER_MAX = 50
 """A run of more requests is answered in parts: the producer, which has so many under way and not more, can make the
 next ones of the answers to the first part while the second is carried out, instead of waiting for all of them."""
 
-RECORD_ERRORS_MAX = 1_000
-"""Errors of single records in one answer; a batch may have millions of records in a few bytes."""
-
-PACKERS_MAX = 4096
-"""For how many partitions the pattern of an answer is remembered, at about a kilobyte each."""
-
 Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None"
 """Of one request; bytes are the whole frame of the answer."""
 
 
 @serves_runs(ProduceRequest)
-def produce(topics: Topics, requests: Iterable[Received], context: Context) -> Sequence[Response]:
+def produce(topics: Topics, requests: Iterable[Received], context: Context) -> Sequence[Response] | AnsweredTogether:
     """Append each partition's batches, of all requests that ask for the same acknowledgement as the first one.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
@@ -84,13 +83,13 @@ def produce(topics: Topics, requests: Iterable[Received], context: Context) -> S
     if any(append.is_waiting for append in appends.by_place.values()):
         responses = asyncio.get_running_loop().create_task(_respond_later(run, appends))
         return [_one_of(responses, number) for number in range(len(run))]
-    return _respond_to_all(run, appends)
+    return _acknowledged_together(run, appends, context.version) or _respond_to_all(run, appends)
 
 
 class _Append:
     """What a run of requests brings for one partition, and what became of it, in the order of the requests."""
 
-    __slots__ = ("_refusal", "_waiting", "outcomes", "pack", "partition", "records")
+    __slots__ = ("_acks", "_refusal", "_waiting", "outcomes", "pack", "partition", "records")
 
     def __init__(
         self, topics: Topics, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None
@@ -102,6 +101,7 @@ class _Append:
         """Makes the answer to a request for this partition alone, once that is in the log; None where an answer may
         have to wait for more than that."""
         self._waiting: asyncio.Future[list[Outcome]] | None = None
+        self._acks = acks
         self._refusal = refusal
         if refusal:
             return
@@ -121,9 +121,20 @@ class _Append:
         return self._waiting is not None
 
     @property
+    def can_be_packed(self) -> bool:
+        """Whether all was appended, and each answer can be made from the pattern once all is acknowledged."""
+        return self.pack is not None and all(isinstance(outcome, AppendInfo) for outcome in self.outcomes)
+
+    def when_all_acknowledged(self) -> Waiter | None:
+        """Return what has to be waited for before all that was appended is acknowledged."""
+        assert self.partition
+        last = max((each for each in self.outcomes if isinstance(each, AppendInfo)), key=_last_offset)
+        return self.partition.when_acknowledged(last, self._acks)
+
+    @property
     def usable_pack(self) -> PackAnswer | None:
         """`pack`, if it may make answers now that the outcomes are there: a flush policy may be in force since."""
-        return self.pack if self.partition is not None and self.partition.acknowledges_at_once else None
+        return self.pack if self.partition is not None and self.partition.acknowledges_at_once(self._acks) else None
 
     def carry_out(self) -> None:
         if self.partition is None:
@@ -171,8 +182,8 @@ class _Appends:
                 append.records.append((data.records or b"") if records is None else records)
                 if records is not None:
                     self.by_request[id(request)] = append
-                    if append.partition and append.partition.acknowledges_at_once:
-                        append.pack = _packer(self._context.version, topic.name, topic.topic_id, data.index)
+                    if append.partition and _is_packed(append.partition, request.acks):
+                        append.pack = packer(self._context.version, topic.name, topic.topic_id, data.index)
 
     def at(self, place: Place, request: ProduceRequest) -> _Append:
         """Return what comes to a place."""
@@ -208,25 +219,40 @@ def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
     return None
 
 
-PackAnswer = Callable[[int, int, int, int], bytes]
-"""Makes the frame that says that a batch was appended: of correlation id, base offset, append time, log start."""
+def _last_offset(info: AppendInfo) -> int:
+    return info.last_offset
 
 
-@functools.lru_cache(maxsize=PACKERS_MAX)
-def _packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
-    def answer_with(number: int) -> ProduceResponse:
-        result = PartitionProduceResponse(
-            index=index,
-            error_code=ErrorCode.NONE,
-            base_offset=number,
-            log_append_time_ms=number,
-            log_start_offset=number,
-        )
-        return ProduceResponse(
-            responses=[TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[result])]
-        )
+def _is_packed(partition: Partition, acks: int) -> bool:
+    """Whether answers are made from the pattern: nothing is waited for, or all wait for the high watermark."""
+    return acks == Acks.ALL or partition.acknowledges_at_once(acks)
 
-    return answer_packer(answer_with, version)
+
+def _acknowledged_together(
+    run: Sequence[Received], appends: _Appends, version: int
+) -> Sequence[Response] | AnsweredTogether | None:
+    """Answer requests with acks=all that all have to wait for the high watermark with one wait for each partition.
+
+    :returns: None if they have to be answered one by one.
+    """
+    places = appends.by_place.values()
+    if run[0][0].acks != Acks.ALL or all(append.usable_pack for append in places):
+        return None
+    if not all(append.can_be_packed for append in places):
+        return None
+    if any(id(request) not in appends.by_request for request, _, _ in run):
+        return None
+    waiters = [waiter for append in places if (waiter := append.when_all_acknowledged()) is not None]
+    appended = []
+    for request, _, correlation_id in run:
+        append = appends.by_request[id(request)]
+        info = append.outcomes.popleft()
+        assert isinstance(info, AppendInfo)
+        assert append.pack
+        appended.append(Appended(request, correlation_id, info, append.pack))
+    if waiters:
+        return AnsweredTogether(len(run), answer_together(appended, waiters, version))
+    return [each.frame() for each in appended]
 
 
 async def _respond_later(run: Sequence[Received], appends: _Appends) -> Sequence[Response]:
@@ -272,16 +298,16 @@ def _respond(request: ProduceRequest, appends: _Appends) -> ProduceResponse | Aw
             results.append(_result(data.index, append, request, waiting))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
     response = ProduceResponse(responses=topics)
-    return _acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
+    return acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
 
 
 def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiting) -> PartitionProduceResponse:
     outcome = append.outcomes.popleft()
     if isinstance(outcome, BarnabasError):
         result = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
-        _refuse(result, outcome)
+        refuse(result, outcome)
         if isinstance(outcome, RecordRefusedError):
-            result.record_errors = _errors_of_records(outcome, request)
+            result.record_errors = errors_of_records(outcome, request)
         return result
     result = PartitionProduceResponse(
         index=index,
@@ -294,37 +320,6 @@ def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiti
     if exposed := append.partition.when_acknowledged(outcome, request.acks):
         waiting.append((result, exposed))
     return result
-
-
-async def _acknowledge_later(response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> ProduceResponse:
-    futures = [future for _, future in waiting]
-    try:
-        await asyncio.wait(futures, timeout=max(0, timeout_ms) / 1000)
-    finally:
-        for future in futures:
-            future.cancel()
-    for result, future in waiting:
-        if future.cancelled():
-            message = f"not flushed within {timeout_ms} ms; it may be later"
-            _refuse(result, KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
-        elif error := future.exception():
-            assert isinstance(error, BarnabasError)
-            _refuse(result, error)
-    return response
-
-
-def _refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
-    result.error_code, result.error_message = error_code(error), error_message(error)
-    result.base_offset = result.log_start_offset = NO_OFFSET
-    result.log_append_time_ms = NO_TIMESTAMP
-
-
-def _errors_of_records(error: RecordRefusedError, request: ProduceRequest) -> list[BatchIndexAndErrorMessage]:
-    count_max = max(1, RECORD_ERRORS_MAX // sum(len(topic.partition_data) for topic in request.topic_data))
-    return [
-        BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=error.reason)
-        for number in error.numbers[:count_max]
-    ]
 
 
 def _check_all_appended(appends: _Appends) -> None:

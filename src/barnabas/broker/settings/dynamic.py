@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from barnabas.broker.settings.in_force import BrokerSettings, check_dynamic
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.unused import GROUP_SETTINGS
-from barnabas.broker.topics import InTreeThread
+from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import registry
 from barnabas.coordination.tree import Tree
 from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode, KafkaError
@@ -111,6 +111,22 @@ class DynamicSettings:
         """Return when the changes that have begun are made."""
         async with self._changing:
             pass
+
+    async def reread(self) -> None:
+        """Put into force what other brokers have changed.
+
+        :raises CoordinationError: the tree cannot be read.
+        """
+        async with self._changing:
+            static = self.broker.static
+            groups = await self._in_tree_thread(registry.read_group_configs, self._tree)
+            of_all = await self._in_tree_thread(self._read, static, ALL_BROKERS)
+            own = await self._in_tree_thread(self._read, static, self.own_name)
+            self.groups = groups
+            if (of_all, own) != (self.broker.of_all, self.broker.own):
+                self.broker = BrokerSettings(static, of_all, own)
+                self.config = self.broker.config
+                await self._put_into_force(self.config)
 
     def check_broker(self, name: str) -> None:
         """Check that a name is this broker's, or stands for all.

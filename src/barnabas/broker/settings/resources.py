@@ -16,7 +16,8 @@ from barnabas.broker.settings.unused import GROUP_SETTINGS, NO_EFFECT
 from barnabas.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from barnabas.broker.topics import Topic, Topics
+    from barnabas.broker.topic_lookup import Topic
+    from barnabas.broker.topics import Topics
 
 __all__ = ["ConfigSource", "DescribedSetting", "ResourceType", "describe", "names_of", "target_of"]
 

@@ -86,10 +86,25 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
     "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
     "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
+    "default_replication_factor": "How many replicas a topic gets that is made without saying.",
+    "unclean_leader_election_enable": "The topics' default of unclean.leader.election.enable.",
+    "rack": "Where this broker stands (broker.rack in Kafka): replicas are spread over racks.",
+    "zookeeper_connect": "The cluster's ZooKeeper, HOST:PORT,HOST:PORT/PATH; empty: this broker is a cluster of its"
+    " own.",
+    "zookeeper_session_timeout_ms": "So long this broker may be out of ZooKeeper's reach before others take over"
+    " what it leads.",
+    "zookeeper_connection_timeout_ms": "How long a start waits for ZooKeeper.",
+    "zookeeper_auth": "USER:PASSWORD with which ZooKeeper's nodes are made and can be changed, and nobody else's.",
+    "inter_broker_host": "The address at which other brokers fetch from this one; empty: the same as for clients.",
+    "inter_broker_port": "The port at which other brokers fetch from this one; 0: any free one.",
+    "controlled_shutdown_timeout_ms": "How long a broker that stops waits for others to take over what it leads.",
+    "auto_leader_rebalance_enable": "Whether a leader hands a partition to its preferred replica, the first one of its"
+    " assignment, once that is in sync.",
+    "leader_imbalance_check_interval_seconds": "How often it is looked whether there is one.",
     "offsets_topic_num_partitions": "How many partitions __consumer_offsets gets when it is made; later changes have no"
     " effect.",
-    "offsets_topic_replication_factor": "How many replicas __consumer_offsets gets when it is made, or as many as there"
-    " are brokers, if these are fewer.",
+    "offsets_topic_replication_factor": "How many replicas __consumer_offsets gets when it is made; with ZooKeeper,"
+    " groups wait until there are so many brokers.",
     "offsets_topic_segment_bytes": "The segment.bytes that __consumer_offsets gets when it is made.",
     "offsets_load_buffer_size": "How much of __consumer_offsets is read at once when a broker begins to coordinate"
     " groups.",
@@ -101,6 +116,18 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "group_initial_rebalance_delay_ms": "How long an empty group waits for more members after the first."
     " Kafka's default is 3000, for large groups that start together; here a lone consumer starts at once.",
     "group_max_size": "The most members of a group.",
+    "replica_fetch_max_bytes": "How much a follower asks for of one partition at a time.",
+    "replica_fetch_response_max_bytes": "How much a follower asks for of all partitions that another broker leads, at"
+    " a time.",
+    "replica_fetch_wait_max_ms": "How long a follower's fetch waits at the leader until there is something new.",
+    "replica_fetch_min_bytes": "How much must be new before a follower's fetch is answered.",
+    "replica_fetch_backoff_ms": "How long a follower waits at most before it tries again to fetch what it could not.",
+    "num_replica_fetchers": "Over how many connections a broker fetches from each other broker.",
+    "replica_lag_time_max_ms": "A follower that was not at the end of its leader's log for so long is no longer in"
+    " sync.",
+    "replica_socket_timeout_ms": "How long a follower waits for the answer to a fetch, besides"
+    " replica.fetch.wait.max.ms.",
+    "replica_high_watermark_checkpoint_interval_ms": "How often it is stored how far the logs can be read.",
 }
 """What each setting means, by its field's name."""
 
@@ -109,10 +136,12 @@ SIGNED = frozenset({"log_retention_ms", "log_retention_bytes"})
 
 AT_LEAST_ONE = (
     "num_partitions",
+    "default_replication_factor",
     "offsets_topic_num_partitions",
     "offsets_topic_replication_factor",
     "offsets_load_buffer_size",
     "offsets_commit_timeout_ms",
+    "num_replica_fetchers",
 )
 
 
@@ -167,6 +196,18 @@ class BrokerConfig:
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     offset_metadata_max_bytes: int = 4096
+    default_replication_factor: int = 1
+    unclean_leader_election_enable: bool = False
+    rack: str = ""
+    zookeeper_connect: str = ""
+    zookeeper_session_timeout_ms: int = 18_000
+    zookeeper_connection_timeout_ms: int = 18_000
+    zookeeper_auth: str = ""
+    inter_broker_host: str = ""
+    inter_broker_port: int = 0
+    controlled_shutdown_timeout_ms: int = 5_000
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
     offsets_topic_num_partitions: int = 50
     offsets_topic_replication_factor: int = 3
     offsets_topic_segment_bytes: int = 104_857_600
@@ -178,6 +219,15 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 0
     group_max_size: int = 2**31 - 1
+    replica_fetch_max_bytes: int = 1_048_576
+    replica_fetch_response_max_bytes: int = 10_485_760
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_backoff_ms: int = 1_000
+    num_replica_fetchers: int = 1
+    replica_lag_time_max_ms: int = 30_000
+    replica_socket_timeout_ms: int = 30_000
+    replica_high_watermark_checkpoint_interval_ms: int = 5_000
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -205,7 +255,19 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """Put the settings together.
+    """Put the settings together, as `given_settings` does, and the defaults of all others.
+
+    :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
+    """
+    return BrokerConfig(**given_settings(file, overrides, environment))
+
+
+def given_settings(
+    file: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the settings that somebody has given a value, by field name.
 
     :param file: a TOML file; `num.partitions = 6` and `[num]` `partitions = 6` are the same.
     :param overrides: from flags, by field name or dotted name; None values are left out.
@@ -218,7 +280,7 @@ def load_config(
     settings = dict(_check(name, value, types) for name, value in from_file.items())
     settings.update(_from_environment(environment or {}, types))
     settings.update(_check(name, value, types) for name, value in from_flags.items())
-    return BrokerConfig(**settings)
+    return settings
 
 
 def _from_environment(environment: Mapping[str, str], types: Mapping[str, type]) -> dict[str, Any]:

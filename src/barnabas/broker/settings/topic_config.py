@@ -21,6 +21,7 @@ class TopicConfig:
     compression: Compression | None
     """How batches are stored; None: as their producers compressed them."""
     min_insync_replicas: int
+    unclean_leader_election_enable: bool
 
 
 def default_log_config(config: BrokerConfig) -> LogConfig:
@@ -71,7 +72,14 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
         log=log,
         compression=None if compression == PRODUCER_COMPRESSION else _COMPRESSIONS[compression],
         min_insync_replicas=int(given.get("min.insync.replicas", config.min_insync_replicas)),
+        unclean_leader_election_enable=_flag(
+            given, "unclean.leader.election.enable", config.unclean_leader_election_enable
+        ),
     )
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    return given[name].lower() == "true" if name in given else default
 
 
 _COMPRESSIONS = {

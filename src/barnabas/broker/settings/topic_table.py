@@ -325,7 +325,6 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "false",
             "Whether a replica that lacks messages may lead when no other is left.",
             "unclean.leader.election.enable",
-            _NO_REPLICATION,
         ),
     )
 }

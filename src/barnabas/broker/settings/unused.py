@@ -49,14 +49,12 @@ UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("num.io.threads", small(1), "8"),
         UnusedSetting("num.network.threads", small(1), "3"),
         UnusedSetting("num.recovery.threads.per.data.dir", small(1), "2"),
-        UnusedSetting("num.replica.fetchers", small(1), "1"),
         UnusedSetting("producer.id.expiration.ms", small(1), _DAY_MS),
         UnusedSetting("replica.alter.log.dirs.io.max.bytes.per.second", whole(), _EVER),
         UnusedSetting("sasl.kerberos.kinit.cmd", text(), "/usr/bin/kinit"),
         UnusedSetting("sasl.kerberos.min.time.before.relogin", whole(), "60000"),
         UnusedSetting("sasl.kerberos.ticket.renew.jitter", number(), "0.05"),
         UnusedSetting("sasl.kerberos.ticket.renew.window.factor", number(), "0.8"),
-        UnusedSetting("unclean.leader.election.enable", FLAG, "false"),
     )
 }
 """Settings of brokers, by name."""

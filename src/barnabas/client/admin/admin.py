@@ -58,11 +58,13 @@ class Admin:
         self,
         name: str,
         partitions: int = 1,
-        replication_factor: int = 1,
+        replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic; `config` has Kafka's names, for example `{"retention.ms": "86400000"}`.
 
+        :param replication_factor: how many brokers keep each partition; None: as many as the brokers' setting
+            default.replication.factor says (brokers older than Kafka 2.4 want a number).
         :raises KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG ...
         """
         from barnabas.client.admin.topic_changes import create_topic
@@ -94,14 +96,18 @@ class Admin:
         """
         return [topic.name for topic in self._describe(None) if include_internal or not topic.is_internal]
 
-    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Return the partitions of topics, of all but the brokers' own if no names are given.
+    def describe_topics(
+        self, names: Iterable[str] | None = None, *, include_internal: bool = False
+    ) -> list[TopicDescription]:
+        """Return the partitions of topics, or of all topics if no names are given.
 
+        :param include_internal: whether the brokers' own topics are among all topics, as `__consumer_offsets`.
         :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
         """
         from barnabas.client.admin.topics import describe
 
-        return [describe(topic) for topic in self._describe(names) if names is not None or not topic.is_internal]
+        takes_internal = include_internal or names is not None
+        return [describe(topic) for topic in self._describe(names) if takes_internal or not topic.is_internal]
 
     def _describe(self, names: Iterable[str] | None) -> list[Any]:
         wanted = None if names is None else list(names)
@@ -132,6 +138,14 @@ class Admin:
         from barnabas.client.admin.configs import describe_config
 
         return self._call(describe_config(self._cluster, _resource(topic, broker, group)))
+
+    def describe_topic_configs(
+        self, topics: Iterable[str], settings: Iterable[str]
+    ) -> dict[str, dict[str, ConfigSetting]]:
+        """Return some settings of many topics, by topic and name; topics that do not exist are left out."""
+        from barnabas.client.admin.configs import describe_topic_configs
+
+        return self._call(describe_topic_configs(self._cluster, list(topics), list(settings)))
 
     def alter_config(
         self,
@@ -212,16 +226,19 @@ class Admin:
 
     # --- groups -----------------------------------------------------------------------------------------
 
-    def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+    def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = (), broker: int | None = None
+    ) -> list[GroupListing]:
         """Return all groups that have members or committed offsets, by name.
 
         :param states: only groups in one of these, for example `["Empty", "Stable"]`; case does not matter.
         :param types: only groups of one of these, for example `["classic"]`.
+        :param broker: only those that the broker with this id coordinates.
         :raises UnsupportedVersionError: a broker is too old to choose by state (Kafka 2.6) or type (3.8).
         """
         from barnabas.client.admin.groups import list_groups
 
-        return self._call(list_groups(self._cluster, states, types))
+        return self._call(list_groups(self._cluster, states, types, broker))
 
     def describe_group(self, group: str) -> GroupDescription:
         """Return a group's state, and its members with their partitions.

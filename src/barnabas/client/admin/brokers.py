@@ -59,7 +59,9 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         if response.error_code:
             subject = "" if response.error_message else "description of the cluster"
             raise KafkaError(response.error_code, response.error_message or "", subject)
-        nodes = sorted((Node(each.broker_id, each.host, each.port) for each in response.brokers), key=lambda n: n.id)
+        nodes = sorted(
+            (Node(each.broker_id, each.host, each.port, each.rack) for each in response.brokers), key=lambda n: n.id
+        )
         controller = next((node for node in nodes if node.id == response.controller_id), None)
         return ClusterDescription(response.cluster_id, controller, tuple(nodes))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -23,6 +24,8 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
     IncrementallyAlterableConfig,
 )
+
+TOPICS_PER_REQUEST = 500
 
 _TOPIC = 2
 _BROKER = 4
@@ -170,6 +173,35 @@ async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[st
     return await cluster.retrying(
         attempt, what=f"settings of {resource} are not known", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
     )
+
+
+async def describe_topic_configs(
+    cluster: Cluster, topics: Sequence[str], settings: Sequence[str]
+) -> dict[str, dict[str, ConfigSetting]]:
+    """Return some settings of many topics, by topic and name; topics that do not exist are left out.
+
+    Any broker can tell them: where one is away, another is asked.
+    """
+    found: dict[str, dict[str, ConfigSetting]] = {}
+    for first in range(0, len(topics), TOPICS_PER_REQUEST):
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=list(settings))
+                for name in topics[first : first + TOPICS_PER_REQUEST]
+            ]
+        )
+
+        async def attempt(request: DescribeConfigsRequest = request) -> DescribeConfigsResponse:
+            answer: DescribeConfigsResponse = await cluster.ask(await cluster.any_channel(), request)
+            return answer
+
+        for result in (await cluster.retrying(attempt, what="settings of topics are not known")).results:
+            if not result.error_code:
+                found[result.resource_name] = {each.name: _setting(each) for each in result.configs}
+            elif ErrorCode.of(result.error_code) is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                subject = f"settings of {ConfigResource.topic(result.resource_name)}"
+                raise refusal(result.error_code, subject, result.resource_name, result.error_message)
+    return found
 
 
 def _setting(each: DescribeConfigsResourceResult) -> ConfigSetting:

@@ -88,9 +88,9 @@ class GroupDescription:
 
 
 async def list_groups(
-    cluster: Cluster, states: Collection[str] = (), types: Collection[str] = ()
+    cluster: Cluster, states: Collection[str] = (), types: Collection[str] = (), broker: int | None = None
 ) -> list[GroupListing]:
-    """Return the groups of all brokers, by name; of these states and types only, if any are given.
+    """Return the groups of all brokers, or of one, by name; of these states and types only, if any are given.
 
     :raises UnsupportedVersionError: a broker is too old to choose by state (Kafka 2.6) or type (3.8).
     :raises TimedOutError: a broker did not answer in time.
@@ -99,7 +99,8 @@ async def list_groups(
 
     async def attempt() -> list[GroupListing]:
         await cluster.refresh()
-        answers = await asyncio.gather(*(cluster.send(node_id, request) for node_id in sorted(cluster.view.brokers)))
+        brokers = sorted(cluster.view.brokers) if broker is None else [broker]
+        answers = await asyncio.gather(*(cluster.send(node_id, request) for node_id in brokers))
         return [listed for response in answers for listed in _listed(response)]
 
     return sorted(await cluster.retrying(attempt, what="groups are not known"), key=lambda each: each.group)

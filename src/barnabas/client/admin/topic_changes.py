@@ -20,6 +20,9 @@ from barnabas.protocol.messages.create_topics import (
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
+USE_DEFAULT = -1
+"""What stands for the brokers' default (KIP-464)."""
+
 DELETE_TOPICS_VERSION_MAX = 5
 """Later versions can name topics by id."""
 
@@ -29,7 +32,7 @@ async def create_topic(
     name: str,
     *,
     partitions: int,
-    replication_factor: int,
+    replication_factor: int | None,
     config: Mapping[str, str],
     timeout_ms: int,
 ) -> None:
@@ -42,7 +45,7 @@ async def create_topic(
             CreatableTopic(
                 name=name,
                 num_partitions=partitions,
-                replication_factor=replication_factor,
+                replication_factor=USE_DEFAULT if replication_factor is None else replication_factor,
                 assignments=[],
                 configs=[CreatableTopicConfig(name=key, value=str(value)) for key, value in config.items()],
             )

@@ -10,12 +10,13 @@ from barnabas.errors import ErrorCode, KafkaError
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition: who leads it (-1: nobody), who keeps it, who is in sync."""
+    """One partition: who leads it (-1: nobody), who keeps it, who is in sync, and whose brokers are away."""
 
     partition: int
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ def describe(topic: TopicView) -> TopicDescription:
         name=topic.name,
         id=topic.topic_id.hex() if any(topic.topic_id) else "",
         partitions=tuple(
-            PartitionDescription(each.partition, each.leader, each.replicas, each.isr) for each in topic.partitions
+            PartitionDescription(each.partition, each.leader, each.replicas, each.isr, each.offline_replicas)
+            for each in topic.partitions
         ),
     )

@@ -57,6 +57,8 @@ class Background:
         self._next_look: asyncio.TimerHandle | None = None
         """When topics that do not exist yet are looked for again."""
         self._positions_wanted = asyncio.Event()
+        self._looks_for_leaders = 0
+        """How often in a row metadata had partitions without a leader."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._works: dict[Work, asyncio.Task[None]] = {}
         self._session = None if state.membership is None else GroupSession(state, cluster, state.membership)
@@ -245,12 +247,20 @@ class Background:
         self._cluster.want_refresh()
 
     def _on_metadata(self, view: ClusterView) -> None:
+        lacks_topics = self._state.on_metadata(view)
+        with self._guard:
+            lacks_leaders = self._state.fetcher.lacks_leaders(view)
+        self._looks_for_leaders = self._looks_for_leaders + 1 if lacks_leaders else 0
         # One timer: each answer to it is followed by another, so two would never become one again.
-        if self._state.on_metadata(view) and self._next_look is None:
-            self._next_look = asyncio.get_running_loop().call_later(MISSING_TOPIC_PAUSE_S, self._look_for_topics)
+        if self._next_look is None and (lacks_topics or lacks_leaders):
+            pause_s = MISSING_TOPIC_PAUSE_S
+            if lacks_leaders:
+                # Nothing is asked of nobody, so no fetch that fails would ask for metadata.
+                pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
+            self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
         self._fetch()
 
-    def _look_for_topics(self) -> None:
+    def _look_again(self) -> None:
         self._next_look = None
         self._cluster.want_refresh()
 

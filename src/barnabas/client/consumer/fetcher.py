@@ -233,6 +233,10 @@ class Fetcher:
         self._leader_count = max(1, len(leaders))
         return leaders
 
+    def lacks_leaders(self, view: ClusterView) -> bool:
+        """Tell whether an assigned partition is led by nobody, as far as is known."""
+        return any(view.leader(tp) is None for tp in self._subscription.partitions)
+
     # --- answers ----------------------------------------------------------------------------------------
 
     def on_failure(self, fetch: Fetch) -> None:

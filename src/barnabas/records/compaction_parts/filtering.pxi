@@ -407,7 +407,7 @@ cdef object filtered_by(Sieve sieve, batches, filtering):
         with nogil:
             outcome = sieve.sift_batches()
         if outcome == COMPRESSED:
-            outcome = sieve.sift_compressed(decompressed_body(batches, &sieve.walk, decompressor))
+            outcome = sieve.sift_compressed(decompressed_body(batches, &sieve.walk, &sieve.header, decompressor))
         if outcome == EMPTIED:
             header = header_at(batches, &sieve.walk)
             outcome = sieve.write_empty(header) if compaction_pure.must_stay(header, filtering) else sieve.drop_batch()

@@ -24,7 +24,7 @@ def records_without_key(batch, decompressed_bytes_max):
             return compaction_pure.records_without_key(batch, decompressed_bytes_max)
         header.base_offset = 0
         if is_compressed(&header):
-            body = decompressed_body(batch, &walk, Decompressor(decompressed_bytes_max))
+            body = decompressed_body(batch, &walk, &header, Decompressor(decompressed_bytes_max))
             is_whole = find_keyless_in(body, &header, &found)
         else:
             with nogil:

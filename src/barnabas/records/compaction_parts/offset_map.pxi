@@ -131,7 +131,7 @@ cdef class OffsetMap:
             with nogil:
                 outcome = self.take_batches(walk, &header, first_offset)
             if outcome == COMPRESSED:
-                body = decompressed_body(batches, walk, decompressor)
+                body = decompressed_body(batches, walk, &header, decompressor)
                 outcome = self.take_decompressed(body, &header, first_offset)
                 if outcome == FOUND:
                     self.take_note(walk, &header)

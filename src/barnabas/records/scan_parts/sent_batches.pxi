@@ -1,4 +1,4 @@
-# What producers send: checked and stamped; the twins are in `scan_pure.py`.
+# What producers send, checked and stamped, and what leaders send, checked; the twins are in `scan_pure.py`.
 
 def count_records(body, int64_t count):
     """See the twin."""
@@ -106,6 +106,51 @@ def stamp_plain_batches(
         base_offset += 1
         bytes_max -= header.size
     return stamped
+
+
+def plain_replicas(
+    records, int64_t next_offset, int32_t leader_epoch, *, int64_t offset_max, int64_t timestamp_ms_max
+):
+    """See the twin."""
+    cdef list found = []
+    cdef Header header
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef int64_t left
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        at, left = <const uint8_t*>view.buf, view.len
+        while left >= HEADER_SIZE:
+            load_header(at, &header)
+            if (
+                not is_sound(&header)
+                or header.size > left
+                or header.base_offset != next_offset
+                or header.last_offset_delta > offset_max - next_offset
+                or header.leader_epoch != leader_epoch
+                or header.producer_id != UNKNOWN
+                or header.attributes & ~PRODUCERS_ATTRIBUTES
+                or header.max_timestamp_ms > timestamp_ms_max
+                or not has_its_crc(at, &header)
+            ):
+                break
+            next_offset += header.last_offset_delta
+            found.append((header.size, next_offset, header.max_timestamp_ms))
+            next_offset += 1
+            at += header.size
+            left -= header.size
+        return found
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef bint has_its_crc(const uint8_t* at, const Header* header) noexcept:
+    cdef uint32_t crc
+    if header.size < RELEASING_BYTES_MIN:
+        return barnabas_crc(at + CRC_START, header.size - CRC_START) == header.crc
+    with nogil:
+        crc = barnabas_crc(at + CRC_START, header.size - CRC_START)
+    return crc == header.crc
 
 
 cdef bint load_usual_header(const uint8_t* at, int64_t size, bint any_producer, Header* header) except -1:

@@ -381,6 +381,41 @@ def test_topics_that_are_missing_are_looked_for_by_one_timer_however_often_metad
     assert asyncio.run(main()) == (1, [])
 
 
+def test_a_partition_without_leader_is_looked_for_until_it_has_one():
+    """No fetch of it fails meanwhile, which would ask for metadata."""
+
+    async def run():
+        cluster = CountingCluster()
+        engine = Engine(cluster)
+        leaderless = ClusterView(cluster.view.brokers, {"t": TopicView("t", partitions=(PartitionView(0, -1),))})
+        for asked in range(1, 4):
+            for _ in range(3):
+                engine.background._on_metadata(leaderless)
+            await give_way()
+            assert cluster.refreshes == asked
+        engine.background._on_metadata(cluster.view)
+        await give_way()
+        assert cluster.refreshes == 3
+        await engine.background.close()
+
+    asyncio.run(run())
+
+
+class CountingCluster(RefusingCluster):
+    """Counts how often metadata is wanted."""
+
+    refreshes = 0
+
+    def __init__(self):
+        super().__init__(ErrorCode.NONE)
+
+    def want_refresh(self):
+        self.refreshes += 1
+
+    def answer(self, request, purpose):
+        return None
+
+
 def test_errors_that_the_application_does_not_ask_for_are_kept_once_each_and_not_without_end():
     state = Engine(SessionCluster()).state
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The part of a tree's contract that is about watches: one-shot, in order, from one thread."""
+"""The part of a tree's contract that is about watches: one-shot, in order, from one thread. See `tree_contract.py`."""
 
 from __future__ import annotations
 

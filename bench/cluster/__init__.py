@@ -1,0 +1,1 @@
+"""What three brokers do when one of them goes, comes back, or has nothing to do; `python -m bench.cluster`."""

@@ -1,0 +1,197 @@
+"""Three brokers and a ZooKeeper server under measurement; each broker can be stopped, killed and started alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from barnabas import Admin
+from barnabas.client.admin.topics import PartitionDescription
+from barnabas.coordination.zookeeper.servers import ZooKeeperServers
+from barnabas.errors import BarnabasError
+from barnabas.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from bench import processes
+from bench.broker_process import MeasuredBroker
+from bench.drivers.driver import flag_list
+from bench.drivers.job import Outcome, parse_report
+from bench.peers.barnabas import COMMAND
+from bench.processes import RunningClient, ending_with_us
+from bench.stalls.connection import Connection, Deadline
+
+BROKERS = (1, 2, 3)
+SESSION_S = 6
+"""So long a broker may be out of ZooKeeper's reach before others take over; ZooKeeper grants no less than a second."""
+LIMIT_S = 300.0
+"""For everything that is waited for."""
+ASKING_PAUSE_S = 0.1
+"""Between two questions about a topic: with thousands of partitions, brokers take milliseconds to answer one."""
+TOPICS_VERSION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    :param gigabytes: that a follower has to catch up with.
+    :param leaderships: of the broker that is killed.
+    :param partitions: of which each broker has a replica, while all rest.
+    :param resting_s: how long they rest.
+    :param records: that are sent to find out what a record costs.
+    """
+
+    gigabytes: float
+    leaderships: int
+    partitions: int
+    resting_s: float
+    records: int
+
+
+SIZES = {
+    "smoke": Sizes(gigabytes=0.05, leaderships=30, partitions=30, resting_s=1, records=100_000),
+    "quick": Sizes(gigabytes=1, leaderships=2_000, partitions=1_000, resting_s=10, records=3_000_000),
+    "full": Sizes(gigabytes=10, leaderships=2_000, partitions=1_000, resting_s=60, records=20_000_000),
+}
+"""`smoke` only shows that all works."""
+
+
+class MeasuredCluster:
+    """Three brokers and ZooKeeper, with their defaults but for a short session; ended together.
+
+    :param folder: an empty folder for all of them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.zookeeper = ZooKeeperServers(folder / "zookeeper", wrap=lambda command: [*ending_with_us(), *command])
+        self.brokers = {
+            number: MeasuredBroker(
+                folder / f"broker-{number}",
+                broker_id=str(number),
+                zookeeper_connect=self.zookeeper.address,
+                zookeeper_session_timeout_ms=str(SESSION_S * 1000),
+                default_replication_factor=str(len(BROKERS)),
+            )
+            for number in BROKERS
+        }
+        self._ending = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as ending:
+            ending.enter_context(self.zookeeper)
+            for broker in self.brokers.values():
+                ending.enter_context(broker)
+            self._ending = ending.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for broker in self.brokers.values():
+            broker.kill()  # nobody wants what they have
+        self._ending.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients begin."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def create_topic(self, name: str, replicas: Sequence[Sequence[int]]) -> None:
+        """Make a topic, and wait until all replicas of it are in sync.
+
+        :param replicas: of each partition; the first is to lead.
+        """
+        assignments = [
+            CreatableReplicaAssignment(partition_index=number, broker_ids=[*brokers])
+            for number, brokers in enumerate(replicas)
+        ]
+        topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments, configs=[])
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=int(LIMIT_S * 1000))
+        connection = Connection(self.brokers[1].port, Deadline(LIMIT_S))
+        try:
+            connection.ask(request, TOPICS_VERSION, CreateTopicsResponse)
+        finally:
+            connection.close()
+        self.wait_for(name, in_sync_as(replicas))
+
+    def wait_for(
+        self, topic: str, is_so: Callable[[Sequence[PartitionDescription]], bool], brokers: Iterable[int] = BROKERS
+    ) -> float:
+        """Wait until each of some brokers tells that its partitions are so; return the moment (`time.monotonic`)."""
+        for number in brokers:
+            with Admin(self.brokers[number].bootstrap) as admin:
+                wait_until(lambda admin=admin: is_so(_partitions(admin, topic)), ASKING_PAUSE_S)  # type: ignore[misc]
+        return time.monotonic()
+
+    def perf(self, action: str, topic: str, **flags: object) -> RunningClient:
+        """Start `barnabas perf`; flags have underscores for hyphens."""
+        chosen = {"--bootstrap": self.bootstrap, "--topic": topic}
+        chosen |= {f"--{name.replace('_', '-')}": str(value) for name, value in flags.items()}
+        return RunningClient([*COMMAND, "perf", action, *flag_list(chosen), "--json"])
+
+    def produce(self, topic: str, records: int, size: int = 100, acks: str = "1", mode: str = "send") -> Outcome:
+        """Produce, and return what came of it.
+
+        :raises ClientError: it failed.
+        """
+        running = self.perf("produce", topic, records=records, size=size, acks=acks, mode=mode)
+        return parse_report(running.finish(LIMIT_S).output)
+
+    def zookeeper_cpu_s(self) -> float:
+        """Return the CPU time that ZooKeeper has used."""
+        return sum(processes.cpu_s(pid) for pid in self.zookeeper.pids if pid is not None)
+
+
+def _partitions(admin: Admin, topic: str) -> Sequence[PartitionDescription]:
+    """Return what a broker tells of a topic, nothing where it does not know it yet."""
+    try:
+        return admin.describe_topics([topic])[0].partitions
+    except BarnabasError:
+        return ()
+
+
+def in_sync_as(replicas: Sequence[Sequence[int]]) -> Callable[[Sequence[PartitionDescription]], bool]:
+    """Return whether partitions have these replicas, all of them in sync."""
+    wanted = [{*brokers} for brokers in replicas]
+    return lambda partitions: [{*each.isr} for each in partitions] == wanted
+
+
+def wait_until(is_so: Callable[[], bool], pause_s: float = 0.02) -> None:
+    """Look again and again.
+
+    :raises RuntimeError: it took too long.
+    """
+    ends_s = time.monotonic() + LIMIT_S
+    while not is_so():
+        if time.monotonic() > ends_s:
+            raise RuntimeError(f"what was waited for did not come within {LIMIT_S:g} s")
+        time.sleep(pause_s)
+
+
+def spread(count: int) -> Iterator[tuple[int, ...]]:
+    """Return replicas of partitions of which each broker leads as many.
+
+    >>> list(spread(3))
+    [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    """
+    for number in range(count):
+        first = number % len(BROKERS)
+        yield (*BROKERS[first:], *BROKERS[:first])
+
+
+def led_by_first(count: int) -> Iterator[tuple[int, ...]]:
+    """Return replicas of partitions that broker 1 leads, and each of the others leads as many after it.
+
+    >>> list(led_by_first(2))
+    [(1, 2, 3), (1, 3, 2)]
+    """
+    for number in range(count):
+        yield (1, 2, 3) if number % 2 == 0 else (1, 3, 2)

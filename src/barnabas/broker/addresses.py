@@ -1,0 +1,38 @@
+"""The brokers of the cluster, as a client is told of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.broker.identity import Identity
+from barnabas.broker.picture import Picture
+from barnabas.net.server_connection import Peer
+
+
+class BrokerAddress(NamedTuple):
+    """A broker, and where a client reaches it; `rack` is None where nobody said."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def addresses(picture: Picture, identity: Identity, peer: Peer) -> list[BrokerAddress]:
+    """Return all brokers that live, by id; this one too, even while it is not registered.
+
+    :param peer: who asks: this broker tells each client the address at which that client reached it, where it listens
+        on all.
+    """
+    found = {
+        each: BrokerAddress(each, told.host, told.port, told.rack or None)
+        for each, told in ((number, broker.registration) for number, broker in picture.brokers.items())
+    }
+    host, port = identity.address_for(peer)
+    found[identity.node_id] = BrokerAddress(identity.node_id, host, port, identity.rack or None)
+    return [found[each] for each in sorted(found)]
+
+
+def address_of(broker_id: int, picture: Picture, identity: Identity, peer: Peer) -> BrokerAddress | None:
+    """Return where a client reaches a broker; None if it does not live."""
+    return next((each for each in addresses(picture, identity, peer) if each.id == broker_id), None)

@@ -1,0 +1,130 @@
+"""What is left of topics that have left the tree: folders on this broker, and offsets of the groups it coordinates.
+
+The tree notes each deletion before the topic goes, with the brokers that have to do their part; one that is away does
+it when it comes back. Nothing is removed of which no deletion was noted.
+
+Used from the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from barnabas.broker.hosting import Hosting
+from barnabas.broker.tree_thread import InTreeThread
+from barnabas.coordination import registry
+from barnabas.coordination.tree import Tree
+from barnabas.coordination.values import Deletion
+from barnabas.errors import BarnabasError
+from barnabas.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+ForgetOffsets = Callable[[Collection[bytes], Collection[str]], Awaitable[None]]
+"""Forgets what groups committed for topics with these ids, or, where no id is known, with these names."""
+
+
+async def _forget_no_offsets(_topic_ids: Collection[bytes], _names: Collection[str]) -> None:
+    """Where there are no groups."""
+
+
+class Deletions:
+    """The deletions of which this broker has yet to do its part."""
+
+    def __init__(self, broker_id: int, tree: Tree, in_tree_thread: InTreeThread, hosting: Hosting) -> None:
+        self._broker_id = broker_id
+        self._tree = tree
+        self._in_tree_thread = in_tree_thread
+        self._hosting = hosting
+        self.forget_offsets: ForgetOffsets = _forget_no_offsets
+        """Called for topics that are deleted."""
+        self._names: dict[bytes, str] = {}
+        """By the topic's id."""
+        self._with_folders: set[bytes] = set()
+        """Those of which folders are left."""
+        self._told = ""
+        """Why offsets could not be forgotten, as it was logged last."""
+
+    async def note(self, topic_id: bytes, name: str, brokers: Collection[int]) -> None:
+        """Note that a topic is about to be deleted, and which brokers have something of it.
+
+        :raises CoordinationError: the tree refused.
+        """
+        await self._in_tree_thread(registry.note_deletion, self._tree, topic_id, name, sorted(brokers))
+
+    async def is_noted(self, topic_id: bytes) -> bool:
+        """Whether a topic that has left the tree was deleted.
+
+        :raises CoordinationError: the tree cannot be read.
+        """
+        return topic_id in await self._in_tree_thread(registry.read_deletions, self._tree)
+
+    def begin(self, topic_id: bytes, name: str, *, has_folders: bool) -> None:
+        """A topic was deleted by another broker.
+
+        :param has_folders: whether folders are left that could not be set aside.
+        """
+        self._names[topic_id] = name
+        if has_folders:
+            self.keep_folders(topic_id)
+
+    def keep_folders(self, topic_id: bytes) -> None:
+        """Folders of a topic are left that could not be set aside: the next start tries again."""
+        self._with_folders.add(topic_id)
+
+    async def load(
+        self, topic_ids: Collection[bytes], known: Collection[TopicPartition], untouched: Collection[str]
+    ) -> None:
+        """Set aside the folders that the last run could not, or that were to go while this broker was away.
+
+        :param topic_ids: of the topics that there are.
+        :param known: the replicas that there should be here.
+        :param untouched: topics of which nothing is known.
+        """
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(registry.read_deletions, self._tree)
+        own = {
+            topic_id: deletion
+            for topic_id, deletion in noted.items()
+            if topic_id not in topic_ids and (not deletion.brokers or self._broker_id in deletion.brokers)
+        }
+        self._with_folders = self._hosting.set_strays_aside(known, untouched, own.keys())
+        self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
+        for topic_id in noted.keys() & set(topic_ids):
+            # Noted, and never begun.
+            await self._in_tree_thread(registry.end_deletion, self._tree, topic_id, self._broker_id)
+
+    async def end_all(self, live_names: Collection[str]) -> None:
+        """End what could not be ended before: the groups had to be loaded first, or another broker has begun it.
+
+        :param live_names: of the topics that there are now.
+        """
+        names, self._names = self._names, {}
+        if names:
+            await self.end(names, live_names)
+
+    async def end(self, names: Mapping[bytes, str], live_names: Collection[str]) -> None:
+        """Forget all offsets in topics that have left the tree; with them and the folders, nothing is left of these.
+
+        :param names: of the topics, by their ids.
+        """
+        try:
+            await self.forget_offsets(names.keys(), {name for name in names.values() if name not in {"", *live_names}})
+        except BarnabasError as error:
+            # Nobody is told them, since they are of topics with other ids.
+            if str(error) != self._told:
+                log.warning("offsets of deleted topics are left for now: %s", error)
+            self._told = str(error)
+            self._names.update(names)
+            return
+        self._told = ""
+        for topic_id, name in names.items():
+            if topic_id not in self._with_folders:
+                await self._end(topic_id, name)
+
+    async def _end(self, topic_id: bytes, name: str) -> None:
+        try:
+            await self._in_tree_thread(registry.end_deletion, self._tree, topic_id, self._broker_id)
+        except BarnabasError as error:
+            log.warning("that nothing is left of topic %s is noted later: %s", name, error)
+            self._names[topic_id] = name

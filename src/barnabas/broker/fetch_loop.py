@@ -1,0 +1,288 @@
+"""Fetches from one leader's broker, over one connection, and gives what comes to the replicas that follow it.
+
+What to ask for is decided by `barnabas.replication.fetch_state`; where logs part, `barnabas.replication.truncation`
+finds. An answer is dealt with in the call that brings it: what came is appended, and the next request, which says so,
+leaves in the same turn of the event loop. A log that needs longer, for a new segment or a truncation, is left out
+meanwhile, and the others go on. So it is with a partition that has trouble of its own: one line says what it is, and it
+is tried again after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from barnabas.broker.follower import Follower
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.net.dialer import Connection
+from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
+from barnabas.replication.fetch_state import FetchState, Followed, Limits
+from barnabas.replication.truncation import last_epoch, truncation_point
+from barnabas.storage.checkpoints import EpochStart
+
+log = logging.getLogger(__name__)
+
+DialLeader = Callable[[], Awaitable[Connection]]
+
+SESSION_LOST = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
+SOON_OVER = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH,
+     ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)  # fmt: skip
+"""What a leader says that knows of another epoch than this broker: usually one of the two is only late."""
+
+
+class FetchLoop:
+    """The fetches over one connection. Used from the event loop's thread only.
+
+    :param leader: whose replicas are fetched, as a name for the log.
+    :param dial: connects to it.
+    :param own: returns the id of this broker, and the epoch of its registration.
+    :param timeout_s: how long an answer may take beyond what the leader may wait.
+    """
+
+    def __init__(
+        self,
+        leader: str,
+        dial: DialLeader,
+        limits: Limits,
+        own: Callable[[], tuple[int, int]],
+        now_s: Callable[[], float],
+        timeout_s: float,
+    ) -> None:
+        self._leader = leader
+        self._dial = dial
+        self._own = own
+        self._now_s = now_s
+        self._timeout_s = timeout_s + limits.max_wait_ms / 1000
+        self._pause_s = limits.pause_s_max
+        self._state: FetchState[Follower] = FetchState(limits)
+        self._followed: dict[Follower, Followed[Follower]] = {}
+        self._connection: Connection | None = None
+        self._session = object()
+        """Another one after each failure: answers to requests from before count no more."""
+        self._is_told = False
+        self._troubles: dict[Follower, str] = {}
+        self._connecting: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_due = False
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def follow(self, follower: Follower) -> None:
+        """Fetch for this replica from now on."""
+        followed = Followed(follower, follower.topic_id, follower.topic_partition.partition, follower.leader_epoch, 0)
+        self._followed[follower] = followed
+        self._state.follow(followed)
+        if follower.log.lost_from is None:
+            self._resume(followed)
+        else:
+            self._do_beside(followed, follower.give_up_what_is_behind_a_loss())
+
+    def unfollow(self, follower: Follower) -> None:
+        """Fetch for this replica no longer."""
+        self._troubles.pop(follower, None)
+        followed = self._followed.pop(follower, None)
+        if followed is not None:
+            self._state.unfollow(followed)
+
+    def close(self) -> None:
+        """End."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    # --- requests ---
+
+    def _go_on_soon(self) -> None:
+        """Send a request in the next turn of the event loop, with all that this one brings."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_due = False
+        for followed in self._state.resume_due(self._now_s()):
+            self._resume(followed)
+        self._set_timer()
+        if self._is_closed or not self._followed:
+            return
+        if self._connection is None:
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        elif not self._state.in_flight or self._state.must_interrupt:
+            self._send(self._connection)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_s = self._state.next_due_s()
+        if due_s is not None and not self._is_closed:
+            delay_s = max(due_s - self._now_s(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._go_on_soon)
+
+    def _send(self, connection: Connection) -> None:
+        request = self._state.next_request(*self._own())
+        if request is None:
+            return
+        try:
+            connection.submit(request, partial(self._answered, self._session), timeout_s=self._timeout_s)
+            connection.flush()
+        except BarnabasError as error:
+            self._lose_connection(error)
+
+    async def _connect(self) -> None:
+        try:
+            while self._connection is None and self._followed:
+                try:
+                    self._connection = await self._dial()
+                except BarnabasError as error:
+                    self._tell(f"cannot fetch from {self._leader}: {error}; tried again every {self._pause_s:g} s")
+                    await asyncio.sleep(self._pause_s)
+        finally:
+            self._connecting = None
+            self._go_on_soon()
+
+    def _lose_connection(self, error: BarnabasError) -> None:
+        self._tell(f"the fetches from {self._leader} were interrupted: {error}")
+        connection, self._connection = self._connection, None
+        self._begin_anew()
+        if connection is not None:
+            connection.close()
+        self._go_on_soon()
+
+    def _begin_anew(self) -> None:
+        self._session = object()
+        self._state.begin_anew()
+
+    def _tell(self, message: str) -> None:
+        """Say what is wrong with the leader's broker; once, until it answers again."""
+        if not self._is_told:
+            self._is_told = True
+            log.warning("%s", message)
+
+    # --- answers ---
+
+    def _answered(self, session: object, response: FetchResponse, error: BarnabasError | None) -> None:
+        if session is not self._session or self._is_closed:
+            return
+        if error is not None:
+            self._lose_connection(error)
+            return
+        try:
+            news = self._state.on_response(response)
+        except KafkaError as refusal:
+            self._refused(refusal)
+            return
+        self._is_told = False
+        self._is_due = True  # what is sent in the end holds all that this answer brings
+        for followed, data in news:
+            self._take(followed, data)
+        self._go_on()
+
+    def _refused(self, error: KafkaError) -> None:
+        """The leader's broker answers no partition."""
+        self._begin_anew()
+        if error.code in SESSION_LOST:
+            self._go_on_soon()
+            return
+        self._tell(f"{self._leader} lets nothing be fetched: {error}; tried again every {self._pause_s:g} s")
+        now_s = self._now_s()
+        for followed in self._state.all():
+            self._state.troubled(followed, now_s)
+        self._set_timer()
+
+    def _take(self, followed: Followed[Follower], data: PartitionData) -> None:
+        try:
+            if data.error_code:
+                self._take_error(followed, data)
+            elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
+                epoch = EpochStart(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                self._do_beside(followed, self._truncate(followed.replica, epoch))
+            else:
+                self._append(followed, data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
+            self._trouble(followed, error)
+
+    def _append(self, followed: Followed[Follower], data: PartitionData) -> None:
+        records = memoryview(data.records or b"")
+        waiting = followed.replica.append(records, data.high_watermark, data.log_start_offset)
+        if waiting is not None:
+            self._do_beside(followed, _result_of(waiting))
+        else:
+            self._is_well(followed)
+            if records:
+                self._resume(followed)
+
+    def _take_error(self, followed: Followed[Follower], data: PartitionData) -> None:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
+            # Were the logs the same up to here, the leader would have told where they part.
+            self._do_beside(followed, followed.replica.start_over_at(data.log_start_offset))
+            return
+        self._trouble(followed, KafkaError(data.error_code, f"its leader, {self._leader}, refuses"))
+
+    async def _truncate(self, follower: Follower, leader: EpochStart) -> None:
+        point = truncation_point(follower.log.leader_epochs, follower.log.log_end_offset, leader)
+        log.info("%s: truncated to offset %d, by the leader's epochs", follower.topic_partition, point.offset)
+        await follower.truncate_to(point.offset)
+
+    # --- partitions ---
+
+    def _resume(self, followed: Followed[Follower]) -> None:
+        """Ask for what comes after the end of the log."""
+        replica_log = followed.replica.log
+        end = replica_log.log_end_offset
+        followed.log_start_offset = replica_log.log_start_offset
+        self._state.moved(followed, end, last_epoch(replica_log.leader_epochs, end))
+        self._go_on_soon()
+
+    def _do_beside(self, followed: Followed[Follower], work: Coroutine[Any, Any, None]) -> None:
+        """Leave a partition out until work on its log is done."""
+        self._state.pause(followed)
+        task = asyncio.get_running_loop().create_task(self._finish(followed, work))
+        self._tasks.add(task)  # else nothing would refer to it
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, followed: Followed[Follower], work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
+            self._trouble(followed, error)
+        else:
+            self._is_well(followed)
+            self._resume(followed)
+
+    def _is_well(self, followed: Followed[Follower]) -> None:
+        followed.pause_s = 0.0
+        if self._troubles and self._troubles.pop(followed.replica, ""):
+            log.info("%s: follows %s again", followed.replica.topic_partition, self._leader)
+
+    def _trouble(self, followed: Followed[Follower], error: Exception) -> None:
+        """Leave a partition out for a while."""
+        self._state.troubled(followed, self._now_s())
+        self._go_on_soon()
+        follower = followed.replica
+        if follower.has_ended or follower not in self._followed:
+            return
+        is_late = isinstance(error, KafkaError) and error.code in SOON_OVER and followed.pause_s < self._pause_s
+        message = str(error) if isinstance(error, BarnabasError) else repr(error)
+        if is_late or self._troubles.get(follower) == message:
+            return
+        self._troubles[follower] = message
+        unforeseen = None if isinstance(error, BarnabasError | OSError) else error
+        log.error("%s does not follow for now: %s", follower.topic_partition, message, exc_info=unforeseen)
+
+
+async def _result_of(waiting: asyncio.Future[None]) -> None:
+    await waiting

@@ -1,0 +1,86 @@
+"""Sees to it that what this broker follows is fetched: a loop of fetches for each leader's broker, or several."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from barnabas.broker.fetch_loop import FetchLoop
+from barnabas.broker.follower import Follower
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.clock import Clock
+from barnabas.model import Node
+from barnabas.net.dialer import Connection
+from barnabas.replication.fetch_state import Limits
+
+Dial = Callable[[str, int], Awaitable[Connection]]
+"""Connects to a host and port."""
+
+
+class FollowerManager:
+    """All that this broker fetches from others. Used from the event loop's thread only.
+
+    :param dial: connects to the listener that brokers have for each other.
+    :param own: returns the id of this broker, and the epoch of its registration.
+    """
+
+    def __init__(self, config: BrokerConfig, clock: Clock, dial: Dial, own: Callable[[], tuple[int, int]]) -> None:
+        self._config = config
+        self._clock = clock
+        self._dial = dial
+        self._own = own
+        self._leaders: dict[int, Node] = {}
+        self._loops: dict[tuple[int, int], FetchLoop] = {}
+        self._loop_of: dict[Follower, tuple[int, int]] = {}
+
+    def follow(self, follower: Follower, leader: Node) -> None:
+        """Fetch for this replica until `unfollow`; what is fetched already goes on.
+
+        :param leader: id and address, where it serves other brokers; others that follow it go on at this address too.
+        """
+        self._leaders[leader.id] = leader
+        if follower in self._loop_of:
+            return
+        number = zlib.crc32(str(follower.topic_partition).encode()) % self._config.num_replica_fetchers
+        place = leader.id, number
+        loop = self._loops.get(place)
+        if loop is None:
+            loop = self._loops[place] = self._new_loop(leader.id)
+        self._loop_of[follower] = place
+        loop.follow(follower)
+
+    def unfollow(self, follower: Follower) -> None:
+        """Fetch for this replica no longer; an append that has begun comes to its end (`Follower.end`)."""
+        place = self._loop_of.pop(follower, None)
+        if place is None:
+            return
+        loop = self._loops[place]
+        loop.unfollow(follower)
+        if not len(loop):
+            del self._loops[place]
+            loop.close()
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        for loop in self._loops.values():
+            loop.close()
+        self._loops.clear()
+        self._loop_of.clear()
+
+    def _new_loop(self, leader_id: int) -> FetchLoop:
+        config = self._config
+        limits = Limits(
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            partition_max_bytes=config.replica_fetch_max_bytes,
+            pause_s_max=config.replica_fetch_backoff_ms / 1000,
+        )
+        dial = partial(self._dial_leader, leader_id)
+        timeout_s = config.replica_socket_timeout_ms / 1000
+        return FetchLoop(f"broker {leader_id}", dial, limits, self._own, self._clock.monotonic, timeout_s)
+
+    async def _dial_leader(self, leader_id: int) -> Connection:
+        leader = self._leaders[leader_id]
+        return await self._dial(leader.host, leader.port)

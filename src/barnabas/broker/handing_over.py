@@ -1,0 +1,143 @@
+"""How leadership is handed on: by a broker that stops, and to the preferred replica of a partition.
+
+Leadership goes to a replica in sync that has everything: for the moment that this takes nothing is appended, so that
+not even what was acknowledged by the leader alone is lost. The leader itself writes the new state, so nobody has to
+notice that it is gone (Kafka calls this a controlled shutdown).
+
+That a broker is leaving stands in its registration: other leaders drop it from the in-sync replicas at once, and do
+not take it in again, so that no acknowledgement waits for it after it has gone.
+
+The preferred replica is the first one of a partition's assignment: if each has its own, the load is spread as it was
+meant. It is given the leadership, and never takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from barnabas.broker.partition import Partition
+from barnabas.broker.picture import next_state
+from barnabas.broker.topics import Topics
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.values import PartitionState
+from barnabas.replication.claiming import hand_over
+
+CAUGHT_UP_S = 0.25
+"""So long appends wait for the next leader to have everything."""
+LOOK_S = 0.005
+"""How often it is looked whether it has."""
+
+log = logging.getLogger(__name__)
+
+
+class HandingOver:
+    """Used from the event loop's thread only."""
+
+    def __init__(self, topics: Topics, broker_id: int) -> None:
+        self._topics = topics
+        self._broker_id = broker_id
+
+    async def leave(self) -> None:
+        """Hand on all that can be; return when this broker leads nothing that another one could, and is in sync with
+        nobody. Goes on until cancelled: somebody may have to be waited for.
+
+        :raises BarnabasError: the tree cannot be reached.
+        """
+        while led := self._to_hand_on({self._broker_id}, self._topics.led()):
+            await self._hand_on(led)
+        while self._is_counted_on():  # noqa: ASYNC110 - the picture changes by whatever others tell
+            await asyncio.sleep(LOOK_S)
+
+    async def prefer(self) -> None:
+        """Hand to their preferred replicas the partitions whose preferred replica is in sync, and has everything; the
+        others have time.
+
+        :raises BarnabasError: the tree cannot be reached.
+        """
+        preferred = {
+            partition: state
+            for partition, state in self._to_hand_on(set(), self._topics.led()).items()
+            if state.leader == self._topics.preferred_replica(partition.topic_partition)
+        }
+        if preferred:
+            await self._hand_on(preferred, is_urgent=False)
+
+    async def give_up_offline(self) -> None:
+        """Hand on the partitions whose log here has gone offline: the disk refused, and others can serve them.
+
+        :raises BarnabasError: the tree cannot be reached.
+        """
+        offline = [partition for partition in self._topics.led() if partition.followers and partition.log.is_offline]
+        states = self._to_hand_on({self._broker_id}, offline) if offline else {}
+        if states:
+            await self._topics.follow(await self._topics.propose([self._change(*each) for each in states.items()]))
+            log.warning("handed on %d partitions whose logs are offline here", len(states))
+
+    def _to_hand_on(self, leaving: set[int], among: Iterable[Partition]) -> dict[Partition, PartitionState]:
+        """Return, by partition, the state in which another broker leads, where there is one that can."""
+        picture = self._topics.picture
+        live = picture.brokers.keys()
+        leaving = leaving | {each for each, broker in picture.brokers.items() if broker.registration.is_leaving}
+        states = {}
+        for partition in among:
+            info = picture.partition(partition.topic_partition)
+            if partition.followers is None or info is None or info.state.leader_epoch != partition.leader_epoch:
+                continue
+            state = hand_over(info.state, info.replicas, live, leaving)
+            if state is not None:
+                states[partition] = state
+        return states
+
+    async def _hand_on(self, states: dict[Partition, PartitionState], *, is_urgent: bool = True) -> None:
+        done = asyncio.Event()
+        held = [partition.hold_appends(done.wait) for partition in states]
+        try:
+            await self._wait_until_caught_up(states)
+            changes = [
+                self._change(partition, state)
+                for partition, state in states.items()
+                if is_urgent or _has_all(partition, state.leader)
+            ]
+            changed = await self._topics.propose(changes) if changes else {}
+            for partition in states:
+                # What has waited must not be appended here any more: the next leader has not got it.
+                if not self._leads_still(partition):
+                    partition.fence()
+        finally:
+            done.set()
+            await asyncio.gather(*held, return_exceptions=True)
+        await self._topics.follow(changed)
+        log.info("handed on the leadership of %d partitions", sum(map(len, changed.values())))
+
+    def _leads_still(self, partition: Partition) -> bool:
+        info = self._topics.picture.partition(partition.topic_partition)
+        return info is not None and info.state.leader_epoch == partition.leader_epoch
+
+    def _change(self, partition: Partition, state: PartitionState) -> StateChange:
+        where = partition.topic_partition
+        return next_state(where, self._topics.picture.topics[where.topic], state)
+
+    async def _wait_until_caught_up(self, states: dict[Partition, PartitionState]) -> None:
+        rounds = round(CAUGHT_UP_S / LOOK_S)
+        for _ in range(rounds):
+            if all(_has_all(partition, state.leader) for partition, state in states.items()):
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _is_counted_on(self) -> bool:
+        """Whether this broker is in sync with a leader that lives."""
+        picture = self._topics.picture
+        for replica in self._topics.hosted():
+            info = picture.partition(replica.topic_partition)
+            if info is None or self._broker_id not in info.state.isr:
+                continue
+            if info.state.leader != self._broker_id and info.state.leader in picture.brokers:
+                return True
+        return False
+
+
+def _has_all(partition: Partition, follower: int) -> bool:
+    followers = partition.followers
+    return followers is None or followers.log_end_offset_of(follower) >= partition.log.log_end_offset

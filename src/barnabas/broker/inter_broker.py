@@ -1,0 +1,42 @@
+"""What brokers serve each other, on a listener of their own.
+
+Followers are believed there what nobody is believed on the listener for clients: that they are replicas, and how far
+they have come (CVE-2018-1288). Nothing else is served there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.broker.api import ServedApi, ServedApis
+from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.follower_sessions import FollowerSessions
+from barnabas.broker.handlers.api_versions import api_versions
+from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from barnabas.broker.handlers.replica_fetch import CheckBroker, replica_fetch
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
+from barnabas.clock import Clock
+
+SERVED: dict[int, ServedApi] = {
+    served.api.key: served for served in (replica_fetch, api_versions, offset_for_leader_epoch)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InterBrokerParts:
+    """What these handlers may ask for; see `barnabas.broker.parts`."""
+
+    topics: Topics
+    follower_sessions: FollowerSessions
+    check_broker: CheckBroker
+    clock: Clock
+    served: ServedApis
+
+
+def inter_broker_dispatcher(
+    topics: Topics, follower_sessions: FollowerSessions, check_broker: CheckBroker, turns: Turns, clock: Clock
+) -> Dispatcher:
+    """Return the handler of the listener that brokers have for each other."""
+    parts = InterBrokerParts(topics, follower_sessions, check_broker, clock, SERVED)
+    return Dispatcher({key: each.bind(parts) for key, each in SERVED.items()}, turns)

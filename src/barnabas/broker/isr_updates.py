@@ -1,0 +1,132 @@
+"""Keeps the in-sync replicas of the partitions that this broker leads as they are in the tree.
+
+A change is told to `LeaderReplicas` before it is sent, so that the high watermark waits for both sets while nobody
+knows which one holds, and each is one compare-and-set. If somebody else has changed the state, it is read again: never
+is the own change repeated with the new version (KAFKA-2729). Where the tree cannot be reached, the change stays under
+way until the state was read.
+
+Used from the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from barnabas.broker.partition import Partition
+from barnabas.broker.picture import next_state
+from barnabas.broker.topics import Topics
+from barnabas.clock import Clock
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.values import PartitionState
+from barnabas.errors import BarnabasError
+from barnabas.replication.in_sync import NO_BROKER_EPOCH
+
+AGAIN_S = 0.5
+"""The pause after which a change is tried again that could not be written."""
+
+log = logging.getLogger(__name__)
+
+
+class IsrUpdates:
+    """:param lag_time_max_s: so long a follower may be behind and stay in sync (`replica.lag.time.max.ms`)."""
+
+    def __init__(self, topics: Topics, clock: Clock, lag_time_max_s: float) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._lag_time_max_s = lag_time_max_s
+        self._wanted: dict[Partition, None] = {}
+        self._under_way: dict[Partition, StateChange] = {}
+        self._is_due = asyncio.Event()
+
+    def want(self, partition: Partition) -> None:
+        """Look soon whether other replicas of a partition are to be in sync."""
+        self._wanted[partition] = None
+        self._is_due.set()
+
+    async def run(self) -> None:
+        """Write what is due, and look at all partitions twice in the time that a follower may be behind."""
+        interval_s = self._lag_time_max_s / 2
+        look_s = self._clock.monotonic() + interval_s
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, look_s - self._clock.monotonic())):
+                    await self._is_due.wait()
+            if self._clock.monotonic() >= look_s:
+                look_s = self._clock.monotonic() + interval_s
+                self._look_at_all()
+            self._is_due.clear()
+            wanted, self._wanted = self._wanted, {}
+            try:
+                await self.update(list(wanted))
+            except BarnabasError as error:
+                log.warning("in-sync replicas cannot be written; tried again: %s", error)
+                await asyncio.sleep(AGAIN_S)
+                self._wanted |= wanted
+                self._is_due.set()
+            except Exception:
+                log.exception("in-sync replicas cannot be written")
+                await asyncio.sleep(AGAIN_S)
+
+    def _look_at_all(self) -> None:
+        for partition in self._topics.led():
+            if partition.followers is not None:
+                self._wanted[partition] = None
+                if partition.followers.lagging:
+                    partition.ask_followers()
+
+    async def update(self, partitions: list[Partition]) -> None:
+        """Change the in-sync replicas of those partitions that want it.
+
+        :raises BarnabasError: the tree cannot be reached.
+        """
+        if self._under_way:
+            # Whether these were written nobody knows.
+            await self._topics.reread(self._under_way.values())
+            await self._settle()
+        self._under_way = {partition: change for partition in partitions if (change := self._change_of(partition))}
+        if self._under_way:
+            await self._topics.propose(list(self._under_way.values()))
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Let partitions have the in-sync replicas that the tree has now, and their roles if these are others."""
+        under_way, self._under_way = self._under_way, {}
+        ended: dict[str, list[int]] = {}
+        for partition, change in under_way.items():
+            info = self._topics.picture.partition(change.where)
+            if info is None or info.state.leader_epoch != partition.leader_epoch or partition.followers is None:
+                ended.setdefault(change.where.topic, []).append(change.where.partition)
+                continue
+            partition.followers.adopt(info.state.isr)
+            partition.isr_changed()
+            # What followers told while the change was under way was not looked at.
+            self.want(partition)
+        if ended:
+            await self._topics.follow(ended)
+
+    def _change_of(self, partition: Partition) -> StateChange | None:
+        followers, where = partition.followers, partition.topic_partition
+        picture = self._topics.picture
+        topic, info = picture.topics.get(where.topic), picture.partition(where)
+        if followers is None or topic is None or info is None or partition.has_ended:
+            return None
+        if info.state.leader_epoch != partition.leader_epoch:
+            return None
+
+        def is_eligible(broker_id: int) -> bool:
+            # One that has begun a new life since it fetched may lack what it had (KIP-903).
+            epoch = followers.broker_epoch_of(broker_id)
+            return picture.is_eligible(broker_id, None if epoch == NO_BROKER_EPOCH else epoch)
+
+        isr = followers.wanted_isr(
+            self._clock.monotonic(), self._lag_time_max_s, partition.log.log_end_offset, is_eligible
+        )
+        if isr is None:
+            # A follower that had caught up and is gone holds the high watermark back no longer.
+            partition.isr_changed()
+            return None
+        log.info("%s: in sync are to be %s (were %s)", where, list(isr), list(info.state.isr))
+        followers.begin_change(isr)
+        return next_state(where, topic, PartitionState(info.state.leader, info.state.leader_epoch, isr))

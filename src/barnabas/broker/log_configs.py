@@ -1,0 +1,25 @@
+"""The settings of the logs of topics: needed before the logs are opened, and so before the topics are known."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
+from barnabas.coordination import registry
+from barnabas.coordination.tree import NodeError, Tree
+from barnabas.errors import KafkaError
+from barnabas.storage.log_config import LogConfig
+
+
+def log_configs(tree: Tree, config: BrokerConfig) -> dict[str, LogConfig]:
+    """Return the settings of the logs of topics that have settings of their own, by topic.
+
+    Topics are left out of which the tree says what cannot be understood; `Topics.load` tells of them.
+    """
+    configs = {}
+    for name, info in registry.each_topic(tree):
+        if not isinstance(info, NodeError) and info.config:
+            with suppress(KafkaError):
+                configs[name] = topic_config(config, info.config).log
+    return configs

@@ -1,0 +1,162 @@
+"""This broker as a member of the cluster: registered in the tree for as long as its session lives, and again after it.
+
+A connection that is lost is no lost session: until two thirds of the session timeout have passed without a word from
+the tree, this broker goes on. Then it stops to act as a leader (`Partition.fence`): before the tree can think that it
+is dead, and others take over. With a new session it registers first, then reads what there is now, then leads again,
+each partition in a new epoch.
+
+What counts as a word is the time at which a question was asked that the tree answered: the tree cannot have counted
+from an earlier time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from barnabas.broker.cluster_watch import ClusterWatch
+from barnabas.broker.partition import Partition
+from barnabas.broker.topics import Topics
+from barnabas.broker.tree_thread import InTreeThread
+from barnabas.clock import Clock
+from barnabas.coordination import registry
+from barnabas.coordination.renewable import RenewableTree
+from barnabas.coordination.tree import NodeExistsError
+from barnabas.coordination.values import BrokerRegistration
+from barnabas.errors import BarnabasError, ConfigurationError
+
+ASKED_TIMES = 6
+"""So often the tree is asked in one session timeout."""
+SILENCE = 2 / 3
+"""The share of the session timeout without a word, after which this broker does not lead."""
+AGAIN_S = 0.2
+
+log = logging.getLogger(__name__)
+
+Beside = Callable[..., Awaitable[Any]]
+"""Runs a function with its arguments on a thread that may wait."""
+
+
+class Membership:
+    """Used from the event loop's thread only.
+
+    :param registration: what to tell the others.
+    :param beside: the tree's own thread may be waiting for the tree.
+    """
+
+    def __init__(
+        self,
+        tree: RenewableTree,
+        in_tree_thread: InTreeThread,
+        beside: Beside,
+        clock: Clock,
+        registration: Callable[[], BrokerRegistration],
+    ) -> None:
+        self._tree = tree
+        self._in_tree_thread = in_tree_thread
+        self._beside = beside
+        self._clock = clock
+        self._registration = registration
+        self._loop = asyncio.get_running_loop()
+        self._is_lost = asyncio.Event()
+        self._timeout_s = tree.session_timeout_s
+        self._last_word_s = clock.monotonic()
+        self._in_doubt: list[Partition] | None = None
+        """What was led when the tree fell silent, and is led on if it turns out that the session lives."""
+        self.epoch = -1
+        """Of this life of the broker (KIP-380)."""
+
+    async def register(self) -> None:
+        """Register; wait as long as a session lasts for another broker with this id to go.
+
+        :raises ConfigurationError: one is alive.
+        :raises CoordinationError: the tree cannot be reached.
+        """
+        self._is_lost.clear()
+        self._tree.on_session_end(self._on_session_end)
+        deadline = self._clock.monotonic() + (self._timeout_s or 0)
+        while True:
+            asked_s = self._clock.monotonic()
+            try:
+                self.epoch = await self._in_tree_thread(registry.register_broker, self._tree, self._registration())
+            except NodeExistsError as error:
+                if self._clock.monotonic() > deadline:
+                    raise ConfigurationError(f"{error.detail or error}; choose another id with --id") from None
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._last_word_s = asked_s
+                return
+
+    async def tell(self) -> None:
+        """Tell the others what is new of this broker.
+
+        :raises CoordinationError: the tree cannot be reached.
+        """
+        await self._in_tree_thread(registry.register_broker, self._tree, self._registration())
+
+    async def keep(self, topics: Topics, watch: ClusterWatch) -> None:
+        """Keep this broker a member until cancelled."""
+        while True:
+            if self._timeout_s is None:
+                await self._is_lost.wait()
+            else:
+                await self._listen(topics, self._timeout_s)
+            if self._is_lost.is_set():
+                self._fence(topics, "its session with the tree is lost")
+                # Whatever is heard from now on, these are of an earlier life: they are led again in later epochs only.
+                self._in_doubt = None
+                await self._renew()
+                watch.begin_anew()
+
+    async def _listen(self, topics: Topics, timeout_s: float) -> None:
+        """Ask the tree once, in its turn."""
+        interval_s = timeout_s / ASKED_TIMES
+        asked_s = self._clock.monotonic()
+        try:
+            await self._beside(self._tree.ping, interval_s)
+        except BarnabasError as error:
+            if self._in_doubt is None and self._clock.monotonic() - self._last_word_s > timeout_s * SILENCE:
+                why = f"the tree has been silent for two thirds of the session timeout ({error})"
+                self._in_doubt = self._fence(topics, why)
+        else:
+            self._last_word_s = asked_s
+            if self._in_doubt is not None and not self._is_lost.is_set():
+                log.info("the tree is there again, and the session lives: this broker leads what it led")
+                for partition in self._in_doubt:
+                    partition.unfence()
+                self._in_doubt = None
+        left_s = interval_s - (self._clock.monotonic() - asked_s)
+        try:
+            async with asyncio.timeout(max(left_s, interval_s / 4)):
+                await self._is_lost.wait()
+        except TimeoutError:
+            return
+
+    def _fence(self, topics: Topics, why: str) -> list[Partition]:
+        """Lead nothing for now; return what was led until now."""
+        log.warning("this broker leads nothing for now: %s", why)
+        led = [partition for partition in topics.led() if partition.is_led]
+        for partition in led:
+            partition.fence()
+        return led
+
+    async def _renew(self) -> None:
+        told = ""
+        while True:
+            try:
+                await self._in_tree_thread(self._tree.renew)
+                await self.register()
+            except BarnabasError as error:
+                if str(error) != told:
+                    log.warning("there is no session with the tree; tried again: %s", error)
+                    told = str(error)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                log.info("registered again, in broker epoch %d", self.epoch)
+                return
+
+    def _on_session_end(self) -> None:
+        """Called on a thread of the tree's."""
+        self._loop.call_soon_threadsafe(self._is_lost.set)

@@ -1,0 +1,146 @@
+"""What this broker knows of the whole cluster: which brokers live, which topics there are, who leads each partition.
+
+Pure: what was read of the tree comes in, what changed by it comes out. The same fact may come twice, by the broker's
+own write and by the others' telling (`barnabas.coordination.changes`), and an older one after a newer one: the versions
+of the nodes tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.values import NO_LEADER, LiveBroker, PartitionState
+from barnabas.model import NO_LEADER_EPOCH, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersChange:
+    """Which brokers came and went; one that lives a new life did both."""
+
+    came: frozenset[int]
+    gone: frozenset[int]
+    changed: frozenset[int]
+    """They live on, and tell something else of themselves."""
+
+
+class Picture:
+    """Used from the event loop's thread only."""
+
+    def __init__(self) -> None:
+        self.brokers: Mapping[int, LiveBroker] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self._earlier: dict[TopicPartition, int] = {}
+
+    # -- this broker's lives --------------------------------------------------------------------------------
+
+    def begin_life(self, broker_id: int, topics: Iterable[TopicInfo]) -> None:
+        """This broker has registered anew. Where the tree says now that it leads, that was in an earlier life: what it
+        has of those epochs others may lack, so it leads in later ones only.
+
+        :param topics: as they are in the tree.
+        """
+        self._earlier = {
+            TopicPartition(topic.name, number): each.state.leader_epoch
+            for topic in topics
+            for number, each in enumerate(topic.partitions)
+            if each.state.leader == broker_id
+        }
+
+    def leads_in_this_life(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
+        """Whether the state makes this broker the leader, in an epoch that began after it had registered."""
+        return state.leader == broker_id and state.leader_epoch > self._earlier.get(where, NO_LEADER_EPOCH)
+
+    # -- what is known --------------------------------------------------------------------------------------
+
+    def partition(self, where: TopicPartition) -> PartitionInfo | None:
+        """Return what is known of a partition, or None if there is none."""
+        topic = self.topics.get(where.topic)
+        return topic.partitions[where.partition] if topic and 0 <= where.partition < len(topic.partitions) else None
+
+    def leader_of(self, info: PartitionInfo) -> int:
+        """Return who leads a partition, if it lives, or -1."""
+        return info.state.leader if info.state.leader in self.brokers else NO_LEADER
+
+    def offline_replicas(self, info: PartitionInfo) -> list[int]:
+        """Return the replicas whose brokers do not live."""
+        return [each for each in info.replicas if each not in self.brokers]
+
+    def is_eligible(self, broker_id: int, epoch: int | None = None) -> bool:
+        """Whether a broker may be in sync: it lives, in this epoch if one is given, and is not leaving."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.registration.is_leaving and epoch in {None, broker.epoch}
+
+    def has_instead(self, wanted: StateChange) -> bool:
+        """Whether somebody else has changed a partition's state instead."""
+        info = self.partition(wanted.where)
+        return info is not None and info.version >= wanted.version and info.state != wanted.state
+
+    @property
+    def spokesman(self) -> int:
+        """The live broker with the least id: named where Kafka's clients want to know a controller, and the one that
+        clears away what all have seen. Any other could as well."""
+        return min(self.brokers, default=NO_LEADER)
+
+    # -- what becomes known ---------------------------------------------------------------------------------
+
+    def put_brokers(self, brokers: Mapping[int, LiveBroker]) -> BrokersChange:
+        """Take over which brokers live."""
+        before, self.brokers = self.brokers, dict(brokers)
+        same = {each for each, broker in brokers.items() if each in before and before[each].epoch == broker.epoch}
+        return BrokersChange(
+            came=frozenset(brokers.keys() - same),
+            gone=frozenset(before.keys() - same),
+            changed=frozenset(each for each in same if before[each] != brokers[each]),
+        )
+
+    def put_topic(self, info: TopicInfo) -> bool:
+        """Take over a topic as it was read; return whether that is news. Newer states are kept."""
+        known = self.topics.get(info.name)
+        if known is not None and known.topic_id == info.topic_id:
+            partitions = tuple(
+                known.partitions[number]
+                if number < len(known.partitions) and known.partitions[number].version > each.version
+                else each
+                for number, each in enumerate(info.partitions)
+            )
+            info = replace(info, partitions=partitions)
+        self.topics[info.name] = info
+        return info != known
+
+    def remove_topic(self, name: str) -> bool:
+        """Forget a topic; return whether it was known."""
+        return self.topics.pop(name, None) is not None
+
+    def put_states(self, changes: Iterable[StateChange]) -> dict[str, list[int]]:
+        """Take over states; return the partitions, by topic, of which that is news."""
+        by_topic: dict[tuple[str, bytes], list[StateChange]] = {}
+        for change in changes:
+            by_topic.setdefault((change.where.topic, change.topic_id), []).append(change)
+        return {
+            name: changed
+            for (name, topic_id), of_topic in by_topic.items()
+            if (changed := self._put_states_of(name, topic_id, of_topic))
+        }
+
+    def _put_states_of(self, name: str, topic_id: bytes, changes: Iterable[StateChange]) -> list[int]:
+        topic = self.topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            return []
+        partitions, changed = list(topic.partitions), []
+        for change in changes:
+            number = change.where.partition
+            # A partition that is not known yet is read with its topic.
+            if number < len(partitions) and change.version > partitions[number].version:
+                partitions[number] = replace(partitions[number], state=change.state, version=change.version)
+                changed.append(number)
+        if changed:
+            self.topics[name] = replace(topic, partitions=tuple(partitions))
+        return changed
+
+
+def next_state(where: TopicPartition, topic: TopicInfo, state: PartitionState) -> StateChange:
+    """Return the change to `state` of a partition that nobody else changes meanwhile."""
+    return StateChange(where, topic.topic_id, state, topic.partitions[where.partition].version + 1)

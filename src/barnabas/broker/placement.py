@@ -1,0 +1,64 @@
+"""Which brokers hold the replicas of new partitions: those that an administrator names, or all, spread over racks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from barnabas.broker.picture import Picture
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
+
+PARTITIONS_MAX = 10_000
+"""The most partitions of a topic. Kafka's controllers allow as many in one request; each costs folders and files."""
+
+Assignment = Sequence[Sequence[int]] | None
+"""For each new partition its brokers, the one first that is meant to lead; None: they are to be chosen."""
+
+
+def check_partition_count(count: int) -> None:
+    """Check that a topic can have so many partitions.
+
+    :raises KafkaError: POLICY_VIOLATION.
+    """
+    if count > PARTITIONS_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; a topic can have {PARTITIONS_MAX}")
+
+
+def new_replicas(
+    picture: Picture,
+    partition_count: int,
+    replication_factor: int,
+    assignment: Assignment,
+    random_below: Callable[[int], int],
+) -> list[tuple[int, ...]]:
+    """Return the replicas of each partition of a new topic.
+
+    :param random_below: returns a random number from 0 to its argument, exclusive.
+    :raises KafkaError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    """
+    if assignment is not None:
+        check_assignment(dict(enumerate(assignment)), picture.brokers)
+        return [tuple(each) for each in assignment]
+    count = max(1, len(picture.brokers))
+    start, shift = random_below(count), random_below(count)
+    return assign_replicas(_racks(picture), partition_count, replication_factor, start, shift)
+
+
+def added_replicas(
+    picture: Picture, existing: Sequence[tuple[int, ...]], added_count: int, assignment: Assignment
+) -> list[tuple[int, ...]]:
+    """Return the replicas of each partition that a topic gets in addition.
+
+    :param existing: those of the partitions that it has.
+    :raises KafkaError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    """
+    if assignment is not None:
+        wanted = dict(enumerate(assignment, start=len(existing)))
+        check_assignment(wanted, picture.brokers, len(existing), len(existing[0]))
+        return [tuple(each) for each in assignment]
+    return assign_added(_racks(picture), existing, added_count)
+
+
+def _racks(picture: Picture) -> dict[int, str | None]:
+    """The brokers that live, and where they stand."""
+    return {each: broker.registration.rack or None for each, broker in picture.brokers.items()}

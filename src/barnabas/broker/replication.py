@@ -1,0 +1,82 @@
+"""This broker's part in replication: what it fetches from others, and what others fetch from it.
+
+Others fetch at a listener of its own (`barnabas.broker.inter_broker`). Who asks there must be a broker that is
+registered, in the life that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas import __version__
+from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.follower import Follower
+from barnabas.broker.follower_manager import FollowerManager
+from barnabas.broker.follower_sessions import FollowerSessions
+from barnabas.broker.inter_broker import inter_broker_dispatcher
+from barnabas.broker.replica import Replica
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.surroundings import Surroundings
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import Node
+from barnabas.net.dialer import Connection
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+class Replication:
+    """Used from the event loop's thread only.
+
+    :param own_epoch: returns the epoch of this broker's registration.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: Topics,
+        turns: Turns,
+        own_epoch: Callable[[], int],
+        around: Surroundings,
+    ) -> None:
+        self._topics = topics
+        self._dial_broker = around.dial
+        self._client_id = f"broker-{config.broker_id}"
+        self._manager = FollowerManager(config, around.clock, self._dial, lambda: (config.broker_id, own_epoch()))
+        sessions = FollowerSessions(around.chance.random_below)
+        self.dispatcher: Dispatcher = inter_broker_dispatcher(topics, sessions, self._check_broker, turns, around.clock)
+        """Serves the other brokers."""
+
+    def begin(self) -> None:
+        """Fetch what is followed, from now on."""
+        self._topics.roles.on_begun = self._on_role_begun
+        self._topics.roles.on_ended = self._on_role_ended
+        for replica in self._topics.hosted():
+            self._on_role_begun(replica)
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        self._manager.close()
+
+    def _on_role_begun(self, replica: Replica) -> None:
+        leader = self._topics.picture.brokers.get(replica.leader)
+        if isinstance(replica, Follower) and leader is not None and leader.registration.replication_port:
+            told = leader.registration
+            address = Node(told.id, told.replication_host or told.host, told.replication_port)
+            self._manager.follow(replica, address)
+
+    def _on_role_ended(self, replica: Replica) -> None:
+        if isinstance(replica, Follower):
+            self._manager.unfollow(replica)
+
+    async def _dial(self, host: str, port: int) -> Connection:
+        return await self._dial_broker(
+            host, port, client_id=self._client_id, connect_timeout_s=CONNECT_TIMEOUT_S, software_version=__version__
+        )
+
+    def _check_broker(self, broker_id: int, broker_epoch: int) -> None:
+        known = self._topics.picture.brokers.get(broker_id)
+        if known is None or known.epoch != broker_epoch:
+            message = f"broker {broker_id} is not known to be registered in epoch {broker_epoch}"
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, message)

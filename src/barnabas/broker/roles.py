@@ -1,0 +1,106 @@
+"""Which role a replica on this broker has: it leads, it follows, or it waits for a leader.
+
+A role is an object of its own in each leader epoch (`barnabas.broker.replica`). When the picture of the cluster says
+that another one is due, the old object ends, and the new one goes on with the same log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.follower import Follower
+from barnabas.broker.partition import Partition
+from barnabas.broker.picture import Picture
+from barnabas.broker.replica import Replica
+from barnabas.broker.settings.topic_config import TopicConfig
+from barnabas.clock import Clock
+from barnabas.coordination.registry import PartitionInfo
+from barnabas.coordination.values import NO_LEADER
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+
+class Roles:
+    """Used from the event loop's thread only."""
+
+    def __init__(self, broker_id: int, picture: Picture, work: DiskWork, clock: Clock) -> None:
+        self._broker_id = broker_id
+        self._picture = picture
+        self._work = work
+        self._clock = clock
+        self.on_isr_wanted: Callable[[Partition], None] = lambda _partition: None
+        """Called when a partition may want other replicas in sync."""
+        self.on_begun: Callable[[Replica], None] = lambda _replica: None
+        """Called with each new role object, and again when the leader's broker begins another life."""
+        self.on_ended: Callable[[Replica], None] = lambda _replica: None
+        """Called when a role has ended, before the next one begins."""
+
+    def first(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
+        """Return the role of a log that has none yet."""
+        replica = self._begin(where, opened, info, config)
+        self.on_begun(replica)
+        return replica
+
+    async def next(self, replica: Replica, info: PartitionInfo) -> Replica:
+        """Return the role that a replica is to have now: the one that it has, or another one when that has ended."""
+        leader = self._leader(replica.topic_partition, info)
+        if (replica.leader, replica.leader_epoch) == (leader, info.state.leader_epoch):
+            if isinstance(replica, Partition) and replica.followers is not None:
+                _adopt(replica, replica.followers, info.state.isr)
+            return replica
+        await self.end(replica, f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now")
+        return self.first(replica.topic_partition, replica.log, info, replica.config)
+
+    async def end(self, replica: Replica, why: str) -> None:
+        """End a role; return when nothing of it is under way any longer."""
+        self.on_ended(replica)
+        replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}"))
+        await replica.end()
+
+    def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
+        """Return who leads; -1 for this broker, where it led in an earlier life and has yet to claim that anew."""
+        state = info.state
+        if state.leader != self._broker_id or self._picture.leads_in_this_life(self._broker_id, where, state):
+            return state.leader
+        return NO_LEADER
+
+    def _begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
+        state, leader = info.state, self._leader(where, info)
+        if leader != self._broker_id:
+            topic_id = self._picture.topics[where.topic].topic_id
+            return Follower(where, opened, state.leader_epoch, config, self._work, leader=leader, topic_id=topic_id)
+        followers = None
+        if len(info.replicas) > 1:
+            followers = LeaderReplicas(
+                self._broker_id,
+                state.leader_epoch,
+                info.replicas,
+                state.isr,
+                opened.log_end_offset,
+                opened.high_watermark,
+                self._clock.monotonic(),
+            )
+        elif not opened.is_offline:
+            # Nobody else can lack it. While it waited for its leadership it was held as low as it was stored.
+            opened.high_watermark = opened.recovery_point if config.log.has_flush_policy else opened.log_end_offset
+        partition = Partition(
+            where, opened, state.leader_epoch, config, self._work, leader=self._broker_id, followers=followers
+        )
+        partition.on_isr_wanted = self.on_isr_wanted
+        return partition
+
+
+def _adopt(partition: Partition, followers: LeaderReplicas, isr: tuple[int, ...]) -> None:
+    """Let a leader have the in-sync replicas that the tree has.
+
+    If these are the ones that it has, they may be older than a change of its own that is under way, which goes on.
+    """
+    if isr != followers.isr:
+        followers.adopt(isr)
+        partition.isr_changed()

@@ -1,0 +1,47 @@
+"""All that a broker has of the world around it: time, files, network, threads, chance. A simulation gives it others.
+
+Whatever the broker's parts need of these they are given; none of them asks the operating system. (Two things are a
+process's own, and a simulation leaves them out: the cleaner's processes, `log.cleaner.enable`, and the watch on the
+event loop.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from barnabas.broker.boot_id import read_boot_id
+from barnabas.broker.chance import Chance
+from barnabas.broker.disk_work import BrokerThreads
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.tree_opening import open_tree
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.coordination.tree import Tree
+from barnabas.net.dialer import Connection, dial
+from barnabas.net.limits import Limits
+from barnabas.net.listener import Listener
+from barnabas.storage.filesystem import FileSystem, OsFileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The machine's, unless others are given.
+
+    :param threads: makes what runs work that may wait.
+    :param listen: makes a listener, with limits for clients.
+    :param dial: connects to a host and port, as `barnabas.net.dialer.dial` does.
+    :param open_tree: opens a session with the tree that the settings name.
+    :param boot_id: names the present boot of the machine.
+    :param watches_loop: whether a thread looks how long the event loop stands still.
+    """
+
+    clock: Clock = SYSTEM_CLOCK
+    filesystem: FileSystem = field(default_factory=OsFileSystem)
+    threads: Callable[[], BrokerThreads] = BrokerThreads
+    listen: Callable[[Limits], Listener] = Listener
+    dial: Callable[..., Awaitable[Connection]] = dial
+    open_tree: Callable[[BrokerConfig, Path, Clock], Tree] = open_tree
+    chance: Chance = field(default_factory=Chance)
+    boot_id: Callable[[], str] = read_boot_id
+    watches_loop: bool = True

@@ -1,0 +1,35 @@
+"""Opens the tree that the settings name: ZooKeeper's, or one of the broker's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.clock import Clock
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import Tree
+
+
+def open_tree(config: BrokerConfig, own_file: Path, clock: Clock) -> Tree:
+    """Open a session.
+
+    :param own_file: where a broker that is a cluster of its own keeps its tree.
+    :raises ConfigurationError: ZooKeeper's address cannot be understood.
+    :raises CoordinationError: ZooKeeper is out of reach.
+    :raises DataFolderError: the file cannot be used.
+    """
+    if not config.zookeeper_connect:
+        return EmbeddedTree(own_file, clock)
+    # Not needed by a broker alone, and it takes a while to load.
+    from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
+    from barnabas.coordination.zookeeper.tree import ZooKeeperTree  # noqa: PLC0415
+
+    return ZooKeeperTree(
+        ZooKeeperConfig(
+            config.zookeeper_connect,
+            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout_s=config.zookeeper_connection_timeout_ms / 1000,
+            auth=config.zookeeper_auth or None,
+            set_acl=bool(config.zookeeper_auth),
+        )
+    )

@@ -1,0 +1,168 @@
+"""How a cluster is, out of what its brokers say: who leads and keeps what, and what is wrong. No requests here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from barnabas.client.admin.brokers import ClusterDescription
+from barnabas.client.admin.topics import TopicDescription
+
+NOBODY = -1
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHealth:
+    """A partition with the brokers that keep it. `leader` is None where nobody leads it."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    min_insync: int
+    """How many replicas must be in sync, so that producers that ask for all (acks=all) may write."""
+
+    @property
+    def lagging(self) -> tuple[int, ...]:
+        """The replicas that are not in sync."""
+        return tuple(each for each in self.replicas if each not in self.isr)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, in words, the worst first; nothing if all is well."""
+        found = []
+        if self.leader is None:
+            found.append("no leader")
+        if len(self.isr) < self.min_insync:
+            found.append(f"below min.insync.replicas={self.min_insync}")
+        if self.lagging:
+            found.append(f"{','.join(map(str, sorted(self.lagging)))} not in sync")
+        return found
+
+    @property
+    def severity(self) -> tuple[bool, bool]:
+        """The larger, the worse."""
+        return self.leader is None, len(self.isr) < self.min_insync
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHealth:
+    """A broker; one that only keeps replicas, and is not registered, has no address. `groups` is None where it does not
+    answer."""
+
+    id: int
+    address: str | None
+    rack: str | None
+    leads: int
+    replicas: int
+    in_sync: int
+    coordinates: tuple[int, ...]
+    """The partitions of OFFSETS_TOPIC that it leads: it coordinates the groups whose offsets are there."""
+    groups: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """All of it."""
+
+    id: str
+    spokesman: int | None
+    """The broker that clients are told where they want to know a controller."""
+    brokers: tuple[BrokerHealth, ...]
+    partitions: tuple[PartitionHealth, ...]
+
+    @property
+    def ailing(self) -> list[PartitionHealth]:
+        """The partitions with which something is wrong, the worst first."""
+        found = [each for each in self.partitions if each.problems]
+        return sorted(found, key=lambda each: each.severity, reverse=True)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every replica is in sync, every partition has a leader, and every broker answers."""
+        return not self.ailing and all(each.address and each.groups is not None for each in self.brokers)
+
+    @property
+    def summary(self) -> str:
+        """The cluster's health in a line."""
+        replicas = sum(len(each.replicas) for each in self.partitions)
+        if self.is_healthy:
+            return f"all {replicas} replicas in sync"
+        lagging = sum(len(each.lagging) for each in self.partitions)
+        without_leader = sum(each.leader is None for each in self.partitions)
+        below = sum(len(each.isr) < each.min_insync for each in self.partitions)
+        return "; ".join(
+            [
+                *([f"{lagging} of {replicas} replicas not in sync"] if lagging else []),
+                *([f"{_partitions(without_leader)} without a leader"] if without_leader else []),
+                *([f"{_partitions(below)} below min.insync.replicas"] if below else []),
+                *(f"broker {each.id} is away" for each in self.brokers if each.address is None),
+                *(f"broker {each.id} does not answer" for each in self.brokers if each.address and each.groups is None),
+            ]
+        )
+
+
+def assess(
+    cluster: ClusterDescription,
+    topics: Iterable[TopicDescription],
+    min_insync: Mapping[str, int],
+    groups: Mapping[int, int | None],
+) -> ClusterHealth:
+    """Put together what the brokers said.
+
+    :param min_insync: min.insync.replicas of each topic; 1 where it is not known.
+    :param groups: how many groups each broker coordinates, by its id; None for one that did not answer.
+    """
+    partitions = tuple(
+        PartitionHealth(
+            topic.name,
+            each.partition,
+            None if each.leader == NOBODY else each.leader,
+            each.replicas,
+            each.isr,
+            min_insync.get(topic.name, 1),
+        )
+        for topic in sorted(topics, key=lambda topic: topic.name)
+        for each in topic.partitions
+    )
+    nodes = {node.id: node for node in cluster.brokers}
+    ids = sorted({*nodes, *(broker for each in partitions for broker in each.replicas)})
+    brokers = []
+    for broker in ids:
+        node = nodes.get(broker)
+        brokers.append(
+            BrokerHealth(
+                broker,
+                f"{node.host}:{node.port}" if node else None,
+                node.rack if node else None,
+                leads=sum(each.leader == broker for each in partitions),
+                replicas=sum(broker in each.replicas for each in partitions),
+                in_sync=sum(broker in each.isr for each in partitions),
+                coordinates=tuple(
+                    each.partition for each in partitions if each.topic == OFFSETS_TOPIC and each.leader == broker
+                ),
+                groups=groups.get(broker),
+            )
+        )
+    return ClusterHealth(cluster.id, cluster.controller.id if cluster.controller else None, tuple(brokers), partitions)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers in short.
+
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"

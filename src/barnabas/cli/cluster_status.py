@@ -1,0 +1,79 @@
+"""What `barnabas cluster status` asks of the brokers, and how it is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.cluster_health import OFFSETS_TOPIC, ClusterHealth, assess, ranges
+from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.errors import RetriableError
+
+if TYPE_CHECKING:
+    from barnabas import Admin
+
+MIN_INSYNC = "min.insync.replicas"
+ANSWER_TIMEOUT_MS = 5_000
+"""So long a broker may take to answer. Of one that died a moment ago it is not known yet that it did."""
+AILING_SHOWN_MAX = 50
+
+
+def ask_for_health(admin: Admin) -> ClusterHealth:
+    """Ask the brokers."""
+    cluster = admin.describe_cluster()
+    topics = admin.describe_topics(include_internal=True)
+    settings = admin.describe_topic_configs([each.name for each in topics], [MIN_INSYNC])
+    min_insync = {topic: int(found[MIN_INSYNC].value or 1) for topic, found in settings.items() if MIN_INSYNC in found}
+    groups = {broker.id: _count_groups(admin, broker.id) for broker in cluster.brokers}
+    return assess(cluster, topics, min_insync, groups)
+
+
+def _count_groups(admin: Admin, broker: int) -> int | None:
+    try:
+        return len(admin.list_groups(broker=broker))
+    except RetriableError:  # that it does not answer is what is told
+        return None
+
+
+def show_health(health: ClusterHealth) -> None:
+    """Print it for people: brokers, coordinators, partitions with which something is wrong, and all in a line."""
+    click.echo(f"cluster {health.id}, spokesman: broker {'-' if health.spokesman is None else health.spokesman}\n")
+    show_table(
+        ["broker", "address", "rack", "leads", "replicas", "in sync"],
+        [[each.id, each.address, each.rack, each.leads, each.replicas, each.in_sync] for each in health.brokers],
+    )
+    click.echo("")
+    show_table(
+        ["coordinator", "groups", f"partitions of {OFFSETS_TOPIC}"],
+        [[each.id, each.groups, ranges(each.coordinates) or None] for each in health.brokers],
+    )
+    click.echo("")
+    if rows := _ailing_by_topic(health):
+        show_table(["topic", "partitions", "problem"], rows[:AILING_SHOWN_MAX])
+        more = len(rows) - AILING_SHOWN_MAX
+        click.echo(f"and {more} lines more; see all with --json\n" if more > 0 else "")
+    click.echo(health.summary)
+
+
+def _ailing_by_topic(health: ClusterHealth) -> list[Row]:
+    """Return a row for those partitions of a topic with which the same is wrong."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for each in health.ailing:
+        numbers.setdefault((each.topic, ", ".join(each.problems)), []).append(each.partition)
+    return [[topic, ranges(sorted(partitions)), problem] for (topic, problem), partitions in numbers.items()]
+
+
+def show_health_as_json(health: ClusterHealth) -> None:
+    """Print it for programs."""
+    show_json(
+        {
+            "id": health.id,
+            "spokesman": health.spokesman,
+            "healthy": health.is_healthy,
+            "summary": health.summary,
+            "brokers": [dataclasses.asdict(each) for each in health.brokers],
+            "partitions": [{**dataclasses.asdict(each), "problems": each.problems} for each in health.partitions],
+        }
+    )

@@ -1,0 +1,216 @@
+"""A cluster on this machine: ZooKeeper servers, unless there are some elsewhere, and brokers, each a process.
+
+All that it leaves is in one folder: `broker-1/`, `broker-2/` ..., `zookeeper/`, and `cluster.json`, by which the next
+start finds its ports again. A lock on `cluster.lock` keeps a second cluster out of the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from barnabas.broker.settings.static import BrokerConfig, given_settings
+from barnabas.cli.cluster_file import ClusterFile
+from barnabas.cli.ends_with_parent import ending_with_this_process
+from barnabas.cli.supervision import Restarts, Say, Supervised, Supervisor
+from barnabas.cli.zookeeper_watch import ZooKeeperWatch
+from barnabas.clock import Clock
+from barnabas.coordination.zookeeper.servers import HOST as ZOOKEEPER_HOST
+from barnabas.coordination.zookeeper.servers import ZooKeeperServers
+from barnabas.errors import ConfigurationError, DataFolderError
+from barnabas.net.free_port import is_free
+
+REPLICAS = 3
+REPLICATION_FACTORS = "default_replication_factor", "offsets_topic_replication_factor"
+"""How many replicas topics get, where nothing else is set and there are as many brokers."""
+USUAL_BROKERS = 3
+USUAL_ZOOKEEPER_SERVERS = 1
+USUAL_PORT = 9092
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a cluster is to be; None for what it was before in the same folder, or else is usually.
+
+    :param zookeeper: the address of servers that run already.
+    :param first_port: of the first broker; the others have those that follow; 0: any free ones.
+    """
+
+    data: Path
+    brokers: int | None = None
+    zookeeper_servers: int | None = None
+    zookeeper: str | None = None
+    host: str | None = None
+    first_port: int | None = None
+    config: str | None = None
+    restart: bool = False
+
+
+class LocalCluster:
+    """Starts the processes when it is entered, as a context manager, and ends them when it is left.
+
+    :param say: tells people what happened, in one line.
+    :param on_line: takes a line that a broker logged, with the broker's name before it; called on threads.
+    :raises BarnabasError: it does not start; nothing of it is left then.
+    """
+
+    def __init__(self, wanted: Wanted, environ: Mapping[str, str], *, clock: Clock, say: Say, on_line: Say) -> None:
+        self._wanted = wanted
+        self._given = given_settings(wanted.config, None, environ)
+        self._host = wanted.host or BrokerConfig(**self._given).host
+        self._environ = environ
+        self._clock = clock
+        self._say = say
+        self._on_line = on_line
+        self._ending = ExitStack()
+        self._zookeeper_ports: tuple[int, ...] = ()
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the brokers serve."""
+        return [each.address for each in self._brokers if each.address is not None]
+
+    def __enter__(self) -> Self:
+        folder = self._wanted.data
+        with ExitStack() as ending:
+            ending.enter_context(_only_cluster_in(folder))
+            before = ClusterFile.read(folder)
+            servers = None if self._wanted.zookeeper else self._zookeeper_servers(before)
+            if servers is not None:
+                ending.enter_context(servers)
+            self._supervisor = self._make_supervisor(before, servers)
+            ending.callback(self._supervisor.stop)
+            self._supervisor.start()
+            self._ending = ending.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
+
+    def keep(self) -> None:
+        """Look after the processes until no broker is left."""
+        assert self._supervisor is not None, "it was not entered"
+        self._supervisor.keep()
+
+    @property
+    def _brokers(self) -> Sequence[Supervised]:
+        return self._supervisor.brokers if self._supervisor is not None else ()
+
+    def _zookeeper_servers(self, before: ClusterFile) -> ZooKeeperServers:
+        had = len(before.zookeeper_ports)
+        count = self._wanted.zookeeper_servers or had or USUAL_ZOOKEEPER_SERVERS
+        if had and count != had:
+            raise ConfigurationError(
+                f"the cluster in {self._wanted.data} has {had} ZooKeeper server{'s' if had > 1 else ''}, and the number"
+                " cannot change: servers without data could outvote those that have it"
+            )
+        ports = before.zookeeper_ports
+        if not all(is_free(ZOOKEEPER_HOST, port) for port in ports):
+            ports = ()
+        folder = self._wanted.data.absolute() / "zookeeper"  # ZooKeeper would warn of a relative one
+        servers = ZooKeeperServers(folder, count, ports=ports, wrap=ending_with_this_process)
+        self._zookeeper_ports = servers.ports
+        return servers
+
+    def _make_supervisor(self, before: ClusterFile, servers: ZooKeeperServers | None) -> Supervisor:
+        restart, now_s = self._wanted.restart, self._clock.monotonic
+        count = self._wanted.brokers or len(before.broker_ports) or USUAL_BROKERS
+        connect = self._wanted.zookeeper or (servers.address if servers else "")
+        ports = choose_ports(count, self._wanted.first_port, before.broker_ports, partial(is_free, self._host))
+        brokers = [
+            Supervised(broker, port, partial(self._command, broker, connect), Restarts(now_s))
+            for broker, port in ports.items()
+        ]
+        watch = ZooKeeperWatch(servers, restart=restart, now_s=now_s, say=self._say) if servers else None
+        return Supervisor(
+            brokers,
+            environment=environment_of(count, self._given, self._environ),
+            clock=self._clock,
+            restart=restart,
+            say=self._say,
+            on_line=self._on_line,
+            on_change=self._note,
+            look=watch.look if watch else _nothing,
+        )
+
+    def _command(self, broker: int, connect: str, port: int) -> list[str]:
+        flags = {
+            "--id": broker,
+            "--zookeeper": connect,
+            "--host": self._host,
+            "--port": port,
+            "--data": self._wanted.data / f"broker-{broker}",
+            "--config": self._wanted.config,
+        }
+        given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
+        # -P: what lies in the folder in which the cluster was started is none of its modules.
+        return [sys.executable, "-P", "-m", "barnabas.cli.main", "up", *given]
+
+    def _note(self) -> None:
+        """Write down which ports and processes there are."""
+        ClusterFile(
+            {each.id: each.port for each in self._brokers if each.port},
+            {each.id: each.child.pid for each in self._brokers if each.child is not None},
+            self._zookeeper_ports,
+        ).write(self._wanted.data)
+
+
+def choose_ports(
+    count: int, first: int | None, before: Mapping[int, int], is_free: Callable[[int], bool]
+) -> dict[int, int]:
+    """Return the port of each broker by its id; 0: the broker finds a free one.
+
+    :param first: what was asked for: these ports or an error; 0 for free ones, None for those of before or the usual.
+
+    >>> choose_ports(3, None, {1: 9092, 2: 9093}, lambda port: port != 9093)
+    {1: 9092, 2: 0, 3: 9094}
+    >>> choose_ports(2, 7000, {1: 9092, 2: 9093}, lambda port: True)
+    {1: 7000, 2: 7001}
+    """
+    ids = range(1, count + 1)
+    if first:
+        return {broker: first + broker - 1 for broker in ids}
+    usual = {} if first == 0 else {broker: USUAL_PORT + broker - 1 for broker in ids}
+    liked = {**usual, **before}
+    taken = [liked[broker] for broker in ids if broker in liked]
+    return {
+        broker: liked[broker] if taken.count(liked.get(broker, 0)) == 1 and is_free(liked[broker]) else 0
+        for broker in ids
+    }
+
+
+def environment_of(brokers: int, given: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the brokers: this one, and how many replicas topics get, unless that is set.
+
+    >>> environment_of(2, {"default_replication_factor": 1}, {"HOME": "/nowhere"})
+    {'BARNABAS_OFFSETS_TOPIC_REPLICATION_FACTOR': '2', 'HOME': '/nowhere'}
+    """
+    factors = {name: str(min(REPLICAS, brokers)) for name in REPLICATION_FACTORS if name not in given}
+    return {**{f"BARNABAS_{name.upper()}": value for name, value in factors.items()}, **environ}
+
+
+def _nothing() -> None:
+    """ZooKeeper is somebody else's: there is nothing to look after."""
+
+
+@contextmanager
+def _only_cluster_in(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the kernel gives up when the process ends in whatever way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "cluster.lock").open("w")
+    except OSError as error:
+        raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataFolderError(f"another cluster runs in {folder}; stop it, or choose another with --data") from None
+        yield

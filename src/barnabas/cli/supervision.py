@@ -1,0 +1,197 @@
+"""Keeps the brokers of a cluster on this machine running: started together, started again, stopped one after the other.
+
+Everything happens on the thread that calls; the processes' own threads only put events into a queue. So whoever calls
+can be interrupted at any point (KeyboardInterrupt), and calls `stop` then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from barnabas.cli.child_process import ChildProcess, Ended, Event, Ready, how_it_ended
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+"""How long a broker may take to hand over what it leads and to store everything, before it is killed."""
+LOOK_INTERVAL_S = 0.5
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Restarts:
+    """When something that died is started again: after 1 s, then 2 s, 4 s ... 30 s.
+
+    What has run for as long as the longest pause begins with the shortest again.
+
+    :param now_s: monotonic seconds.
+    """
+
+    now_s: Callable[[], float]
+    first_s: float = FIRST_PAUSE_S
+    longest_s: float = LONGEST_PAUSE_S
+    due_s: float | None = None
+    """When it is to be started again; None while it runs."""
+    _deaths: int = 0
+    _started_s: float = float("inf")
+
+    def died(self) -> float:
+        """Note that it died; return after which pause it is due."""
+        if self.now_s() - self._started_s >= self.longest_s:
+            self._deaths = 0
+        pause_s = min(self.first_s * 2.0 ** min(self._deaths, 16), self.longest_s)
+        self._deaths += 1
+        self.due_s = self.now_s() + pause_s
+        return pause_s
+
+    def started(self) -> None:
+        """Note that it was started."""
+        self.due_s = None
+        self._started_s = self.now_s()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be started now."""
+        return self.due_s is not None and self.now_s() >= self.due_s
+
+
+@dataclass(slots=True)
+class Supervised:
+    """One broker. After its first start its port is the one that it had.
+
+    :param command: returns the command line for a port.
+    """
+
+    id: int
+    port: int
+    command: Callable[[int], Sequence[str]]
+    restarts: Restarts
+    child: ChildProcess | None = None
+    address: str | None = None
+    """Where it serves; None while it does not."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in what people read."""
+        return f"broker {self.id}"
+
+
+class Supervisor:
+    """Starts, keeps and stops brokers.
+
+    :param say: tells people what happened, in one line.
+    :param on_line: takes a line that a broker logged, with the broker's name before it; called on threads.
+    :param on_change: called when a broker begins to serve, and when one has ended.
+    :param look: called a few times in a second while the brokers run.
+    """
+
+    def __init__(
+        self,
+        brokers: Sequence[Supervised],
+        *,
+        environment: Mapping[str, str],
+        clock: Clock,
+        restart: bool,
+        say: Say,
+        on_line: Say,
+        on_change: Callable[[], None],
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.brokers = brokers
+        self._environment = environment
+        self._clock = clock
+        self._restart = restart
+        self._say = say
+        self._on_line = on_line
+        self._on_change = on_change
+        self._look = look
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Start all, and return when all of them serve.
+
+        :raises BarnabasError: one ended, or does not serve in time; the message has what it said. Call `stop` then.
+        """
+        for broker in self.brokers:
+            self._launch(broker)
+        deadline_s = self._clock.monotonic() + START_TIMEOUT_S
+        while waiting := [each for each in self.brokers if each.address is None]:
+            event = self._next_event(deadline_s - self._clock.monotonic())
+            if event is None:
+                names = ", ".join(each.name for each in waiting)
+                raise BarnabasError(f"{names} did not serve within {START_TIMEOUT_S:.0f} s")
+            begun = self._broker_of(event.child)
+            if begun is not None and isinstance(event, Ended):
+                raise BarnabasError(f"{begun.name} did not start: {event.child.last_line or how_it_ended(event.code)}")
+            if begun is not None and isinstance(event, Ready):
+                self._serves(begun, event)
+
+    def keep(self) -> None:
+        """Tell of those that die, and start them again if that is wanted; return when none is left."""
+        while any(each.child or each.restarts.due_s is not None for each in self.brokers):
+            event = self._next_event(LOOK_INTERVAL_S)
+            broker = self._broker_of(event.child) if event is not None else None
+            if broker is not None and isinstance(event, Ended):
+                self._died(broker, event)
+            if broker is not None and isinstance(event, Ready):
+                self._serves(broker, event)
+                self._say(f"{broker.name} serves again at {event.address}")
+            self._look()
+            for each in self.brokers:
+                if each.restarts.is_due:
+                    self._launch(each)
+
+    def stop(self) -> None:
+        """End all, one after the other, so that each can hand over what it leads; at once when that is interrupted."""
+        with self._killing_what_is_left():
+            for broker in self.brokers:
+                if broker.child is not None and broker.child.is_running and not broker.child.stop(STOP_TIMEOUT_S):
+                    self._say(f"{broker.name} did not end within {STOP_TIMEOUT_S:.0f} s, and was killed")
+
+    @contextlib.contextmanager
+    def _killing_what_is_left(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            for broker in self.brokers:
+                if broker.child is not None and broker.child.is_running:
+                    broker.child.kill()
+
+    def _next_event(self, timeout_s: float) -> Event | None:
+        try:
+            return self._events.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            return None
+
+    def _broker_of(self, child: ChildProcess) -> Supervised | None:
+        return next((each for each in self.brokers if each.child is child), None)
+
+    def _launch(self, broker: Supervised) -> None:
+        broker.restarts.started()
+        broker.child = ChildProcess(
+            broker.name,
+            broker.command(broker.port),
+            self._environment,
+            self._events,
+            lambda line: self._on_line(f"{broker.name}: {line}"),
+        )
+
+    def _serves(self, broker: Supervised, event: Ready) -> None:
+        broker.address = event.address
+        broker.port = int(event.address.rpartition(":")[2])
+        self._on_change()
+
+    def _died(self, broker: Supervised, event: Ended) -> None:
+        broker.child = broker.address = None
+        self._on_change()
+        then = ""
+        if self._restart:
+            then = f"; it is started again in {broker.restarts.died():.0f} s"
+        self._say(f"{broker.name} {how_it_ended(event.code)}{then}")

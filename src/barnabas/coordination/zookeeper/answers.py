@@ -1,0 +1,64 @@
+"""What kazoo answers, in the terms of a `Tree`: nodes, stats, and the errors of operations that were refused."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from kazoo import exceptions as kazoo
+
+from barnabas.coordination.tree import (
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeData,
+    NodeError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Stat,
+    TreeUnavailableError,
+)
+
+
+class NotAllowedError(NodeError):
+    """The node's ACL does not let this session do it."""
+
+    reason = "not allowed by the node's ACL"
+
+
+_ERRORS: dict[type[Exception], type[NodeError]] = {
+    kazoo.NoNodeError: NoNodeError,
+    kazoo.NodeExistsError: NodeExistsError,
+    kazoo.BadVersionError: BadVersionError,
+    kazoo.NotEmptyError: NotEmptyError,
+    kazoo.NoChildrenForEphemeralsError: NoChildrenForEphemeralsError,
+    kazoo.NoAuthError: NotAllowedError,
+    kazoo.InvalidACLError: NotAllowedError,
+}
+
+
+def refuse(path: str, error: Exception) -> NoReturn:
+    """Raise what an error of the servers means for the operation on a node."""
+    kind = _ERRORS.get(type(error))
+    if kind is not None:
+        raise kind(path) from None
+    raise TreeUnavailableError(f"ZooKeeper refused an operation on {path}: {error!r}") from error
+
+
+def as_node(answer: Any) -> NodeData:
+    """Return a node as it was read: kazoo's pair of data and stat."""
+    data, stat = answer
+    return NodeData(data or b"", as_stat(stat))
+
+
+def as_stat(stat: Any) -> Stat:
+    """Return what kazoo says of a node beside its data."""
+    return Stat(
+        version=stat.version,
+        created_at=stat.czxid,
+        modified_at=stat.mzxid,
+        created_ms=stat.ctime,
+        modified_ms=stat.mtime,
+        owner=stat.ephemeralOwner,
+        children_count=stat.numChildren,
+        data_size=stat.dataLength,
+    )

@@ -1,0 +1,263 @@
+"""ZooKeeper servers on this machine, each a Java process: for clusters on one machine, and for tests.
+
+The jars are those that PySpark ships, or Debian's (`libzookeeper-java`): nothing has to be downloaded. Each server has
+a folder of its own with its configuration, its data and its log, so that it finds its data again after a restart.
+Whoever makes the object ends it: `start` and `stop`, or a `with` block. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Listener
+from pathlib import Path
+from typing import Self
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.coordination.zookeeper.session import Session
+from barnabas.errors import CoordinationError
+from barnabas.java import java_homes, java_version
+
+OLDEST_JAVA = 11
+DEBIAN_JARS = Path("/usr/share/java")
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+ASK_S = 2.0
+"""The session with which it is asked whether a server serves."""
+LOG_TAIL_CHARS = 2_000
+TICK_MS = 500
+"""Sessions end at a multiple of it: the shorter, the sooner a dead broker is noticed."""
+
+_JARS = re.compile(
+    r"(zookeeper|zookeeper-jute|slf4j-api|slf4j-simple|log4j-api|log4j-core|log4j-slf4j2?-impl|metrics-core|snappy-java"
+    r"|netty-(all|common|buffer|codec|codec-base|handler|resolver|transport|transport-native-unix-common"
+    r"|transport-classes-epoll))(-\d[\w.]*)?\.jar"
+)
+_JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true")
+_LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+class ZooKeeperServers:
+    """One server, or an ensemble of several, that listen on the loopback address.
+
+    >>> servers = ZooKeeperServers(Path("/tmp/zookeeper"), ports=[2181])
+    >>> servers.address
+    '127.0.0.1:2181'
+
+    :param folder: holds a folder for each server; made if it is missing.
+    :param count: of servers: an odd number.
+    :param ports: of the servers, for clients; free ones are chosen where none are given.
+    :param heap_mb: the largest heap of each server.
+    :param wrap: returns the command line that runs a command; for example one that ends when this process does.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 1,
+        *,
+        ports: Sequence[int] = (),
+        heap_mb: int = 192,
+        wrap: Callable[[Sequence[str]], Sequence[str]] = lambda command: command,
+    ) -> None:
+        if count % 2 == 0 or count < 1 or len(ports) not in (0, count):
+            raise CoordinationError(f"{count} servers with {len(ports)} ports: there can be 1, 3, 5..., each with one")
+        self._folder = folder
+        self._heap_mb = heap_mb
+        self._wrap = wrap
+        free = _free_ports(3 * count - len(ports))
+        self.ports = (*ports, *free)[:count]
+        """The servers' ports for clients."""
+        self._peer_ports = free[-2 * count :]
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """All servers, as `zookeeper.connect` takes them."""
+        return ",".join(f"{HOST}:{port}" for port in self.ports)
+
+    @property
+    def pids(self) -> list[int | None]:
+        """The servers' processes; None for one that does not run."""
+        return [each.pid if each is not None and each.poll() is None else None for each in self._processes]
+
+    @property
+    def exit_codes(self) -> list[int | None]:
+        """The exit code of each that ended, or the negative number of the signal that ended it; None while it runs."""
+        return [None if each is None else each.poll() for each in self._processes]
+
+    def start(self) -> None:
+        """Start the servers that do not run, and return when all of them serve.
+
+        :raises CoordinationError: there is no Java, no jar, or a server did not come up; none runs then.
+        """
+        try:
+            for number, pid in enumerate(self.pids):
+                if pid is None:
+                    self._launch(number)
+            for number in range(len(self.ports)):
+                self._wait_until_it_serves(number)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all of them, and wait until they are gone."""
+        for process in self._processes:
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for number, process in enumerate(self._processes):
+            if process is not None:
+                try:
+                    process.wait(STOP_TIMEOUT_S)
+                except subprocess.TimeoutExpired:
+                    self.kill(number)
+
+    def kill(self, number: int) -> None:
+        """Kill one as `kill -9` does."""
+        process = self._process(number)
+        process.kill()
+        process.wait(STOP_TIMEOUT_S)
+
+    def restart(self, number: int) -> None:
+        """Start one again with the same data and port, after `kill`, and wait until it serves."""
+        self._launch(number)
+        self._wait_until_it_serves(number)
+
+    def suspend(self, number: int) -> None:
+        """Let one stand still: its connections stay, and it answers nothing."""
+        self._process(number).send_signal(signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """Let it go on."""
+        self._process(number).send_signal(signal.SIGCONT)
+
+    def _process(self, number: int) -> subprocess.Popen[bytes]:
+        process = self._processes[number]
+        if process is None:
+            raise CoordinationError(f"ZooKeeper server {number} was not started")
+        return process
+
+    def _launch(self, number: int) -> None:
+        folder = self._server_folder(number)
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        (folder / "data" / "myid").write_text(f"{number + 1}\n")
+        (folder / "zoo.cfg").write_text(self._configuration(number))
+        (folder / "log4j2.properties").write_text(_LOGGING)
+        command = [
+            str(_find_java()),
+            f"-Xmx{self._heap_mb}m",
+            *_JAVA_OPTIONS,
+            f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+            "-cp",
+            ":".join(map(str, _find_jars())),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(folder / "zoo.cfg"),
+        ]
+        with (folder / "server.log").open("ab") as log:
+            # In a session of its own, so that the terminal's Ctrl-C reaches only whoever ends the servers in order.
+            self._processes[number] = subprocess.Popen(
+                self._wrap(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _configuration(self, number: int) -> str:
+        lines = [
+            f"tickTime={TICK_MS}",
+            "initLimit=20",
+            "syncLimit=10",
+            f"minSessionTimeout={2 * TICK_MS}",
+            "maxSessionTimeout=120000",
+            "maxClientCnxns=0",
+            f"dataDir={self._server_folder(number) / 'data'}",
+            f"clientPort={self.ports[number]}",
+            f"clientPortAddress={HOST}",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=ruok,srvr,stat,mntr",
+            "autopurge.purgeInterval=1",
+        ]
+        if len(self.ports) > 1:
+            pairs = zip(self._peer_ports[::2], self._peer_ports[1::2], strict=True)
+            lines += [f"server.{index}={HOST}:{quorum}:{election}" for index, (quorum, election) in enumerate(pairs, 1)]
+        return "\n".join(lines) + "\n"
+
+    def _wait_until_it_serves(self, number: int) -> None:
+        """A server serves when it grants a session; in an ensemble, when most of the servers are there."""
+        deadline = SYSTEM_CLOCK.monotonic() + START_TIMEOUT_S
+        # A server may never answer a client that came while it was starting. With a short session, and no longer
+        # wait than that for the answer, the next attempt comes soon.
+        config = ZooKeeperConfig(f"{HOST}:{self.ports[number]}", session_timeout_s=ASK_S, connection_timeout_s=ASK_S)
+        while True:
+            if self._process(number).poll() is not None:
+                raise CoordinationError(f"ZooKeeper server {number} ended: {self._last_words(number)}")
+            try:
+                Session(config).close()
+            except TreeUnavailableError:
+                if SYSTEM_CLOCK.monotonic() > deadline:
+                    raise CoordinationError(
+                        f"ZooKeeper server {number} did not serve within {START_TIMEOUT_S:.0f} s:"
+                        f" {self._last_words(number)}"
+                    ) from None
+            else:
+                return
+
+    def _server_folder(self, number: int) -> Path:
+        return self._folder / f"server-{number}"
+
+    def _last_words(self, number: int) -> str:
+        log = self._server_folder(number) / "server.log"
+        return f"{log}: ...{log.read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
+
+
+def _find_java() -> Path:
+    for home in java_homes(os.environ):
+        if (java_version(home) or 0) >= OLDEST_JAVA:
+            return home / "bin/java"
+    raise CoordinationError(
+        f"a ZooKeeper server needs a Java runtime, version {OLDEST_JAVA} or later: install one"
+        " (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME; or use servers that run already"
+    )
+
+
+def _find_jars() -> list[Path]:
+    spark = importlib.util.find_spec("pyspark")
+    places = [Path(folder) / "jars" for folder in (spark and spark.submodule_search_locations) or ()]
+    for folder in (*places, DEBIAN_JARS):
+        found = sorted(each for each in folder.glob("*.jar") if _JARS.fullmatch(each.name))
+        if any(each.name.startswith("zookeeper-jute") for each in found):
+            return found
+    raise CoordinationError(
+        "found no jars of a ZooKeeper server: PySpark brings them (pip install 'barnabas[spark]'), and so does Debian's"
+        " libzookeeper-java; or use servers that run already"
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports at which nobody listens: the system chooses them, all different."""
+    with contextlib.ExitStack() as opened:
+        # All are open at once, else the system could give one twice.
+        listeners = [opened.enter_context(Listener((HOST, 0))) for _ in range(count)]
+        return [port for _, port in (listener.address for listener in listeners)]

@@ -1,0 +1,179 @@
+"""The tree in an ensemble of ZooKeeper servers: one session with it, which may be lost.
+
+What is beyond the contract of a `Tree`:
+
+- Every call ends within `ZooKeeperConfig.call_timeout_s`, or raises `TreeUnavailableError`; those that read many nodes
+  have as long for each few hundred. A lost connection alone is not an error: the call waits for another one, to
+  whichever server answers.
+- If the connection is lost during a write, nobody knows whether it was done. It is read, and decided (`outcomes`): it
+  was done, and the call returns; or it was not, and is tried again. Where others have changed the nodes in between, so
+  that it cannot be told any more, the call raises `UnknownOutcomeError`.
+- When the session is lost, each call raises `SessionLostError`, and this object is of no use any more.
+- A server may lag behind the others: a read may miss what another session has just written, but never what this one
+  has written, nor does what it has seen ever go back.
+- A request of more than about 1 MB is refused with `TooLargeError`; ZooKeeper's servers would cut the connection.
+
+`subtree` reads node by node, many at once. Writes are on the disks of most servers when a call returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo
+
+from barnabas.coordination.tree import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    NodeData,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    OperationResult,
+    Set,
+    Stat,
+    Watch,
+    ancestors_of,
+    check_path,
+)
+from barnabas.coordination.zookeeper.answers import as_node, as_stat, refuse
+from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.coordination.zookeeper.outcomes import is_sequential
+from barnabas.coordination.zookeeper.reading import read_children, read_nodes
+from barnabas.coordination.zookeeper.session import Deadline, Session
+from barnabas.coordination.zookeeper.watches import Reading, Watches
+from barnabas.coordination.zookeeper.writing import write
+
+
+class ZooKeeperTree:
+    """A session with the tree that `config` names. Opening it makes the chroot if it is missing.
+
+    :raises TreeUnavailableError: no server granted a session in time.
+    :raises NotAllowedError: the chroot is missing, and this session must not make it.
+    """
+
+    def __init__(self, config: ZooKeeperConfig) -> None:
+        self._call_timeout_s = config.call_timeout_s or config.session_timeout_s
+        self._session = Session(config)
+        self._watches = Watches(self._session, self._call_timeout_s)
+
+    @property
+    def session_id(self) -> int:
+        return self._session.session_id
+
+    @property
+    def session_timeout_s(self) -> float | None:
+        return self._session.timeout_s
+
+    @property
+    def writes(self) -> int:
+        """How many writes this session has sent, those that were refused included."""
+        return self._session.writes
+
+    def on_session_end(self, call: Callable[[], None]) -> None:
+        self._session.on_end(call)
+
+    def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        operation = Create(path, data, ephemeral, sequential)
+        try:
+            (created,) = self.multi([operation])
+        except NoNodeError:
+            if not make_parents:
+                raise
+            self._make_parents(path)
+            (created,) = self.multi([operation])
+        assert isinstance(created, str)
+        return created
+
+    def _make_parents(self, path: str) -> None:
+        for ancestor in ancestors_of(path):
+            if self.exists(ancestor) is None:
+                try:
+                    self.create(ancestor)
+                except NodeExistsError:
+                    continue  # somebody else was faster, which is as good
+
+    def get(self, path: str, watch: Watch | None = None) -> NodeData:
+        if watch is None:
+            return as_node(self._read(path, lambda client: client.get_async(path)))
+        return as_node(self._read_watching(path, Reading.DATA, watch))
+
+    def get_all(self, paths: Sequence[str]) -> dict[str, NodeData]:
+        for path in paths:
+            check_path(path)
+        return read_nodes(self._session, paths, Deadline(self._call_timeout_s))
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        (stat,) = self.multi([Set(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        self.multi([Delete(path, version)])
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        if watch is None:
+            found = self._read(path, lambda client: client.exists_async(path))
+        else:
+            found = self._read_watching(path, Reading.EXISTENCE, watch)
+        return None if found is None else as_stat(found)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        if watch is None:
+            return sorted(self._read(path, lambda client: client.get_children_async(path)))
+        names, _ = self._read_watching(path, Reading.CHILDREN, watch)
+        return sorted(names)
+
+    def subtree(self, path: str) -> dict[str, NodeData]:
+        check_path(path)
+        deadline = Deadline(self._call_timeout_s)
+        found: dict[str, NodeData] = {}
+        inner = [path]
+        while inner:
+            below = read_children(self._session, inner, deadline)
+            nodes = read_nodes(self._session, below, deadline)
+            found.update(nodes)
+            inner = [each for each, node in nodes.items() if node.stat.children_count]
+        return dict(sorted(found.items(), key=lambda item: item[0].split("/")))
+
+    def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        for operation in operations:
+            # With the digits: a sequential node's name may consist of them alone.
+            check_path(operation.path + "0" if is_sequential(operation) else operation.path)
+        return write(self._session, operations, Deadline(self._call_timeout_s))
+
+    def ping(self, timeout_s: float) -> None:
+        # Not a mere read: a server that has lost the others answers those for a while, and keeps no session alive.
+        self._session.read(lambda client: client.sync_async("/"), Deadline(timeout_s))
+
+    def flush(self) -> None:
+        self._session.check_alive()
+
+    def close(self) -> None:
+        self._session.close()
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _read(self, path: str, send: Callable[[Any], Any]) -> Any:
+        check_path(path)
+        try:
+            return self._session.read(send, Deadline(self._call_timeout_s))
+        except kazoo.ZookeeperError as refused:
+            refuse(path, refused)
+
+    def _read_watching(self, path: str, reading: Reading, watch: Watch) -> Any:
+        check_path(path)
+        try:
+            return self._watches.read(path, reading, watch, Deadline(self._call_timeout_s))
+        except kazoo.ZookeeperError as refused:
+            refuse(path, refused)

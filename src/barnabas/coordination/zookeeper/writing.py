@@ -1,0 +1,120 @@
+"""Writes that are done once, or not at all, or with an error that says that nobody knows.
+
+A request is sent once on one connection. Where its answer is lost with the connection, the next connection is asked
+what has become of it (`outcomes`), after a `sync`: what the old connection had brought to the servers is done by then,
+and what it brings later they refuse, for the session has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo
+
+from barnabas.coordination.tree import (
+    Check,
+    Create,
+    NodeData,
+    Operation,
+    OperationResult,
+    Set,
+    TooLargeError,
+    TreeUnavailableError,
+    parent_of,
+    size_of,
+)
+from barnabas.coordination.zookeeper.answers import as_stat, refuse
+from barnabas.coordination.zookeeper.outcomes import Moment, Verdict, decide, is_named, is_sequential
+from barnabas.coordination.zookeeper.reading import read_children, read_nodes
+from barnabas.coordination.zookeeper.session import (
+    Deadline,
+    NoAnswerError,
+    Session,
+    SessionLostError,
+    UnknownOutcomeError,
+)
+
+REQUEST_BYTES_MAX = 1_000_000
+"""ZooKeeper's servers cut connections that bring more (`jute.maxbuffer`, 0xfffff bytes by default)."""
+SIBLINGS_AT_ONCE = 64
+"""Nodes among which that of a sequential creation is looked for, the newest first."""
+
+_NOT_TO_BLAME = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
+"""In the results of a transaction that failed: operations before and after the one that could not be done."""
+
+
+def write(session: Session, operations: Sequence[Operation], deadline: Deadline) -> list[OperationResult]:
+    """Do all operations or none; see `Tree.multi`."""
+    _check_size(operations)
+    while operations:
+        session.wait_until_connected(deadline)
+        moment = Moment(session.last_change, session.session_id)
+        try:
+            return _results(operations, session.write(operations, deadline))
+        except NoAnswerError:
+            verdict, results = decide(operations, _read_now(session, operations, moment, deadline), moment)
+        if verdict is Verdict.DONE:
+            return results
+        if verdict is Verdict.UNKNOWN:
+            paths = ", ".join(sorted({each.path for each in operations})[:3])
+            raise UnknownOutcomeError(f"the connection was lost while {paths} were written, and others have since, too")
+    return []
+
+
+def _results(operations: Sequence[Operation], results: Sequence[Any]) -> list[OperationResult]:
+    for operation, result in zip(operations, results, strict=False):
+        if isinstance(result, Exception) and not isinstance(result, _NOT_TO_BLAME):
+            refuse(operation.path, result)
+    return [_result(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+
+def _result(operation: Operation, result: Any) -> OperationResult:
+    match operation:
+        case Create():
+            return str(result)
+        case Set():
+            return as_stat(result)
+    return None
+
+
+def _read_now(
+    session: Session, operations: Sequence[Operation], moment: Moment, deadline: Deadline
+) -> dict[str, NodeData]:
+    """Return what the nodes of a write are now, and all nodes that a sequential creation may have made."""
+    try:
+        session.read(lambda client: client.sync_async("/"), deadline)
+        paths = {each.path for each in operations if not isinstance(each, Check) and not is_sequential(each)}
+        found = read_nodes(session, sorted(paths), deadline)
+        for operation in operations:
+            if is_sequential(operation):
+                found.update(_made_since(session, operation, moment, deadline))
+    except SessionLostError:
+        raise
+    except TreeUnavailableError as error:
+        raise UnknownOutcomeError(f"the connection was lost during a write, and then: {error}") from error
+    return found
+
+
+def _made_since(session: Session, operation: Operation, moment: Moment, deadline: Deadline) -> dict[str, NodeData]:
+    """Return the nodes that a sequential creation may have made; there may be many that are older."""
+    siblings = read_children(session, [parent_of(operation.path)], deadline)
+    named = sorted((path for path in siblings if is_named(path, operation)), reverse=True)
+    found: dict[str, NodeData] = {}
+    for start in range(0, len(named), SIBLINGS_AT_ONCE):
+        nodes = read_nodes(session, named[start : start + SIBLINGS_AT_ONCE], deadline)
+        found |= nodes
+        if any(node.stat.created_at <= moment.last_change for node in nodes.values()):
+            break  # numbers grow, so those below are older
+    return found
+
+
+def _check_size(operations: Sequence[Operation]) -> None:
+    size = 0
+    for operation in operations:
+        size += size_of(operation)
+        if size > REQUEST_BYTES_MAX:
+            raise TooLargeError(
+                operation.path,
+                f"ZooKeeper takes {REQUEST_BYTES_MAX} bytes at once, and these {len(operations)} operations have more",
+            )

@@ -1,0 +1,121 @@
+"""Who may lead a partition next: each broker decides for itself, from the same facts, and the tree takes one.
+
+A partition's state in the tree is written by its leader. When that is gone, whoever `claim` allows writes it; a
+compare-and-set on the state's version settles who was first, so brokers whose picture of the cluster is not the newest
+cost time and not records. Clean claims come from the ISR alone, which has all that was acknowledged at acks=all.
+
+A broker that comes back without what its machine had in memory (another boot, and no clean-shutdown marker) is in
+the ISR by name only: its log may lack acknowledged records (the trap that KIP-966 tells of). It leaves every ISR that
+has other members before it does anything else, and counts as having *lost memory* where it could not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from barnabas.coordination.values import PartitionState
+
+
+class Claim(NamedTuple):
+    """That a broker may take a partition over.
+
+    `rank` counts the brokers that may do so before it: rank 0 writes `state` at once, each other one waits rank times a
+    short pause first. Where `is_unclean`, acknowledged records may be lost, which has to be reported.
+    """
+
+    rank: int
+    state: PartitionState
+    is_unclean: bool
+
+
+def claim(
+    broker_id: int,
+    replicas: tuple[int, ...],
+    state: PartitionState,
+    live: AbstractSet[int],
+    lost_memory: AbstractSet[int],
+    *,
+    is_new_incarnation: bool,
+    is_unclean_allowed: bool,
+) -> Claim | None:
+    """Return the state that a broker may write to lead a partition, or None if it may not.
+
+    Clean candidates are the live members of the ISR that have not lost memory, in the order of the replicas. If
+    there are none, members that lost it may lead once no other member can come back with more: when all of them
+    are here. Failing that, and only where the topic allows it, any replica.
+
+    The leader of an unclean claim is alone in the new ISR: what the others have may differ.
+
+    :param live: the brokers that are registered.
+    :param lost_memory: those of them that have lost memory.
+    :param is_new_incarnation: the leader that the state names has registered again since the state was written. It
+        does not lead until it claims, for which it is the first in line.
+    :param is_unclean_allowed: `unclean.leader.election.enable` of the topic.
+
+    >>> state = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
+    >>> claim(3, (1, 2, 3), state, {2, 3}, {2}, is_new_incarnation=False, is_unclean_allowed=False)
+    Claim(rank=0, state=PartitionState(leader=3, leader_epoch=5, isr=(3,)), is_unclean=False)
+    """
+    if state.leader in live and not is_new_incarnation:
+        return None
+    in_line = sorted(live & set(replicas), key=lambda each: (each != state.leader, replicas.index(each)))
+    members = [each for each in in_line if each in state.isr]
+    candidates = [each for each in members if each not in lost_memory]
+    is_unclean = not candidates
+    if is_unclean and set(state.isr) <= live:
+        candidates = members
+    if not candidates and is_unclean_allowed:
+        candidates = [*members, *(each for each in in_line if each not in members)]
+    if broker_id not in candidates:
+        return None
+    isr = (broker_id,) if is_unclean else tuple(each for each in replicas if each in candidates)
+    new_state = PartitionState(broker_id, state.leader_epoch + 1, isr)
+    return Claim(candidates.index(broker_id), new_state, is_unclean)
+
+
+def why_offline(
+    replicas: tuple[int, ...], state: PartitionState, live: AbstractSet[int], lost_memory: AbstractSet[int]
+) -> str:
+    """Return one line on why nobody may claim a partition that has no leader, for status and log."""
+    missing = [each for each in replicas if each in state.isr and each not in live]
+    waiting = [each for each in replicas if each in state.isr and each in live & lost_memory]
+    others = [each for each in replicas if each in live and each not in state.isr]
+    line = f"no leader: one of its in-sync replicas {missing} must come back"
+    if waiting:
+        line += f", since {waiting} may have lost records with the memory of the machine"
+    if others or waiting:
+        line += f"; {[*waiting, *others]} may lead with unclean.leader.election.enable=true, and records may be lost"
+    return line
+
+
+def hand_over(
+    state: PartitionState,
+    replicas: tuple[int, ...],
+    live: AbstractSet[int],
+    leaving: AbstractSet[int] = frozenset(),
+) -> PartitionState | None:
+    """Return the state by which the leader passes leadership on, or None if nobody could take it, or has it already.
+
+    To the first live in-sync replica in the order of the replicas that is not leaving: at a controlled shutdown the
+    leader itself is; with nobody leaving this is the preferred replica where it can lead.
+
+    Only the present leader may write this. What it has above the high watermark may be lost to a follower that has
+    not fetched it: for a replica that is not in a hurry it is better to wait until that has caught up.
+
+    :param leaving: and those that have lost memory.
+    """
+    heirs = [each for each in replicas if each in state.isr and each in live and each not in leaving]
+    if not heirs or heirs[0] == state.leader:
+        return None
+    isr = tuple(each for each in replicas if each in state.isr and each not in leaving)
+    return PartitionState(heirs[0], state.leader_epoch + 1, isr)
+
+
+def should_hand_to_preferred(state: PartitionState, replicas: tuple[int, ...], live: AbstractSet[int]) -> bool:
+    """Tell whether leadership should go to the preferred replica, the first one: it is in sync, live, and not leader.
+
+    :param live: registered, and not among those that lost memory.
+    """
+    preferred = next(iter(replicas), state.leader)
+    return preferred != state.leader and preferred in state.isr and preferred in live

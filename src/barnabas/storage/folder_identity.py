@@ -1,0 +1,107 @@
+"""Whose a data folder is: the lock that one process holds, and `meta.properties`, which names broker and cluster.
+
+Beside what Kafka writes there, `meta.properties` says in which boot of the machine the folder was used last: what was
+not fsynced before another boot is lost, if the broker had not stopped cleanly.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from barnabas.errors import DataFolderError
+from barnabas.storage.checkpoints import MetaProperties, decode_meta_properties, encode_meta_properties, encode_uuid
+from barnabas.storage.file_names import LOCK, META_PROPERTIES
+from barnabas.storage.filesystem import DataFile, FileSystem, read_file, replace_file, write_fully
+
+logger = logging.getLogger(__name__)
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a start can do without."""
+
+
+def lock_folder(filesystem: FileSystem, folder: Path) -> DataFile:
+    """Take the folder's lock; closing the file lets go of it, and so does the end of the process.
+
+    :raises DataFolderError: another process has it.
+    :raises OSError: the disk refuses.
+    """
+    path = folder / LOCK
+    file = filesystem.open(path, create=True)
+    if not filesystem.try_lock(file):
+        owner = filesystem.pread(file, 20, 0).decode("ascii", "replace").strip()
+        file.close()
+        raise DataFolderError(
+            f"{folder} is used by another broker (process {owner or 'unknown'}); stop it or use another data folder"
+        )
+    try:
+        filesystem.truncate(file, 0)
+        write_fully(filesystem, file, [str(os.getpid()).encode()])
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        logger.warning("%s does not say which process uses it: %s", path, error)
+    return file
+
+
+def identify(
+    filesystem: FileSystem,
+    folder: Path,
+    broker_id: int,
+    cluster_id: str | None,
+    new_id: Callable[[], uuid.UUID],
+) -> MetaProperties | None:
+    """Check that the folder is this broker's; a new one becomes its own.
+
+    :param cluster_id: None: whatever the folder says.
+    :returns: what the folder says; the boot is the one in which it was used last.
+    :raises DataFolderError: it belongs to another broker or cluster, or cannot be read or written.
+    """
+    path = folder / META_PROPERTIES
+    try:
+        meta = decode_meta_properties(read_file(filesystem, path))
+    except FileNotFoundError:
+        if cluster_id is None:
+            return None
+        meta = MetaProperties(broker_id, cluster_id)
+    except (OSError, ValueError) as error:
+        raise DataFolderError(f"{path} cannot be understood: {error}") from error
+    if meta.broker_id != broker_id:
+        raise DataFolderError(
+            f"{path} says broker {meta.broker_id}; this is broker {broker_id}: give it its own data folder, or its own"
+            " id (--id)"
+        )
+    if cluster_id is not None and meta.cluster_id != cluster_id:
+        raise DataFolderError(
+            f"{path} says cluster {meta.cluster_id!r}; this is cluster {cluster_id!r}: give it its own data folder, or"
+            " the address of its own cluster (--zookeeper)"
+        )
+    if meta.directory_id:
+        return meta
+    named = meta._replace(directory_id=encode_uuid(new_id()))
+    _write(filesystem, folder, named)
+    return named
+
+
+def note_boot(filesystem: FileSystem, folder: Path, meta: MetaProperties, boot_id: str) -> MetaProperties:
+    """Note in which boot of the machine the folder is used; return what it says now.
+
+    :param boot_id: names the present one; empty where that is not known.
+    :raises DataFolderError: it cannot be written.
+    """
+    now = meta._replace(boot_id=boot_id)
+    if now != meta:
+        _write(filesystem, folder, now)
+    return now
+
+
+def _write(filesystem: FileSystem, folder: Path, meta: MetaProperties) -> None:
+    path = folder / META_PROPERTIES
+    try:
+        replace_file(filesystem, path, encode_meta_properties(meta), durable=True)
+    except OSError as error:
+        raise DataFolderError(f"{path} cannot be written: {error}") from error

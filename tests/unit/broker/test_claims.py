@@ -1,0 +1,169 @@
+"""When a broker takes partitions over, and in which order of brokers."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from barnabas.broker.claims import PAUSE_S, Claims
+from barnabas.broker.picture import Picture
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.values import NO_LEADER, BrokerRegistration, LiveBroker, PartitionState
+from barnabas.model import NO_LEADER_EPOCH, TopicPartition
+
+CLICKS = TopicPartition("clicks", 0)
+TOPIC_ID = bytes(16)
+
+
+class Seen:
+    """The picture, in which a test says who lives, and one broker's claims."""
+
+    def __init__(self, broker_id: int, state: PartitionState, *live: int) -> None:
+        self.picture = Picture()
+        partition = PartitionInfo((1, 2, 3), state, 4)
+        self.picture.put_topic(TopicInfo("clicks", TOPIC_ID, (partition,)))
+        self.live(*live)
+        self.is_unclean_allowed = False
+        self.known_epoch = NO_LEADER_EPOCH
+        self.claims = Claims(
+            broker_id, self.picture, lambda _name: self.is_unclean_allowed, lambda _where: self.known_epoch
+        )
+
+    def live(self, *brokers: int) -> None:
+        self.picture.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in brokers})
+
+    def begin_life(self, broker_id: int) -> None:
+        self.picture.begin_life(broker_id, self.picture.topics.values())
+
+    def look(self, now_s: float = 0.0) -> list[PartitionState]:
+        changes = self.claims.look([CLICKS], now_s)
+        assert all((each.where, each.topic_id, each.version) == (CLICKS, TOPIC_ID, 5) for each in changes)
+        return [each.state for each in changes]
+
+
+IN_SYNC = PartitionState(1, 7, (1, 2, 3))
+
+
+def test_nobody_takes_over_from_a_leader_that_lives() -> None:
+    assert Seen(2, IN_SYNC, 1, 2, 3).look() == []
+
+
+def test_first_in_line_takes_over_at_once() -> None:
+    assert Seen(2, IN_SYNC, 2, 3).look() == [PartitionState(2, 8, (2, 3))]
+
+
+def test_next_in_line_waits_from_the_first_look_on() -> None:
+    seen = Seen(3, IN_SYNC, 2, 3)
+    assert seen.claims.next_deadline is None
+    assert seen.look(10.0) == []
+    assert seen.claims.next_deadline == 10.0 + PAUSE_S
+    # Looking again, for whatever reason, neither shortens the pause nor begins it anew.
+    assert seen.look(10.0 + PAUSE_S / 2) == []
+    assert seen.claims.next_deadline == 10.0 + PAUSE_S
+    assert seen.claims.due(10.0 + PAUSE_S / 2) == []
+    assert seen.claims.due(10.0 + PAUSE_S) == [CLICKS]
+    assert seen.look(10.0 + PAUSE_S) == [PartitionState(3, 8, (2, 3))]
+    assert seen.claims.next_deadline is None
+
+
+def test_who_waits_no_longer_does_when_another_leads() -> None:
+    seen = Seen(3, IN_SYNC, 2, 3)
+    assert seen.look() == []
+    taken = StateChange(CLICKS, TOPIC_ID, PartitionState(2, 8, (2, 3)), 5)
+    seen.picture.put_states([taken])
+    assert seen.look(PAUSE_S) == []
+    assert seen.claims.next_deadline is None
+
+
+def test_own_leadership_of_an_earlier_life_is_claimed_anew() -> None:
+    seen = Seen(1, IN_SYNC, 1, 2, 3)
+    assert seen.look() == []
+    seen.begin_life(1)
+    for _ in range(2):
+        assert seen.look() == [PartitionState(1, 8, (1, 2, 3))], "until it is written"
+    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, PartitionState(1, 8, (1, 2, 3)), 5)])
+    assert seen.claims.look([CLICKS], 0.0) == []
+
+
+def test_new_life_takes_nothing_from_others() -> None:
+    seen = Seen(2, IN_SYNC, 1, 2, 3)
+    seen.begin_life(2)
+    assert seen.look() == []
+
+
+def test_epoch_is_after_that_of_the_log() -> None:
+    seen = Seen(2, IN_SYNC, 2)
+    seen.known_epoch = 20
+    assert seen.look() == [PartitionState(2, 21, (2,))]
+
+
+def test_who_was_not_in_sync_leads_only_where_the_topic_allows_it(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(2, PartitionState(1, 7, (1,)), 2)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert seen.look() == []
+        assert len([each for each in caplog.records if each.levelno == logging.ERROR]) == 1, "told once"
+        seen.is_unclean_allowed = True
+        assert seen.look() == [PartitionState(2, 8, (2,))]
+    assert "what only those had is lost" in caplog.text
+
+
+def test_partition_that_is_offline_again_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(2, PartitionState(1, 7, (1,)), 2)
+    with caplog.at_level(logging.ERROR):
+        seen.look()
+        seen.live(1, 2)
+        seen.look()
+        seen.live(2)
+        seen.look()
+    assert len(caplog.records) == 2
+
+
+def test_partition_that_is_not_known_is_left_alone() -> None:
+    assert Seen(1, IN_SYNC, 1).claims.look([TopicPartition("views", 0)], 0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (PartitionState(1, 7, (1, 2)), PartitionState(NO_LEADER, 8, (2,))),
+        (PartitionState(2, 7, (1, 2)), PartitionState(2, 7, (2,))),
+        (PartitionState(1, 7, (1,)), None),
+        # Written as it is: a leader that is about to take it in finds another version.
+        (PartitionState(2, 7, (2,)), PartitionState(2, 7, (2,))),
+    ],
+    ids=["leader", "follower", "alone", "not in sync"],
+)
+def test_broker_that_lost_memory_withdraws_where_others_are_in_sync(
+    before: PartitionState, after: PartitionState | None
+) -> None:
+    seen = Seen(1, before, 1, 2)
+    wanted = [] if after is None else [StateChange(CLICKS, TOPIC_ID, after, 5)]
+    assert seen.claims.withdraw([CLICKS, TopicPartition("views", 0)], lambda _where: False) == wanted
+
+
+def test_broker_whose_log_is_gone_withdraws_though_it_alone_was_in_sync(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(1, PartitionState(1, 7, (1,)), 1, 2)
+    seen.begin_life(1)
+    withdrawn = StateChange(CLICKS, TOPIC_ID, PartitionState(NO_LEADER, 8, ()), 5)
+    assert seen.claims.withdraw([CLICKS], lambda _where: True) == [withdrawn]
+    assert "its log is gone" in caplog.text
+    seen.picture.put_states([withdrawn])
+    assert seen.claims.look([CLICKS], 0.0) == []
+    other = Seen(2, withdrawn.state, 1, 2)
+    assert other.look() == []
+    other.is_unclean_allowed = True
+    assert other.claims.look([CLICKS], 0.0) == []
+    assert [change.state for change in other.claims.look([CLICKS], PAUSE_S)] == [PartitionState(2, 9, (2,))]
+
+
+def test_partitions_without_a_leader_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(2, PartitionState(1, 7, (1,)), 2)
+    partitions = tuple(PartitionInfo((1, 2), PartitionState(1, 7, (1,)), 0) for _ in range(9))
+    seen.picture.put_topic(TopicInfo("many", TOPIC_ID, partitions))
+    with caplog.at_level(logging.ERROR):
+        seen.claims.look([TopicPartition("many", number) for number in range(9)], 0.0)
+    assert len(caplog.records) == 1
+    assert "and 6 partitions more" in caplog.text

@@ -1,0 +1,214 @@
+"""What a broker makes of news that come in an unlucky order, or that it can no longer answer for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.cluster_watch import ClusterWatch, News
+from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.isr_updates import IsrUpdates
+from barnabas.broker.partition import Partition
+from barnabas.clock import SYSTEM_CLOCK, ManualClock
+from barnabas.coordination import paths, registry
+from barnabas.coordination.changes import Change, StateChange
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import Watch
+from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.records import BatchBuilder
+from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node
+
+
+def batch() -> bytes:
+    builder = BatchBuilder()
+    builder.append(1_000, None, b"value")
+    return bytes(builder.build())
+
+
+def registration(broker_id: int, *, is_leaving: bool = False) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, "127.0.0.1", 9092, is_leaving=is_leaving)
+
+
+async def hear(node: Node, news: News) -> None:
+    async def read() -> News:
+        return news
+
+    await node.topics.take_over(read)
+
+
+async def create(cluster: Cluster, *replicas: int) -> None:
+    await cluster.nodes[0].topics.create("clicks", 1, {}, assignment=[replicas])
+    await cluster.follow()
+
+
+def run(folder: Path, scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+    async def on_cluster() -> None:
+        cluster = Cluster(folder)
+        try:
+            async with asyncio.timeout(60):
+                await scenario(cluster)
+        finally:
+            cluster.close()
+
+    asyncio.run(on_cluster())
+
+
+def test_leader_that_is_known_before_it_is_known_to_live_is_followed_when_it_is(tmp_path: Path) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        _, follower = await cluster.start(1, 2)
+        await create(cluster, 1, 2)
+        topic_id = follower.topics.picture.topics["clicks"].topic_id
+        begun: list[int] = []
+        follower.topics.roles.on_begun = lambda replica: begun.append(replica.leader)
+        own = follower.topics.picture.brokers[2]
+        await hear(follower, News(brokers={2: own}))
+        claim = StateChange(CLICKS, topic_id, PartitionState(1, 5, (1, 2)), 7)
+        await hear(follower, News(changes=[Change(states=(claim,))]))
+        begun.clear()
+        await hear(follower, News(brokers={1: LiveBroker(registration(1), 40), 2: own}))
+        assert begun == [1]
+        await hear(follower, News(brokers={1: LiveBroker(registration(1, is_leaving=True), 40), 2: own}))
+        assert begun == [1]
+
+    run(tmp_path, scenario)
+
+
+def test_broker_whose_log_is_gone_leaves_the_in_sync_replicas(tmp_path: Path) -> None:
+    """Else it would be elected by what it had on another disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        _, lost = await cluster.start(1, 2)
+        await create(cluster, 1, 2)
+        await cluster.lose(lost)
+        (cluster.folder / "2").rename(cluster.folder / "gone")
+        await cluster.start(2)
+        assert cluster.nodes[0].info().state.isr == (1,)
+
+    run(tmp_path, scenario)
+
+
+def test_broker_whose_log_is_gone_insists_where_its_leader_was_faster(tmp_path: Path) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        _, _, lost = await cluster.start(1, 2, 3)
+        await create(cluster, 1, 2, 3)
+        await cluster.lose(lost)
+        (cluster.folder / "3").rename(cluster.folder / "gone")
+        returned = Node(cluster, 3)
+        returned.before_loading = lambda: _drop(cluster, 2)
+        await returned.start()
+        cluster.nodes.append(returned)
+        state, _ = registry.read_partition_state(cluster.tree, CLICKS)
+        assert state.isr == (1,)
+
+    run(tmp_path, scenario)
+
+
+def _drop(cluster: Cluster, broker_id: int) -> None:
+    info = cluster.nodes[0].info()
+    isr = tuple(each for each in info.state.isr if each != broker_id)
+    topic_id = cluster.nodes[0].topics.picture.topics["clicks"].topic_id
+    change = StateChange(CLICKS, topic_id, PartitionState(info.state.leader, 0, isr), info.version + 1)
+    assert registry.write_partition_states(cluster.tree, [change])
+
+
+class OvertakenTree(EmbeddedTree):
+    """Before the changes are listed, something else happens."""
+
+    happens: Callable[[], object]
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        if path == paths.CHANGES:
+            self.happens()
+        return super().children(path, watch)
+
+
+def test_brokers_are_known_at_least_as_of_the_changes_that_were_read(tmp_path: Path) -> None:
+    """A broker that is leaving would else be taken in again."""
+
+    async def scenario() -> None:
+        tree = OvertakenTree(tmp_path / "tree.sqlite", ManualClock())
+        tree.happens = lambda: None
+        registry.prepare(tree, "castle")
+        registry.register_broker(tree, registration(1))
+        found = asyncio.get_running_loop().create_future()
+
+        async def take_over(read: Callable[[], Any]) -> News:
+            news: News = await read()
+            found.set_result(news)
+            return news
+
+        async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+            return function(*arguments)
+
+        watch = ClusterWatch(tree, in_tree_thread, take_over)  # type: ignore[arg-type]
+        watch.read_everything()
+        tree.happens = lambda: registry.register_broker(tree, registration(1, is_leaving=True))
+        following = asyncio.create_task(watch.run())
+        news = await asyncio.wait_for(found, 60)
+        following.cancel()
+        assert news.brokers is not None
+        assert news.brokers[1].registration.is_leaving
+        tree.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_while_a_partition_is_handed_on_is_not_appended_by_the_old_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be acknowledged with acks=1, and lost with the truncation that follows."""
+
+    async def scenario(cluster: Cluster) -> None:
+        leader, _ = await cluster.start(1, 2)
+        await create(cluster, 1, 2)
+        partition = leader.topics.partition("clicks", 0)
+        waiting: list[Any] = []
+        hold = Partition.hold_appends
+
+        def hold_and_append(self: Partition, until: Callable[[], Any]) -> Any:
+            held = hold(self, until)
+            waiting.append(self.append_all([batch()]))
+            return held
+
+        monkeypatch.setattr(Partition, "hold_appends", hold_and_append)
+        leaving = asyncio.create_task(HandingOver(leader.topics, 1).leave())
+        async with asyncio.timeout(60):
+            while not waiting:  # noqa: ASYNC110 - what is waited for tells nobody
+                await asyncio.sleep(0)
+            (outcome,) = await waiting[0]
+        leaving.cancel()
+        assert isinstance(outcome, KafkaError)
+        assert outcome.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.log.log_end_offset == 0
+
+    run(tmp_path, scenario)
+
+
+def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(tmp_path: Path) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader, other = await cluster.start(1, 2)
+        await create(cluster, 1, 2)
+        await cluster.lose(other)
+        await cluster.follow()
+        partition = leader.topics.partition("clicks", 0)
+        updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0)
+        looked = asyncio.Event()
+        partition.watch_changes(lambda size: looked.set() if size == 1 else None)  # as followers are asked
+        running = asyncio.create_task(updates.run())
+
+        async def ask() -> None:
+            while True:
+                updates.want(partition)
+                await asyncio.sleep(0)
+
+        asking = asyncio.create_task(ask())
+        await looked.wait()
+        running.cancel()
+        asking.cancel()
+
+    run(tmp_path, scenario)

@@ -1,0 +1,173 @@
+"""Several brokers' topics over one tree, where one of them is faster, or slower, than another expects."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker import handing_over
+from barnabas.broker.claims import PAUSE_S
+from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.replica import Replica
+from barnabas.coordination import paths, registry
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.values import PartitionState
+from barnabas.errors import StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage import Log
+from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node, append, in_tree_thread
+
+Run = Callable[[Callable[[Cluster], Coroutine[None, None, None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    cluster = Cluster(tmp_path)
+
+    def run_scenario(scenario: Callable[[Cluster], Coroutine[None, None, None]]) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(60):
+                await scenario(cluster)
+
+        asyncio.run(bounded())
+
+    yield run_scenario
+    cluster.close()
+
+
+def write_isr(node: Node, *isr: int) -> None:
+    """Have a leader write another ISR, of which it tells nobody here yet."""
+    info, topic = node.info(), node.topics.picture.topics["clicks"]
+    state = PartitionState(info.state.leader, info.state.leader_epoch, isr)
+    change = StateChange(CLICKS, topic.topic_id, state, info.version + 1)
+    assert registry.write_partition_states(node.tree, [change])
+
+
+async def learn_who_lives(node: Node) -> None:
+    """Let a broker hear who lives, and nothing else."""
+    await node._take_over(functools.partial(in_tree_thread, node.watch._read, {paths.BROKER_IDS}))
+
+
+def test_claim_that_met_the_last_isr_of_a_dead_leader_is_made_again(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two, _three = await cluster.start(1, 2, 3)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await cluster.follow()
+        write_isr(one, 1, 2)
+        await cluster.lose(one)
+        await learn_who_lives(two)
+        assert two.leads()
+        assert two.info().state == PartitionState(2, 1, (2,))
+
+    run(scenario)
+
+
+def test_partition_that_is_gone_is_looked_at_no_longer(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two, three = await cluster.start(1, 2, 3)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await cluster.follow()
+        await cluster.lose(one)
+        await three.follow()
+        assert three.topics.claims.next_deadline is not None
+        await two.topics.delete("clicks")
+        await three.follow()
+        cluster.clock.advance(10 * PAUSE_S)
+        await three.topics.claim_due()
+        assert three.topics.claims.next_deadline is None
+
+    run(scenario)
+
+
+def test_replica_whose_log_is_offline_leaves_the_leadership_to_others(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two, three = await cluster.start(1, 2, 3)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await cluster.follow()
+        two.topics.replica(*CLICKS).log._health.go_offline("write", OSError(5, "Input/output error"))
+        await cluster.lose(one)
+        await cluster.follow()
+        assert not two.leads()
+        cluster.clock.advance(PAUSE_S)
+        await three.topics.claim_due()
+        assert three.leads()
+
+    run(scenario)
+
+
+def test_change_of_the_isr_that_is_under_way_outlasts_other_news_of_its_topic(run: Run) -> None:
+    """Else what the new member lacks would be acknowledged, though the tree may have it in the ISR."""
+
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        write_isr(one, 1)
+        await cluster.follow()
+        followers = one.topics.partition(*CLICKS).followers
+        assert followers is not None
+        assert followers.isr == (1,)
+        followers.begin_change((1, 2))
+        await two.topics.configure("clicks", lambda _: {"retention.ms": "5"})
+        await one.follow()
+        append(one)
+        assert followers.is_changing
+        assert followers.high_watermark(1) == 0
+
+    run(scenario)
+
+
+def test_preferred_replica_waits_until_it_has_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handing_over, "CAUGHT_UP_S", 0.0)
+
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        topic_id = one.topics.picture.topics["clicks"].topic_id
+        await one.topics.follow(
+            await one.topics.propose([StateChange(CLICKS, topic_id, PartitionState(2, 1, (1, 2)), 1)])
+        )
+        await cluster.follow()
+        append(two)
+        two.topics.partition(*CLICKS).on_follower_fetch(1, -1, 0, 0.0)
+        await HandingOver(two.topics, 2).prefer()
+        assert two.leads()
+        two.topics.partition(*CLICKS).on_follower_fetch(1, -1, 1, 0.0)
+        await HandingOver(two.topics, 2).prefer()
+        assert not two.leads()
+
+    run(scenario)
+
+
+def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        begun: list[Replica] = []
+        one.topics.roles.on_begun = begun.append
+        make = one.topics.hosting.make
+
+        async def make_but_the_last(where: TopicPartition, *arguments: Any, **named: Any) -> Log:
+            if where.partition:
+                await two.follow()
+                raise StorageError("the disk is full")
+            return await make(where, *arguments, **named)
+
+        monkeypatch.setattr(one.topics.hosting, "make", make_but_the_last)
+        with pytest.raises(StorageError):
+            await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
+        assert two.folders() == ["clicks-0", "clicks-1"]
+        await cluster.follow()
+        assert one.folders() == two.folders() == []
+        assert begun == []
+        assert registry.read_deletions(cluster.tree) == {}
+        monkeypatch.undo()
+        await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
+        await cluster.follow()
+        assert two.folders() == ["clicks-0", "clicks-1"]
+
+    run(scenario)

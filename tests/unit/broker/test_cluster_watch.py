@@ -1,0 +1,211 @@
+"""How a broker learns what the others changed, and how it makes up for what it missed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker import cluster_watch
+from barnabas.broker.cluster_watch import ClusterWatch, News
+from barnabas.coordination import changes, paths, registry
+from barnabas.coordination.changes import Change, tell
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import NodeError, TreeUnavailableError
+from barnabas.coordination.values import BrokerRegistration, LiveBroker
+
+
+class Following:
+    """A watch that runs, and what it has read."""
+
+    def __init__(self, tree: EmbeddedTree) -> None:
+        self.tree = tree
+        self.other = tree.new_session()
+        self.read: asyncio.Queue[News] = asyncio.Queue()
+        self.is_away = False
+        self.refused = asyncio.Event()
+        self.bug: Exception | None = None
+        self.watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)  # type: ignore[arg-type]
+
+    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        if self.is_away:
+            self.refused.set()
+            raise TreeUnavailableError("the tree is away")
+        return function(*arguments)
+
+    async def _take_over(self, read: Any) -> News:
+        news: News = await read()
+        if self.bug:
+            bug, self.bug = self.bug, None
+            raise bug
+        self.read.put_nowait(news)
+        return news
+
+    def create(self, name: str) -> None:
+        registry.create_topic(self.other, name, bytes(16), [[1]])
+
+    async def topics(self) -> list[str]:
+        return list((await self.read.get()).topics)
+
+
+Run = Callable[[Callable[[Following], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setattr(cluster_watch, "AGAIN_S", 0)
+    tree = EmbeddedTree(tmp_path / "tree.sqlite")
+    registry.prepare(tree, "castle")
+
+    def run_scenario(scenario: Callable[[Following], Coroutine[Any, Any, None]]) -> None:
+        async def bounded() -> None:
+            following = Following(tree)
+            task = asyncio.create_task(following.watch.run())
+            try:
+                async with asyncio.timeout(60):
+                    assert (await following.read.get()).is_everything
+                    await scenario(following)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+        asyncio.run(bounded())
+
+    yield run_scenario
+    tree.close()
+
+
+def test_each_change_is_read_and_the_watch_set_again(run: Run) -> None:
+    async def scenario(following: Following) -> None:
+        for name in ("clicks", "views", "others"):
+            following.create(name)
+            news = await following.read.get()
+            assert (list(news.topics), news.is_everything, news.brokers) == ([name], False, None)
+        registry.delete_topic(following.other, "views")
+        assert (await following.read.get()).topics == {"views": None}
+
+    run(scenario)
+
+
+def test_brokers_that_come_go_and_tell_something_else_are_read(run: Run) -> None:
+    async def scenario(following: Following) -> None:
+        joining = following.tree.new_session()
+        registration = BrokerRegistration(3, "here", 1)
+        epoch = registry.register_broker(joining, registration)
+        assert (await following.read.get()).brokers == {3: LiveBroker(registration, epoch)}
+        leaving = BrokerRegistration(3, "here", 1, is_leaving=True)
+        registry.register_broker(joining, leaving)
+        assert (await following.read.get()).brokers == {3: LiveBroker(leaving, epoch)}
+        joining.close()
+        assert (await following.read.get()).brokers == {}
+
+    run(scenario)
+
+
+def test_gap_between_changes_makes_it_read_everything(run: Run) -> None:
+    async def scenario(following: Following) -> None:
+        following.create("clicks")
+        await following.read.get()
+        following.is_away = True
+        following.create("views")
+        await following.refused.wait()
+        following.create("others")
+        first = changes.numbers_of(following.other.children(paths.CHANGES))[1]
+        following.other.delete(changes.path_of(first))
+        following.is_away = False
+        news = await following.read.get()
+        assert news.is_everything
+        assert set(news.topics) == {"clicks", "views", "others"}
+        following.create("more")
+        assert await following.topics() == ["more"]
+
+    run(scenario)
+
+
+def test_change_that_cannot_be_understood_makes_it_read_everything(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(following: Following) -> None:
+        following.other.create(paths.CHANGE, b"garbage", sequential=True)
+        assert (await following.read.get()).is_everything
+        following.create("clicks")
+        assert await following.topics() == ["clicks"]
+
+    run(scenario)
+    assert "everything is read again" in caplog.text
+
+
+def test_topic_that_cannot_be_understood_is_told_beside_the_others(run: Run) -> None:
+    async def scenario(following: Following) -> None:
+        following.create("clicks")
+        await following.read.get()
+        following.tree.set(paths.topic("clicks"), b"garbage")
+        following.other.multi([tell(Change(topics=("clicks", "views")))])
+        news = await following.read.get()
+        assert isinstance(news.topics["clicks"], NodeError)
+        assert news.topics["views"] is None
+
+    run(scenario)
+
+
+def test_what_is_told_while_the_tree_is_away_is_read_when_it_is_there_again(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(following: Following) -> None:
+        following.is_away = True
+        following.create("clicks")
+        for _ in range(3):
+            following.refused.clear()
+            await following.refused.wait()
+        following.is_away = False
+        assert await following.topics() == ["clicks"]
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    assert len([each for each in caplog.records if "cannot be read" in each.getMessage()]) == 1, "told once"
+
+
+def test_bug_in_taking_over_makes_it_read_everything(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(following: Following) -> None:
+        following.bug = ValueError("bug")
+        following.create("clicks")
+        news = await following.read.get()
+        assert news.is_everything
+        assert list(news.topics) == ["clicks"]
+
+    run(scenario)
+    assert "ValueError: bug" in caplog.text
+
+
+def test_new_session_makes_it_read_everything_once_also_if_that_fails_at_first(run: Run) -> None:
+    async def scenario(following: Following) -> None:
+        following.is_away = True
+        following.watch.begin_anew()
+        await following.refused.wait()
+        following.is_away = False
+        following.bug = ValueError("bug")
+        news = await following.read.get()
+        assert (news.is_everything, news.is_new_session) == (True, True)
+        following.create("clicks")
+        news = await following.read.get()
+        assert (news.is_everything, news.is_new_session) == (False, False)
+
+    run(scenario)
+
+
+def test_old_changes_are_cleared_away_only_after_new_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(following: Following) -> None:
+        cleared = []
+        monkeypatch.setattr(changes, "purge_changes", cleared.append)
+        await following.watch.purge()
+        assert not cleared
+        following.create("clicks")
+        await following.read.get()
+        for _ in range(2):
+            await following.watch.purge()
+        assert cleared == [following.tree]
+
+    run(scenario)

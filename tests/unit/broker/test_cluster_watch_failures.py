@@ -1,0 +1,140 @@
+"""What a broker reads of the tree is taken over, whatever fails meanwhile, and whenever a session ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker import cluster_watch
+from barnabas.broker.cluster_watch import ClusterWatch, News, Read
+from barnabas.coordination import paths, registry
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.values import BrokerRegistration, encode_broker
+
+
+class Reader:
+    """Who takes over what a watch reads; as often as it is told to, this fails after it was read."""
+
+    def __init__(self, tree: EmbeddedTree) -> None:
+        self.tree = tree
+        self.failures = 0
+        self.taken_over: list[News] = []
+        self.is_news = asyncio.Event()
+        self.watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)  # type: ignore[arg-type]
+        self.watch.read_everything()
+
+    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        return function(*arguments)
+
+    async def _take_over(self, read: Read) -> News:
+        news = await read()
+        if self.failures:
+            self.failures -= 1
+            raise TreeUnavailableError("the tree is out of reach")
+        self.taken_over.append(news)
+        self.is_news.set()
+        return news
+
+    async def until(self, is_found: Callable[[News], object]) -> News:
+        """Return news of a kind, once it was taken over."""
+        while not any(map(is_found, self.taken_over)):
+            self.is_news.clear()
+            await self.is_news.wait()
+        return next(filter(is_found, self.taken_over))
+
+    async def until_idle(self) -> None:
+        """Return when what there is was read."""
+        await self.until(lambda news: news.brokers is not None)
+        self.taken_over.clear()
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTree]:
+    monkeypatch.setattr(cluster_watch, "AGAIN_S", 0.0)
+    made = EmbeddedTree(tmp_path / "tree.sqlite")
+    registry.prepare(made, "castle")
+    yield made
+    made.close()
+
+
+def run(tree: EmbeddedTree, scenario: Callable[[Reader], Coroutine[Any, Any, None]]) -> None:
+    async def watching() -> None:
+        reader = Reader(tree)
+        task = asyncio.create_task(reader.watch.run())
+        try:
+            async with asyncio.timeout(20):
+                await reader.until_idle()
+                await scenario(reader)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watching())
+
+
+def test_change_whose_take_over_failed_is_read_again(tree: EmbeddedTree) -> None:
+    async def scenario(reader: Reader) -> None:
+        reader.failures = 1
+        registry.create_topic(tree, "clicks", b"T" * 16, [[1]])
+        await reader.until(lambda news: "clicks" in news.topics)
+
+    run(tree, scenario)
+
+
+def test_everything_is_read_after_the_coming_of_a_broker_was_not_taken_over(tree: EmbeddedTree) -> None:
+    """Who comes and goes is found by comparison: what was compared already would be news no longer."""
+
+    async def scenario(reader: Reader) -> None:
+        reader.failures = 1
+        tree.create(paths.broker(1), encode_broker(BrokerRegistration(1, "here", 9092)), ephemeral=True)
+        news = await reader.until(lambda news: 1 in (news.brokers or ()))
+        assert news.is_everything
+
+    run(tree, scenario)
+
+
+def test_session_that_begins_while_changes_are_read_is_read_from_the_beginning(
+    tree: EmbeddedTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(reader: Reader) -> None:
+        read_topic, is_begun = registry.read_topic, False
+
+        def read_and_begin_anew(*arguments: Any) -> Any:
+            nonlocal is_begun
+            if not is_begun:
+                is_begun = True
+                reader.watch.begin_anew()
+            return read_topic(*arguments)
+
+        monkeypatch.setattr(registry, "read_topic", read_and_begin_anew)
+        registry.create_topic(tree, "clicks", b"T" * 16, [[1]])
+        news = await reader.until(lambda news: news.is_new_session)
+        assert news.is_everything
+
+    run(tree, scenario)
+
+
+def test_session_that_begins_while_the_one_before_is_taken_over_is_one_more(tree: EmbeddedTree) -> None:
+    async def scenario(reader: Reader) -> None:
+        reader.watch.begin_anew()
+        await reader.until(lambda news: news.is_new_session)
+        take_over = reader.watch._take_over
+
+        async def take_over_and_begin_anew(read: Read) -> News:
+            news = await take_over(read)
+            reader.watch._take_over = take_over
+            reader.watch.begin_anew()
+            return news
+
+        reader.watch._take_over = take_over_and_begin_anew
+        reader.watch.begin_anew()
+        reader.taken_over.clear()
+        await reader.until(lambda _: sum(news.is_new_session for news in reader.taken_over) == 2)
+
+    run(tree, scenario)

@@ -1,0 +1,360 @@
+"""The leader's end of a follower's fetch session: what is answered, when, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from types import GeneratorType
+from typing import Any, cast
+
+import pytest
+
+from barnabas.broker.api import Context
+from barnabas.broker.follower_sessions import FollowerSessions
+from barnabas.broker.handlers.replica_fetch import replica_fetch
+from barnabas.broker.partition import Partition
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.topics import Topics
+from barnabas.clock import ManualClock
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.net.server_connection import Peer
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from barnabas.records import BatchBuilder
+from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.storage import Log, LogConfig, OsFileSystem
+from tests.log_steps import append_now
+
+TOPIC_ID = b"T" * 16
+WAIT_MS = 60_000
+
+
+def batch(count: int = 1) -> bytes:
+    builder = BatchBuilder()
+    builder.append_many(1_000, [b"value"] * count)
+    return bytes(builder.build())
+
+
+class Bench:
+    """Broker 1 leads some partitions, and 2 follows them over one connection."""
+
+    def __init__(self, folder: Path, count: int = 2) -> None:
+        self.clock = ManualClock()
+        self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
+        self.sessions = FollowerSessions(lambda _: 6)
+        self.led: dict[int, Partition] = {}
+        self.logs: list[Log] = []
+        self.looked_up = 0
+        self.epoch = 0
+        self.broker_epoch = 9
+        for number in range(count):
+            where = TopicPartition("clicks", number)
+            self.logs.append(Log.open(folder / str(where), where, LogConfig(), self.clock, OsFileSystem()))
+            self.lead(number)
+
+    def lead(self, number: int, epoch: int = 0, replicas: tuple[int, ...] = (1, 2)) -> Partition:
+        log = self.logs[number]
+        followers = LeaderReplicas(1, epoch, replicas, replicas, log.log_end_offset, log.high_watermark, 0.0)
+        config = topic_config(BrokerConfig(), {})
+        self.led[number] = Partition(log.partition, log, epoch, config, leader=1, followers=followers)
+        return self.led[number]
+
+    def name_of(self, topic_id: bytes) -> str:
+        if topic_id != TOPIC_ID:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return "clicks"
+
+    def partition(self, _name: str, number: int) -> Partition:
+        self.looked_up += 1
+        return self.led[number]
+
+    def check_broker(self, broker_id: int, broker_epoch: int) -> None:
+        if (broker_id, broker_epoch) != (2, self.broker_epoch):
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "another run")
+
+    def begin(self, request: FetchRequest, version: int = 18) -> FetchResponse | Awaitable[Any]:
+        """Send a request; return the answer, or what it waits for."""
+        response = replica_fetch.handle(
+            cast(Topics, self), self.sessions, self.check_broker, self.clock, request, Context(version, None, self.peer)
+        )
+        return cast(FetchResponse, _finished(response))
+
+    def request(
+        self, *positions: tuple[int, int], forget: tuple[int, ...] = (), max_wait_ms: int = 0, **fields: Any
+    ) -> FetchRequest:
+        """A request for these partitions and offsets, the next one of the session."""
+        parts = [
+            FetchPartition(
+                partition=number,
+                current_leader_epoch=0,
+                fetch_offset=offset,
+                last_fetched_epoch=self.logs[number].leader_epochs.epoch_for_offset(offset - 1),
+                partition_max_bytes=fields.get("partition_max_bytes", 1_000_000),
+            )
+            for number, offset in positions
+        ]
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=2, replica_epoch=self.broker_epoch),
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            session_id=7 if self.epoch else 0,
+            session_epoch=self.epoch,
+            topics=[FetchTopic(topic_id=TOPIC_ID, partitions=parts)] if parts else [],
+            forgotten_topics_data=[ForgottenTopic(topic_id=TOPIC_ID, partitions=list(forget))] if forget else [],
+        )
+        self.epoch += 1
+        return request
+
+    def fetch(self, *positions: tuple[int, int], **fields: Any) -> list[PartitionData]:
+        """Fetch without waiting."""
+        response = self.begin(self.request(*positions, **fields))
+        assert isinstance(response, FetchResponse)
+        assert not response.error_code
+        assert response.session_id == 7
+        return [data for topic in response.responses for data in topic.partitions]
+
+    def poll(self) -> asyncio.Future[list[PartitionData]]:
+        """Fetch what is new, waiting for it."""
+        response = self.begin(self.request(max_wait_ms=WAIT_MS))
+        assert inspect.isawaitable(response)
+
+        async def wait() -> list[PartitionData]:
+            answer = _finished(await response)
+            return [data for topic in answer.responses for data in topic.partitions]
+
+        return asyncio.ensure_future(wait())
+
+
+def _finished(response: Any) -> Any:
+    while isinstance(response, GeneratorType):
+        try:
+            next(response)
+        except StopIteration as end:
+            return end.value
+    return response
+
+
+def run(bench: Callable[[], Bench], scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def on_bench() -> None:
+        made = bench()
+        try:
+            async with asyncio.timeout(60):
+                await scenario(made)
+        finally:
+            for log in made.logs:
+                log.abandon()
+
+    asyncio.run(on_bench())
+
+
+def test_what_is_above_the_high_watermark_is_read_and_told_offsets_move_it(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        append_now(bench.led[0], batch(3))
+        (first, second) = bench.fetch((0, 0), (1, 0))
+        assert (len(first.records), first.high_watermark) == (len(batch(3)), 0)
+        assert (len(second.records), second.high_watermark) == (0, 0)
+        (first,) = bench.fetch((0, 3))
+        assert (len(first.records), first.high_watermark) == (0, 3)
+        assert bench.fetch() == []
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_waiting_costs_nothing_for_partitions_without_news(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.fetch(*((number, 0) for number in range(50)))
+        looked_up, reads = bench.looked_up, []
+        for led in bench.led.values():
+            led.log.read = lambda *given, **named: reads.append(given)  # type: ignore[method-assign]
+        for _ in range(5):
+            polling = bench.poll()
+            await asyncio.sleep(0)
+            assert bench.peer.on_request_behind is not None
+            bench.peer.on_request_behind()
+            assert await polling == []
+        assert (bench.looked_up, reads) == (looked_up, [])
+
+    run(lambda: Bench(tmp_path, count=50), scenario)
+
+
+def test_append_ends_the_wait_and_a_moved_high_watermark_is_told_with_the_next_answer(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.fetch((0, 0), (1, 0))
+        polling = bench.poll()
+        append_now(bench.led[1], batch())
+        (data,) = await polling
+        assert (data.partition_index, len(data.records)) == (1, len(batch()))
+        assert bench.led[1].followers
+        bench.fetch(forget=(1,))
+        polling = bench.poll()
+        bench.led[0].followers.adopt((1,))  # type: ignore[union-attr]
+        append_now(bench.led[0], batch())
+        (data,) = await polling
+        assert (data.partition_index, data.high_watermark) == (0, 1)
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_high_watermark_alone_does_not_end_the_wait(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        led = bench.lead(0, replicas=(1, 2, 3))
+        append_now(led, batch())
+        bench.fetch((0, 0))
+        bench.fetch((0, 1))
+        polling = bench.poll()
+        led.on_follower_fetch(3, -1, 1, 0.0)
+        assert led.log.high_watermark == 1
+        await asyncio.sleep(0)
+        assert not polling.done()
+        assert bench.peer.on_request_behind is not None
+        bench.peer.on_request_behind()
+        (data,) = await polling
+        assert (data.high_watermark, len(data.records)) == (1, 0)
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_partitions_have_their_turn_when_one_answer_cannot_hold_all(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(3):
+            append_now(bench.led[number], batch())
+            append_now(bench.led[number], batch())
+        positions = {0: 0, 1: 0, 2: 0}
+        order = []
+        request = bench.request(*positions.items())
+        for _ in range(6):
+            request.max_bytes = 1
+            response = bench.begin(request)
+            assert isinstance(response, FetchResponse)
+            (data,) = [data for topic in response.responses for data in topic.partitions if len(data.records)]
+            order.append(data.partition_index)
+            positions[data.partition_index] += 1
+            request = bench.request((data.partition_index, positions[data.partition_index]))
+        assert order == [0, 1, 2, 0, 1, 2]
+
+    run(lambda: Bench(tmp_path, count=3), scenario)
+
+
+def test_quiet_follower_is_caught_up_when_something_is_appended(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.fetch((0, 0))
+        bench.clock.advance(100.0)
+        bench.fetch()
+        append_now(bench.led[0], batch())
+        followers = bench.led[0].followers
+        assert followers
+        assert followers.wanted_isr(109.0, 10.0, 1, lambda _: True) is None
+        assert followers.wanted_isr(111.0, 10.0, 1, lambda _: True) == (1,)
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_who_is_not_who_is_registered_is_refused(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        request = bench.request((0, 0))
+        request.replica_state.replica_epoch = 8
+        response = bench.begin(request)
+        assert isinstance(response, FetchResponse)
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        for replica_id, version in ((-1, 18), (2, 14)):
+            request.replica_state = ReplicaState(replica_id=replica_id, replica_epoch=9)
+            response = bench.begin(request, version)
+            assert isinstance(response, FetchResponse)
+            assert response.error_code == ErrorCode.INVALID_REQUEST
+        assert len(bench.sessions) == 0
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_errors_are_told_partition_by_partition(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.lead(0, replicas=(1, 3))
+        (first, second) = bench.fetch((0, 0), (1, 0))
+        assert (first.error_code, second.error_code) == (ErrorCode.UNKNOWN_LEADER_EPOCH, 0)
+        bench.led[1].resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        led = bench.lead(1, epoch=5)
+        (data,) = bench.fetch(forget=(0,))
+        assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        append_now(led, batch())
+        request = bench.request((1, 0))
+        request.topics[0].partitions[0].current_leader_epoch = 5
+        response = bench.begin(request)
+        assert isinstance(response, FetchResponse)
+        assert response.responses[0].partitions[0].error_code == 0
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_logs_that_part_and_offsets_before_the_start(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        led = bench.led[0]
+        append_now(led, batch(5))
+        request = bench.request((0, 9))
+        request.topics[0].partitions[0].last_fetched_epoch = 0
+        response = bench.begin(request)
+        assert isinstance(response, FetchResponse)
+        (data,) = response.responses[0].partitions
+        assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0, 5)
+        led.followers.adopt((1,))  # type: ignore[union-attr]
+        led.isr_changed()
+        await led.delete_records_before(4)
+        request = bench.request((0, 2))
+        response = bench.begin(request)
+        assert isinstance(response, FetchResponse)
+        (data,) = response.responses[0].partitions
+        assert (data.error_code, data.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 4)
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_session_ends_with_its_connection(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.fetch((0, 0))
+        polling = bench.poll()
+        await asyncio.sleep(0)
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        assert len(bench.sessions) == 0
+        response = bench.begin(bench.request())
+        assert isinstance(response, FetchResponse)
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_request_out_of_order_is_refused(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.fetch((0, 0))
+        bench.epoch = 5
+        response = bench.begin(bench.request())
+        assert isinstance(response, FetchResponse)
+        assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_broker_that_registered_anew_says_of_all_partitions_where_it_is(tmp_path: Path) -> None:
+    """What it had in its life before counts no more."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.fetch((0, 0), (1, 0))
+        assert bench.fetch() == []
+        bench.broker_epoch = 10
+        bench.fetch()
+        for led in bench.led.values():
+            assert led.followers is not None
+            assert led.followers.broker_epoch_of(2) == 10
+
+    run(lambda: Bench(tmp_path), scenario)

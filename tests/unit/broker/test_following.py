@@ -1,0 +1,306 @@
+"""Two brokers' ends of replication in one event loop, over real sockets: one leads, the other follows."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from barnabas.broker.follower import Follower
+from barnabas.broker.follower_manager import FollowerManager
+from barnabas.broker.follower_sessions import FollowerSessions
+from barnabas.broker.inter_broker import inter_broker_dispatcher
+from barnabas.broker.partition import Partition
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import Acks, Node, TopicPartition
+from barnabas.net.dialer import dial
+from barnabas.net.limits import Limits
+from barnabas.net.listener import Listener
+from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.storage import Log, OsFileSystem
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager
+from tests.log_steps import append
+from tests.ports import free_port
+from tests.replicas import TIMEOUT_S, TOPIC, TOPIC_ID, LedTopics, batch, batches, until
+
+LEADER, FOLLOWER = 1, 2
+SETTINGS: dict[str, Any] = {"replica_fetch_backoff_ms": 100}
+
+
+class LeadersEnd:
+    """The broker that leads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.logs = LogManager(folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=LEADER)
+        self.topics = LedTopics()
+        self.sessions = FollowerSessions(lambda _: 4)
+        self.listener = Listener(Limits())
+        self.port = self.listener.listen("127.0.0.1", 0)
+        turns = Turns(SYSTEM_CLOCK.monotonic)
+        self.broker_epoch = 9
+        topics = cast(Topics, self.topics)
+        self.listener.accept(inter_broker_dispatcher(topics, self.sessions, self.check_broker, turns, SYSTEM_CLOCK))
+
+    def check_broker(self, _broker_id: int, broker_epoch: int) -> None:
+        if broker_epoch != self.broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "another run")
+
+    def lead(self, number: int = 0, epoch: int = 0, **settings: str) -> Partition:
+        log = self.logs.create(TopicPartition(TOPIC, number), None, TOPIC_ID)
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        now_s = SYSTEM_CLOCK.monotonic()
+        both = LEADER, FOLLOWER
+        end = log.log_end_offset
+        followers = LeaderReplicas(LEADER, epoch, both, both, end, log.high_watermark, now_s)
+        config = topic_config(BrokerConfig(), named)
+        led = Partition(log.partition, log, epoch, config, leader=LEADER, followers=followers)
+        self.topics.partitions[number] = led
+        return led
+
+    def node(self) -> Node:
+        return Node(LEADER, "127.0.0.1", self.port)
+
+    def close(self) -> None:
+        self.listener.close()
+        self.logs.close()
+
+
+class FollowersEnd:
+    """The broker that follows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.logs = LogManager(folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=FOLLOWER)
+        config = BrokerConfig(**SETTINGS)
+        own = partial(tuple, (FOLLOWER, 9))
+        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, cast(Any, own))
+
+    def log(self, number: int = 0) -> Log:
+        return self.logs.create(TopicPartition(TOPIC, number), None, TOPIC_ID)
+
+    def follow(self, leader: Node, number: int = 0, epoch: int = 0, **settings: str) -> Follower:
+        log = self.log(number)
+        config = topic_config(BrokerConfig(), {name.replace("_", "."): value for name, value in settings.items()})
+        follower = Follower(log.partition, log, epoch, config, leader=LEADER, topic_id=TOPIC_ID.bytes)
+        self.manager.follow(follower, leader)
+        return follower
+
+    async def leave(self, follower: Follower) -> None:
+        self.manager.unfollow(follower)
+        follower.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        await follower.end()
+
+    def close(self) -> None:
+        self.manager.close()
+        self.logs.close()
+
+
+Scenario = Callable[[LeadersEnd, FollowersEnd], Coroutine[Any, Any, None]]
+
+
+def run(folder: Path, scenario: Scenario) -> None:
+    async def on_both() -> None:
+        leading, following = LeadersEnd(folder / "1"), FollowersEnd(folder / "2")
+        try:
+            async with asyncio.timeout(3 * TIMEOUT_S):
+                await scenario(leading, following)
+        finally:
+            following.close()
+            leading.close()
+
+    asyncio.run(on_both())
+
+
+def test_follower_has_what_the_leader_has_and_acks_all_waits_for_it(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led = leading.lead()
+        await append(led, batch(count=3))
+        following.follow(leading.node())
+        waiting = led.when_acknowledged(await append(led, batch()), Acks.ALL)
+        assert waiting is not None
+        await waiting
+        assert led.log.high_watermark == 4 == following.log().log_end_offset
+        assert batches(following.log()) == batches(led.log)
+        await until(lambda: following.log().high_watermark == 4)
+
+    run(tmp_path, scenario)
+
+
+def test_follower_catches_up_over_many_segments_and_partitions(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        partitions = [leading.lead(number, segment_bytes="100000") for number in range(4)]
+        for led in partitions:
+            for _ in range(60):
+                await append(led, batch(b"v" * 1000, count=10))
+        for number in range(4):
+            following.follow(leading.node(), number, segment_bytes="100000")
+        await until(lambda: all(led.log.high_watermark == 600 for led in partitions))
+        for number, led in enumerate(partitions):
+            assert batches(following.log(number)) == batches(led.log)
+            assert following.log(number).segment_count > 3
+        assert len(leading.sessions) == 1
+
+    run(tmp_path, scenario)
+
+
+def test_logs_that_part_are_made_one_by_their_epochs(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led = leading.lead(epoch=0)
+        follower = following.follow(leading.node(), epoch=0)
+        await append(led, batch(count=5))
+        await until(lambda: led.log.high_watermark == 5)
+        await following.leave(follower)
+        # What no other has: of the follower in epoch 1, when it led; of the leader in epoch 2, since then.
+        following.log().append(batch(b"lost", count=7), 1)
+        led.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        await led.end()
+        led = leading.lead(epoch=2)
+        await append(led, batch(b"kept", count=2))
+        following.follow(leading.node(), epoch=2)
+        await until(lambda: led.log.high_watermark == 7)
+        assert batches(following.log()) == batches(led.log)
+        assert following.log().leader_epochs.entries == led.log.leader_epochs.entries
+
+    run(tmp_path, scenario)
+
+
+def test_follower_below_the_leaders_log_starts_over_and_log_starts_are_followed(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led = leading.lead()
+        await append(led, batch(count=5))
+        follower = following.follow(leading.node())
+        await until(lambda: led.log.high_watermark == 5)
+        await following.leave(follower)
+        assert led.followers
+        led.followers.adopt((LEADER,))
+        await append(led, batch(count=5))
+        led.isr_changed()
+        assert await led.delete_records_before(8) == 8
+        following.follow(leading.node())
+        await until(lambda: following.log().log_end_offset == 10)
+        assert following.log().log_start_offset == 8
+        assert await led.delete_records_before(10) == 10
+        await until(lambda: following.log().log_start_offset == 10)
+
+    run(tmp_path, scenario)
+
+
+def test_new_partition_does_not_wait_for_the_end_of_a_long_poll(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        for number in range(3):
+            leading.lead(number)
+        following.follow(leading.node(), 0)
+        await until(lambda: len(leading.sessions) == 1)
+        answers: list[float] = []
+        for number in (1, 2):
+            began_s = SYSTEM_CLOCK.monotonic()
+            following.follow(leading.node(), number)
+            led = leading.topics.partitions[number]
+            waiting = led.when_acknowledged(await append(led, batch()), Acks.ALL)
+            assert waiting is not None
+            await waiting
+            answers.append(SYSTEM_CLOCK.monotonic() - began_s)
+        assert len(answers) == 2
+
+    SETTINGS["replica_fetch_wait_max_ms"] = TIMEOUT_S * 1_000
+    try:
+        run(tmp_path, scenario)
+    finally:
+        del SETTINGS["replica_fetch_wait_max_ms"]
+
+
+def test_leader_that_is_late_or_gone_is_asked_again(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        following.follow(leading.node(), 0)
+        await until(lambda: len(leading.sessions) == 1)
+        led = leading.lead(0)
+        await append(led, batch())
+        await until(lambda: led.log.high_watermark == 1)
+        leading.broker_epoch = 10
+        leading.listener.close()
+        listener = Listener(Limits())
+        listener.listen("127.0.0.1", leading.port)
+        listener.accept(leading.listener.handler)
+        leading.listener = listener
+        await append(led, batch())
+        leading.broker_epoch = 9
+        await until(lambda: led.log.high_watermark == 2)
+
+    run(tmp_path, scenario)
+
+
+def test_damaged_partition_stops_and_the_others_go_on(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        damaged, whole = leading.lead(0), leading.lead(1)
+        await append(damaged, batch(b"x" * 100))
+        path = tmp_path / "1" / f"{TOPIC}-0" / f"{0:020}.log"
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        for number in (0, 1):
+            following.follow(leading.node(), number)
+        for _ in range(3):
+            waiting = whole.when_acknowledged(await append(whole, batch()), Acks.ALL)
+            assert waiting is not None
+            await waiting
+        assert following.log(0).log_end_offset == 0
+
+    run(tmp_path, scenario)
+
+
+def test_what_is_followed_already_goes_on_where_its_leader_is_told_of_again(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led = leading.lead()
+        nowhere = replace(leading.node(), port=free_port())
+        follower = following.follow(nowhere)
+        await append(led, batch())
+        following.manager.follow(follower, leading.node())
+        await until(lambda: led.log.high_watermark == 1)
+        following.manager.follow(follower, leading.node())
+        await append(led, batch())
+        await until(lambda: led.log.high_watermark == 2)
+        assert len(leading.sessions) == 1
+
+    run(tmp_path, scenario)
+
+
+def test_records_that_a_disk_lost_are_fetched_anew(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        partitions = [leading.lead(0), leading.lead(1)]
+        followers = [following.follow(leading.node(), number) for number in (0, 1)]
+        for led in partitions:
+            for _ in range(5):
+                await append(led, batch(count=2))
+        await until(lambda: all(led.log.high_watermark == 10 == led.log.log_end_offset for led in partitions))
+        await until(lambda: all(following.log(number).high_watermark == 10 for number in (0, 1)))
+        for follower in followers:
+            await following.leave(follower)
+        following.logs.close()
+        folder = tmp_path / "2"
+        (folder / ".kafka_cleanshutdown").unlink()
+        segment = folder / f"{TOPIC}-0" / f"{0:020}.log"
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 1
+        segment.write_bytes(data)
+        shutil.rmtree(folder / f"{TOPIC}-1")
+        (folder / "recovery-point-offset-checkpoint").write_text(
+            f"0\n2\n{TOPIC} 0 10\n{TOPIC} 1 10\n", encoding="utf-8"
+        )
+
+        following.logs = LogManager(folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=FOLLOWER)
+        for number, led in enumerate(partitions):
+            following.logs.restore(TopicPartition(TOPIC, number), LogConfig(), TOPIC_ID)
+            following.follow(leading.node(), number)
+            await append(led, batch())
+        await until(lambda: all(following.log(number).log_end_offset == 11 for number in (0, 1)))
+        for number, led in enumerate(partitions):
+            assert batches(following.log(number)) == batches(led.log)
+
+    run(tmp_path, scenario)

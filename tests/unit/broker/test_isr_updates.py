@@ -1,0 +1,185 @@
+"""In-sync replicas as the leader wants them, and as the tree has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.broker import isr_updates
+from barnabas.broker.isr_updates import IsrUpdates
+from barnabas.broker.picture import Picture
+from barnabas.clock import ManualClock
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
+from barnabas.model import TopicPartition
+from barnabas.replication.in_sync import LeaderReplicas
+
+CLICKS = TopicPartition("clicks", 0)
+TOPIC_ID = bytes(16)
+LAG_S = 10.0
+END = 7
+
+
+class Led(SimpleNamespace):
+    """What is needed of a partition."""
+
+    __hash__ = object.__hash__
+
+
+class Leading:
+    """A partition with three replicas that broker 1 leads, the state in the tree, and what was proposed of it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.in_tree = PartitionState(1, 4, (1, 2, 3)), 6
+        self.picture = Picture()
+        self.picture.put_topic(TopicInfo("clicks", TOPIC_ID, (PartitionInfo((1, 2, 3), *self.in_tree),)))
+        self.picture.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in (1, 2, 3)})
+        now_s = self.clock.monotonic()
+        self.followers = LeaderReplicas(1, 4, (1, 2, 3), (1, 2, 3), END, END, now_s)
+        self.partition: Any = Led(
+            topic_partition=CLICKS,
+            leader_epoch=4,
+            followers=self.followers,
+            has_ended=False,
+            log=SimpleNamespace(log_end_offset=END),
+            isr_changed=lambda: None,
+        )
+        self.proposed: list[StateChange] = []
+        self.followed: list[Any] = []
+        self.is_written, self.is_answered = True, True
+        self.updates = IsrUpdates(self, self.clock, LAG_S)  # type: ignore[arg-type]
+
+    # -- what it needs of topics --
+
+    def led(self) -> list[Any]:
+        return [self.partition]
+
+    async def propose(self, wanted: list[StateChange]) -> dict[str, list[int]]:
+        (change,) = wanted
+        self.proposed.append(change)
+        if self.is_written and change.version == self.in_tree[1] + 1:
+            self.in_tree = change.state, change.version
+        if not self.is_answered:
+            raise TreeUnavailableError("the connection is lost")
+        return await self.reread(wanted)
+
+    async def reread(self, _states: Any) -> dict[str, list[int]]:
+        if not self.is_answered:
+            raise TreeUnavailableError("the connection is lost")
+        return self.picture.put_states([StateChange(CLICKS, TOPIC_ID, *self.in_tree)])
+
+    async def follow(self, changed: Any) -> None:
+        self.followed.append(changed)
+
+    # -- steps --
+
+    async def update(self) -> None:
+        await self.updates.update([self.partition])
+
+    def let_lag(self) -> None:
+        """Followers 2 and 3 fetch nothing for too long, while there are records that they lack."""
+        self.partition.log.log_end_offset = END + 5
+        self.clock.advance(LAG_S * 2)
+
+
+def run(scenario: Callable[[Leading], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario(Leading()))
+
+
+def test_followers_that_lag_leave_by_one_change() -> None:
+    async def scenario(leading: Leading) -> None:
+        await leading.update()
+        assert leading.proposed == []
+        leading.let_lag()
+        await leading.update()
+        await leading.update()
+        assert leading.proposed == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1,)), 7)]
+        assert tuple(leading.followers.isr) == (1,)
+        assert leading.followed == []
+
+    run(scenario)
+
+
+def test_change_that_somebody_was_faster_with_is_not_repeated_with_the_new_version() -> None:
+    async def scenario(leading: Leading) -> None:
+        leading.let_lag()
+        leading.in_tree = PartitionState(2, 5, (2, 3)), 7
+        await leading.update()
+        assert len(leading.proposed) == 1
+        assert leading.followed == [{"clicks": [0]}], "its role ends"
+        await leading.update()
+        assert len(leading.proposed) == 1
+        assert leading.in_tree[0] == PartitionState(2, 5, (2, 3))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_change_of_which_nobody_knows_whether_it_was_made_is_read_before_the_next(is_written: bool) -> None:
+    async def scenario(leading: Leading) -> None:
+        leading.let_lag()
+        leading.is_written, leading.is_answered = is_written, False
+        for _ in range(2):
+            with pytest.raises(TreeUnavailableError):
+                await leading.update()
+        assert len(leading.proposed) == 1, "the second time it was read, in vain"
+        # The high watermark waits for both sets meanwhile.
+        assert leading.followers.high_watermark(END + 5) == END
+        leading.is_written = leading.is_answered = True
+        await leading.update()
+        assert leading.in_tree == (PartitionState(1, 4, (1,)), 7)
+        assert len(leading.proposed) == (1 if is_written else 2)
+        assert tuple(leading.followers.isr) == (1,)
+        assert leading.followers.high_watermark(END + 5) == END + 5
+
+    run(scenario)
+
+
+def test_partition_whose_role_has_ended_proposes_nothing() -> None:
+    async def scenario(leading: Leading) -> None:
+        leading.let_lag()
+        leading.partition.has_ended = True
+        await leading.update()
+        leading.partition.has_ended = False
+        leading.picture.remove_topic("clicks")
+        await leading.update()
+        assert leading.proposed == []
+
+    run(scenario)
+
+
+def test_change_that_could_not_be_written_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_updates, "AGAIN_S", 0)
+
+    async def scenario(leading: Leading) -> None:
+        leading.let_lag()
+        leading.is_written = leading.is_answered = False
+        told = asyncio.Event()
+        leading.partition.isr_changed = told.set
+        refused = asyncio.Event()
+        reread = leading.reread
+
+        async def refuse(states: Any) -> Any:
+            refused.set()
+            return await reread(states)
+
+        monkeypatch.setattr(leading, "reread", refuse)
+        task = asyncio.create_task(leading.updates.run())
+        leading.updates.want(leading.partition)
+        async with asyncio.timeout(60):
+            await refused.wait()
+            leading.is_written = leading.is_answered = True
+            while leading.in_tree[1] != 7:
+                told.clear()
+                await told.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(scenario)

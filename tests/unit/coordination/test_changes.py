@@ -1,0 +1,102 @@
+"""What brokers tell one another that they changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.coordination import changes, paths, registry
+from barnabas.coordination.changes import Change, StateChange, decode_change, encode_change, tell
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import Tree
+from barnabas.coordination.values import BadNodeError, PartitionState
+from barnabas.model import TopicPartition
+
+TOPIC_ID = bytes(range(240, 256))
+
+
+def state(topic: str, number: int) -> StateChange:
+    return StateChange(TopicPartition(topic, number), TOPIC_ID, PartitionState(2, 7, (2, 3)), 9)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(),
+        Change(topics=("clicks", "views")),
+        Change(states=(state("clicks", 0), state("clicks", 4), state("views", 1))),
+        Change(brokers=(1, 2), settings=("/config/brokers/1",)),
+    ],
+)
+def test_change_is_read_as_it_was_told(change: Change) -> None:
+    assert decode_change("/brokers/changes/c-0000000001", encode_change(change)) == change
+
+
+def test_fields_that_are_not_known_are_passed_over() -> None:
+    assert decode_change("/c", b'{"version":2,"brokers":[1],"more":{}}') == Change(brokers=(1,))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'"text"',
+        b"null",
+        b'{"topics":7}',
+        b'{"brokers":["x"]}',
+        b'{"brokers":[null]}',
+        b'{"states":[]}',
+        b'{"states":{"clicks":{}}}',
+        b'{"states":{"clicks":{"id":7,"partitions":[]}}}',
+        b'{"states":{"clicks":{"id":"A","partitions":[]}}}',
+        b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2]]}}}',
+        b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,3,4]]}}}',
+        b'{"states":{"clicks":{"id":"AA==","partitions":[[-1,1,2,[],4]]}}}',
+        b'{"brokers":[1e999]}',
+        b"[" * 100_000,
+    ],
+)
+def test_damaged_change_is_named(data: bytes) -> None:
+    with pytest.raises(BadNodeError, match="/brokers/changes/c-0000000001"):
+        decode_change("/brokers/changes/c-0000000001", data)
+
+
+def test_numbers_are_those_of_changes_in_order() -> None:
+    assert changes.numbers_of(["c-0000000012", "c-0000000003", "other", "c-", "x-1a", "c-\u0661"]) == [3, 12]
+
+
+def test_nodes_have_numbers_without_gaps(tree: Tree) -> None:
+    registry.prepare(tree, "castle")
+    registry.create_topic(tree, "clicks", bytes(16), [[1]])
+    tree.multi([tell(Change(topics=("clicks",)))])
+    names = tree.children(paths.CHANGES)
+    numbers = changes.numbers_of(names)
+    assert numbers == [numbers[0], numbers[0] + 1]
+    assert [changes.path_of(number).rpartition("/")[2] for number in numbers] == sorted(names)
+
+
+def test_old_changes_are_cleared_away_and_the_newest_stays(tmp_path: Path) -> None:
+    clock = ManualClock()
+    tree = EmbeddedTree(tmp_path / "tree.sqlite", clock)
+    registry.prepare(tree, "castle")
+    assert changes.purge_changes(tree) == 0
+    for _ in range(3):
+        tree.multi([tell(Change())])
+    clock.advance(changes.KEPT_MS / 1000 - 1)
+    tree.multi([tell(Change())])
+    assert changes.purge_changes(tree) == 0
+    clock.advance(2)
+    tree.multi([tell(Change())])
+    assert changes.purge_changes(tree) == 3
+    clock.advance(changes.KEPT_MS)
+    assert changes.purge_changes(tree) == 0
+    assert len(tree.children(paths.CHANGES)) == 2
+    # The numbers go on.
+    tree.multi([tell(Change())])
+    first, _, last = changes.numbers_of(tree.children(paths.CHANGES))
+    assert last - first == 2
+    tree.close()
