@@ -18,11 +18,12 @@ POLL_S = 0.1
 LOOK_AGAIN_S = 0.01
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Wait until `condition()` is true; fail with `what` when it is not in time."""
+def wait_until(condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = TIMEOUT_S) -> None:
+    """Wait until `condition()` is true; fail with `what`, or what it then returns, when it is not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(LOOK_AGAIN_S)
 
 

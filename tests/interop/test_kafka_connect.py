@@ -33,6 +33,8 @@ NOT_READY = {404, 409, 500, 503}
 INTERNAL = ["connect-configs", "connect-offsets", "connect-status"]
 LINES = 1000
 """So many in each part of the test."""
+SOURCE = {"connector.class": "FileStreamSource", "batch.size": str(10 * LINES)}
+"""What is left over of a batch, Connect's file source keeps until the file grows again: it must never be full."""
 
 WORKER = """
 bootstrap.servers={bootstrap}
@@ -145,6 +147,16 @@ def written(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
+def whereabouts(admin: barnabas.Admin, sink: Path) -> str:
+    """Describe how far the lines have come, for whoever looks into a failure."""
+    group = admin.describe_group("connect-sink")
+    arrived = sorted(set(written(sink)))
+    return (
+        f"the other worker carries on: {len(arrived)} lines in the sink, the last {arrived[-1:]}; "
+        f"in the topic {admin.end_offsets([('lines', 0)])}; committed {admin.group_offsets('connect-sink')}; {group}"
+    )
+
+
 def test_nothing_is_lost_when_a_worker_is_killed(
     broker: BrokerProcess, make_worker: Callable[[], Worker], admin: barnabas.Admin, tmp_path: Path
 ) -> None:
@@ -152,7 +164,7 @@ def test_nothing_is_lost_when_a_worker_is_killed(
     append(source, 0)
     first, second = make_worker(), make_worker()
     workers = {first.id: first, second.id: second}
-    first.create("source", **{"connector.class": "FileStreamSource", "file": str(source), "topic": "lines"})
+    first.create("source", file=str(source), topic="lines", **SOURCE)
     first.create("sink", **{"connector.class": "FileStreamSink", "file": str(sink), "topics": "lines"})
     killed = workers.pop(first.wait_for("source", set(workers)))
     (left,) = workers.values()
@@ -165,7 +177,7 @@ def test_nothing_is_lost_when_a_worker_is_killed(
     left.wait_for("source", {left.id})
     left.wait_for("sink", {left.id})
     expected = {line for part in range(3) for line in lines(part)}
-    left.program.wait_until(lambda: expected <= set(written(sink)), "the other worker carries on")
+    left.program.wait_until(lambda: expected <= set(written(sink)), lambda: whereabouts(admin, sink))
     assert set(written(sink)) == expected  # lines may come twice, but whole
     # How far the source was read is stored now and then, and at the end: twice at least, so that one is old.
     stored = [("connect-offsets", partition) for partition in range(3)]

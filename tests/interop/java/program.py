@@ -41,7 +41,7 @@ class Program:
         assert found
         return found
 
-    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str | Callable[[], str]) -> None:
         """Wait until something is true while it runs; fail with its last words when it ends before."""
 
         def holds() -> bool:
@@ -50,7 +50,7 @@ class Program:
             assert held or not ended, f"it ended with {self._process.returncode}:\n{self.said()[-3000:]}"
             return held
 
-        wait_until(holds, f"{what}; it printed:\n{self.said()[-3000:]}")
+        wait_until(holds, lambda: f"{what if isinstance(what, str) else what()}; it printed:\n{self.said()[-3000:]}")
 
     def wait(self) -> int:
         """Wait until it ends, and return its exit code."""
