@@ -298,6 +298,7 @@ class Broker:
             file_delete_delay_ms=self.config.file_delete_delay_ms,
             segments_open_max=open_files.segments_max,
             topic_configs=lambda: log_configs(tree, self.config),
+            new_threads=self._around.new_threads,
         )
 
     def _registration(self) -> BrokerRegistration:

@@ -8,6 +8,7 @@ event loop.)
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Surroundings:
     """The machine's, unless others are given.
 
     :param threads: makes what runs work that may wait.
+    :param new_threads: makes so many threads, of this name, for logs that are loaded or closed side by side.
     :param listen: makes a listener, with limits for clients.
     :param dial: connects to a host and port, as `barnabas.net.dialer.dial` does.
     :param open_tree: opens a session with the tree that the settings name.
@@ -39,6 +41,7 @@ class Surroundings:
     clock: Clock = SYSTEM_CLOCK
     filesystem: FileSystem = field(default_factory=OsFileSystem)
     threads: Callable[[], BrokerThreads] = BrokerThreads
+    new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor
     listen: Callable[[Limits], Listener] = Listener
     dial: Callable[..., Awaitable[Connection]] = dial
     open_tree: Callable[[BrokerConfig, Path, Clock], Tree] = open_tree

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from barnabas.errors import (
     BarnabasError,
@@ -30,7 +30,7 @@ from barnabas.errors import (
     UnsupportedVersionError,
 )
 from barnabas.net.framing import FrameReader
-from barnabas.net.stream import InPlaceReceiver, Stream
+from barnabas.net.stream import OpenStream, Stream
 from barnabas.protocol.codec import Buffer, Chunk
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
@@ -68,25 +68,6 @@ class _Pending:
         self.on_answer = on_answer
         self.due_at_s = due_at_s
         self.timeout_s = timeout_s
-
-
-class ByteStream(Protocol):
-    """What a connection needs of a socket; `barnabas.net.stream.Stream` is one."""
-
-    in_place_receiver: InPlaceReceiver | None
-
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def unsent_bytes(self) -> int: ...
-    def send(self, chunks: Iterable[Chunk]) -> None: ...
-    def close(self, error: Exception | None = None) -> None: ...
-
-
-OpenStream = Callable[
-    [Callable[[memoryview], None], Callable[[], None], Callable[[Exception | None], None]], ByteStream
-]
-"""Makes a stream of what to call with bytes that arrive, when what had to wait has left, and at the end."""
 
 
 async def dial(

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from functools import partial
 
 from barnabas.net.limits import ConnectionCount, Limits, RequestMemory
 from barnabas.net.server_connection import Handler, Peer, ServerConnection
+from barnabas.net.stream import OpenStream, Stream
 
 ACCEPT_PAUSE_S = 0.5
 SWEEP_S = 1.0
@@ -63,9 +65,8 @@ class Listener:
 
         :param handler: carries out the requests of clients.
         """
-        assert self._sock, "listen comes first"
         self.handler = handler
-        self.loop.add_reader(self._sock.fileno(), self._acceptable)
+        self.begin_accepting()
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
     async def finish(self, timeout_s: float) -> None:
@@ -90,11 +91,20 @@ class Listener:
         for connection in list(self._connections):
             connection.close()
 
-    def _stop_listening(self) -> None:
+    def begin_accepting(self) -> None:
+        """Let connections come."""
+        assert self._sock, "listen comes first"
+        self.loop.add_reader(self._sock.fileno(), self._acceptable)
+
+    def stop_accepting(self) -> None:
+        """Let no more come, and free the address."""
         if self._sock:
             self.loop.remove_reader(self._sock.fileno())
             self._sock.close()
             self._sock = None
+
+    def _stop_listening(self) -> None:
+        self.stop_accepting()
         if self._sweeping:
             self._sweeping.cancel()
 
@@ -117,12 +127,17 @@ class Listener:
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
             return
         peer = Peer(str(address[0]), int(address[1]), str(sock.getsockname()[0]))
+        if not self.admit(partial(Stream, self.loop, sock), peer):
+            sock.close()
+
+    def admit(self, open_stream: OpenStream, peer: Peer) -> bool:
+        """Take a connection that was accepted; False if the limits do not allow one more."""
         refusal = self._count.admit(peer.host)
         if refusal:
             log.warning("refusing the connection from %s: %s", peer.address, refusal)
-            sock.close()
-            return
-        self._connections.add(ServerConnection(self, sock, peer))
+            return False
+        self._connections.add(ServerConnection(self, open_stream, peer))
+        return True
 
     def _accept_again(self) -> None:
         if self._sock:

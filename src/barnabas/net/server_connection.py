@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -21,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from barnabas.errors import BarnabasError
 from barnabas.net.framing import FrameReader
 from barnabas.net.limits import Limits, RequestMemory
-from barnabas.net.stream import RECEIVE_BYTES, Stream
+from barnabas.net.stream import RECEIVE_BYTES, OpenStream
 from barnabas.protocol.codec import Chunk
 from barnabas.protocol.repeats import RepeatedRequests
 
@@ -118,7 +117,7 @@ class ServerConnection:
         "_waiting_bytes",
     )
 
-    def __init__(self, listener: Acceptor, sock: socket.socket, peer: Peer) -> None:
+    def __init__(self, listener: Acceptor, open_stream: OpenStream, peer: Peer) -> None:
         self._listener = listener
         self._peer = peer
         self._frames: deque[Frame] = deque()
@@ -134,7 +133,7 @@ class ServerConnection:
         self._held_bytes = 0  # of all of them and of the frame under way, as the listener counts it
         self._used_at_s = listener.loop.time()
         self._partial_since_s = 0.0
-        self._stream = Stream(listener.loop, sock, self._on_bytes, self._on_drained, self._on_closed)
+        self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
 
     @property
     def peer(self) -> Peer:

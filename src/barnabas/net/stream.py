@@ -78,6 +78,29 @@ class InPlaceReceiver(Protocol):
         ...
 
 
+class ByteStream(Protocol):
+    """What a connection needs of its stream; `Stream` is one, and a simulation has others."""
+
+    in_place_receiver: InPlaceReceiver | None
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def unsent_bytes(self) -> int: ...
+    @property
+    def is_reading(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def send(self, chunks: Iterable[Chunk]) -> None: ...
+    def close(self, error: Exception | None = None) -> None: ...
+
+
+OpenStream = Callable[
+    [Callable[[memoryview], None], Callable[[], None], Callable[[Exception | None], None]], ByteStream
+]
+"""Makes a stream of what to call with bytes that arrive, when what had to wait has left, and at the end."""
+
+
 class Stream:
     """One connection's bytes.
 

@@ -107,6 +107,10 @@ class FileSystem(Protocol):
 
     def truncate(self, file: DataFile, size: int) -> None: ...
 
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or folder of this name; False also where that cannot be found out."""
+        ...
+
     def size(self, path: FilePath) -> int: ...
 
     def size_of(self, file: DataFile) -> int:
@@ -178,6 +182,9 @@ class OsFileSystem:
 
     def truncate(self, file: DataFile, size: int) -> None:
         os.ftruncate(file.fileno(), size)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
 
     def size(self, path: FilePath) -> int:
         return os.stat(path).st_size  # noqa: PTH116 - a start asks for the size of every sealed segment

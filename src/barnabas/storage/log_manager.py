@@ -20,7 +20,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,6 +115,7 @@ class LogManager:
         boot_id: str = "",
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
+        new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         self.data_dir = data_dir
         self.config = config
@@ -130,6 +131,7 @@ class LogManager:
         self._boot_id = boot_id
         self._filesystem = filesystem
         self._new_id = new_id
+        self._new_threads = new_threads
         self._logs: dict[TopicPartition, Log] = {}
         self._open_segments = OpenSegments(segments_open_max)
         self._foreign: set[TopicPartition] = set()
@@ -199,7 +201,7 @@ class LogManager:
         if partition in self._half_deleted:
             self._set_folder_aside(partition)
         folder = self.data_dir / str(partition)
-        if folder.exists():
+        if self._filesystem.exists(folder):
             raise StorageError(f"{folder} is there already, and nobody knows whose it is; move it away")
         try:
             self._make_folder(folder, topic_id)
@@ -416,7 +418,7 @@ class LogManager:
         if len(logs) <= _SERIAL_MAX:
             closed = [_succeeds(log.close) for log in logs]
         else:
-            with ThreadPoolExecutor(_CLOSING_THREADS, "close") as threads:
+            with self._new_threads(_CLOSING_THREADS, "close") as threads:
                 closed = in_groups(threads, lambda log: _succeeds(log.close), logs, _AT_ONCE)
         return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
 
@@ -466,7 +468,7 @@ class LogManager:
         for name in names:
             if name.endswith(DELETED_FOLDER_SUFFIX):
                 folder = self.data_dir / name
-                if is_deleted_folder(name) and (folder / DELETION_NOTE).exists():
+                if is_deleted_folder(name) and self._filesystem.exists(folder / DELETION_NOTE):
                     self._deleted.add([folder], at_once=True)
                 else:
                     logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)
@@ -477,7 +479,7 @@ class LogManager:
         """Load logs side by side: neither to wait for the disk nor to check batches needs the interpreter."""
         thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
         at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
-        with ThreadPoolExecutor(thread_count, "load") as threads:
+        with self._new_threads(thread_count, "load") as threads:
             return in_groups(
                 threads, lambda each: self._load(each, clean, configs.get(each.topic)), partitions, at_once
             )

@@ -33,7 +33,7 @@ class Reserve:
     def make(self) -> None:
         """Make the reserve or let it grow, if there is plenty of room; do without it if the disk refuses."""
         try:
-            size = self._filesystem.size(self._path) if self._path.exists() else 0
+            size = self._filesystem.size(self._path) if self._filesystem.exists(self._path) else 0
             wanted = min(RESERVE_BYTES, (size + self._filesystem.free_bytes(self._path.parent)) // _SHARE)
             if wanted > size:
                 self._write(wanted - size)
@@ -43,8 +43,9 @@ class Reserve:
     def give_up_if_short(self) -> None:
         """Free the room if there is hardly any other."""
         try:
-            if self._filesystem.free_bytes(self._path.parent) < RESERVE_BYTES // 2 and self._path.exists():
-                self._filesystem.unlink(self._path)
+            files = self._filesystem
+            if files.free_bytes(self._path.parent) < RESERVE_BYTES // 2 and files.exists(self._path):
+                files.unlink(self._path)
                 logger.warning("%s is given up, since the disk is full; make room", self._path)
         except OSError as error:
             logger.warning("%s: cannot be given up: %s", self._path, error)
