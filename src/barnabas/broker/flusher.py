@@ -57,6 +57,10 @@ class Flusher:
         elif unflushed and not self._timer:
             self._start_timer()
 
+    def note_truncation(self) -> None:
+        """Take note that the log ends earlier than before: what comes there now is covered by no flush yet."""
+        self._covered_offset = min(self._covered_offset, self._log.log_end_offset)
+
     def must_cover(self, end_offset: int) -> bool:
         """Whether messages below an offset, not flushed yet, have their acknowledgement from a flush: because their
         number makes one due, or because one that is under way covers them."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.replica import ON_ANY_THREAD, Replica
@@ -103,7 +104,7 @@ class Follower(Replica):
                 "%s: truncated to offset %d, below the high watermark %d: the leader of epoch %d lacks those records",
                 self.topic_partition, offset, self.log.high_watermark, self.leader_epoch,
             )  # fmt: skip
-        await self._get_in_line(lambda: self._disk.do(self.log.truncate_to, offset))
+        await self._get_in_line(lambda: self._cut(self.log.truncate_to, offset))
 
     async def give_up_what_is_behind_a_loss(self) -> None:
         """Go back to where records were lost on this disk, so that they are fetched again, with all behind them.
@@ -113,7 +114,7 @@ class Follower(Replica):
         offset = self.log.lost_from
         if offset is not None:
             log.warning("%s: records from offset %d on are fetched anew: some were lost", self.topic_partition, offset)
-            await self._get_in_line(lambda: self._disk.do(self.log.truncate_to, offset))
+            await self._get_in_line(lambda: self._cut(self.log.truncate_to, offset))
             self.log.lost_from = None
 
     async def start_over_at(self, offset: int) -> None:
@@ -123,12 +124,18 @@ class Follower(Replica):
         """
         end = self.log.log_end_offset
         log.warning("%s: ends at offset %d, and the leader's log begins at %d", self.topic_partition, end, offset)
-        await self._get_in_line(lambda: self._disk.do(self.log.start_over_at, offset))
+        await self._get_in_line(lambda: self._cut(self.log.start_over_at, offset))
+
+    async def _cut(self, cut: Callable[[int], object], offset: int) -> None:
+        """Let the log end at an offset before its end."""
+        await self._disk.do(cut, offset)
+        if self._flusher:
+            self._flusher.note_truncation()
 
     async def _append_in_turn(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
             if self._begins_before(records):
-                await self._disk.do(self.log.start_over_at, read_header(records).base_offset)
+                await self._cut(self.log.start_over_at, read_header(records).base_offset)
             while (group := self._begin_append(records)) is None:
                 await self._disk.do(self.log.roll, read_header(records).base_offset)
             await self._disk.do(self.log.write, group)

@@ -213,6 +213,24 @@ def test_what_the_disk_refuses_is_told_and_can_be_tried_again(tmp_path: Path) ->
     run(tmp_path, scenario)
 
 
+def test_records_that_come_after_a_truncation_wait_for_no_flush_of_those_before(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.follower = bench.follow(0, flush_messages="2")
+        for offset in range(4):
+            await bench.append(offset)
+        assert bench.log.recovery_point == 4
+        await bench.follower.truncate_to(1)
+        assert bench.follower.append(batch(1), 0, 0) is None  # the first of two
+        flushed = bench.follower.append(batch(2), 0, 0)
+        assert flushed is not None
+        await flushed
+        assert bench.log.recovery_point == 3
+        await bench.follower.start_over_at(0)
+        assert bench.follower.append(batch(0), 0, 0) is None
+
+    run(tmp_path, scenario)
+
+
 def test_leader_is_told_of_records_when_they_are_flushed_as_the_topic_asks(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.follower = bench.follow(0, flush_messages="2")

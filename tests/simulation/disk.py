@@ -1,0 +1,272 @@
+"""A disk in memory that forgets what was not synced when its machine loses power, and may fail or run full.
+
+Of what was not synced a loss of power leaves, file by file, all, nothing, or a part, whose last page may be torn; of the
+names in a folder, all changes since its last fsync or none. (Whoever needs more than that of a file system asks for too
+much; whoever needs less has to survive it.)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from barnabas.storage.filesystem import Chunk, DataFile, FilePath
+from tests.simulation.world import Host, World
+
+ROOM_BYTES = 1 << 30
+
+
+class _Content:
+    """What is in a file, and what of it is on the platter."""
+
+    __slots__ = ("data", "durable", "durable_size", "locked_by", "modified_ms")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable_size = 0
+        self.durable: bytes | None = None
+        """What would be there after a loss of power, if it is more than the beginning of `data`."""
+        self.modified_ms = 0
+        self.locked_by: SimulatedFile | None = None
+
+    def sync(self) -> None:
+        self.durable_size, self.durable = len(self.data), None
+
+    def cut(self, size: int) -> None:
+        if size < self.durable_size and self.durable is None:
+            self.durable = bytes(self.data[: self.durable_size])
+        self.durable_size = min(self.durable_size, size)
+        del self.data[size:]
+
+    def lose_power(self, world: World) -> None:
+        kind = world.random.randrange(3)
+        if kind == 0:  # all was written in time
+            self.sync()
+            return
+        if self.durable is not None:
+            self.data = bytearray(self.durable)
+        elif kind == 1:
+            del self.data[self.durable_size :]
+        else:
+            unsynced = len(self.data) - self.durable_size
+            kept = world.random.randint(0, unsynced)
+            torn = world.random.randint(0, min(kept, 64)) if world.random.random() < 0.5 else 0
+            del self.data[self.durable_size + kept :]
+            if torn:
+                self.data[-torn:] = bytes(torn)
+        self.sync()
+        self.locked_by = None
+
+
+class _Folder:
+    __slots__ = ("durable", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Content | _Folder] = {}
+        self.durable: dict[str, _Content | _Folder] = {}
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+
+    def lose_power(self, world: World) -> None:
+        if world.random.random() < 0.5:
+            self.names = dict(self.durable)
+        self.sync()
+        for node in self.names.values():
+            node.lose_power(world)
+
+
+class SimulatedFile(DataFile):
+    """An open file."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: _Content, path: FilePath) -> None:
+        super().__init__(-1, path)
+        self.content = content
+
+    def read(self, size: int, position: int) -> bytes:
+        return bytes(self.content.data[position : position + size])
+
+    def close(self) -> None:
+        if self.content.locked_by is self:
+            self.content.locked_by = None
+
+
+class Disk:
+    """What one machine keeps over the lives of its processes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.root = _Folder()
+        self.room = ROOM_BYTES
+
+    def lose_power(self) -> None:
+        """Forget what was not synced, or a part of it."""
+        self.root.lose_power(self.world)
+
+
+class SimulatedFileSystem:
+    """A disk as one process sees it: when that is dead, nothing changes any more."""
+
+    def __init__(self, disk: Disk, host: Host) -> None:
+        self._disk = disk
+        self._host = host
+
+    def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> DataFile:
+        self._check_alive()
+        folder, name = self._place(path)
+        node = folder.names.get(name)
+        if isinstance(node, _Folder):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            node = folder.names[name] = _Content()
+            node.modified_ms = self._host.clock.time_ms()
+        del writable
+        return SimulatedFile(node, path)
+
+    def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
+        content = self._content(file)
+        size = sum(map(len, chunks))
+        if size > self._disk.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.path))
+        self._disk.room -= size
+        for chunk in chunks:
+            content.data += chunk
+        content.modified_ms = self._host.clock.time_ms()
+        return size
+
+    def pread(self, file: DataFile, size: int, position: int) -> bytes:
+        return bytes(self._content(file).data[position : position + size])
+
+    def read_all(self, file: DataFile) -> bytes:
+        return bytes(self._content(file).data)
+
+    def fsync(self, file: DataFile) -> None:
+        self._content(file).sync()
+
+    def truncate(self, file: DataFile, size: int) -> None:
+        content = self._content(file)
+        if size > len(content.data):
+            content.data += bytes(size - len(content.data))
+        else:
+            self._disk.room += len(content.data) - size
+            content.cut(size)
+
+    def exists(self, path: Path) -> bool:
+        try:
+            self._node(path)
+        except OSError:
+            return False
+        return True
+
+    def size(self, path: FilePath) -> int:
+        node = self._node(path)
+        return len(node.data) if isinstance(node, _Content) else 0
+
+    def size_of(self, file: DataFile) -> int:
+        return len(self._content(file).data)
+
+    def modified_ms(self, path: Path) -> int:
+        node = self._node(path)
+        return node.modified_ms if isinstance(node, _Content) else 0
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        node = self._node(path)
+        assert isinstance(node, _Content)
+        node.modified_ms = modified_ms
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._check_alive()
+        node = self._node(source)
+        folder, name = self._place(target)
+        old_folder, old_name = self._place(source)
+        there = folder.names.get(name)
+        if isinstance(there, _Folder) and (there.names or isinstance(node, _Content)):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(target))
+        folder.names[name] = node
+        del old_folder.names[old_name]
+
+    def unlink(self, path: Path) -> None:
+        self._check_alive()
+        node = self._node(path)
+        if isinstance(node, _Folder):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        folder, name = self._place(path)
+        self._disk.room += len(node.data)
+        del folder.names[name]
+
+    def make_folder(self, path: Path) -> None:
+        self._check_alive()
+        folder = self._disk.root
+        for part in path.parts[1:]:
+            node = folder.names.setdefault(part, _Folder())
+            if not isinstance(node, _Folder):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            folder = node
+
+    def remove_folder(self, path: Path) -> None:
+        self._check_alive()
+        node = self._node(path)
+        if not isinstance(node, _Folder):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        folder, name = self._place(path)
+        del folder.names[name]
+
+    def list_folder(self, path: FilePath) -> list[str]:
+        node = self._node(path)
+        if not isinstance(node, _Folder):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        return sorted(node.names)
+
+    def fsync_folder(self, path: Path) -> None:
+        self._check_alive()
+        node = self._node(path)
+        assert isinstance(node, _Folder)
+        node.sync()
+
+    def free_bytes(self, path: Path) -> int:
+        del path
+        return self._disk.room
+
+    def try_lock(self, file: DataFile) -> bool:
+        content = self._content(file)
+        if content.locked_by is not None and content.locked_by is not file:
+            return False
+        assert isinstance(file, SimulatedFile)
+        content.locked_by = file
+        self._host.on_death.append(file.close)
+        return True
+
+    def _check_alive(self) -> None:
+        if not self._host.is_alive:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _content(self, file: DataFile) -> _Content:
+        self._check_alive()
+        assert isinstance(file, SimulatedFile)
+        return file.content
+
+    def _node(self, path: FilePath) -> _Content | _Folder:
+        folder, name = self._place(path)
+        node = folder.names.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return node
+
+    def _place(self, path: FilePath) -> tuple[_Folder, str]:
+        """Return the folder that a path is in, and its name there."""
+        parts = str(path).split("/")[1:]
+        folder = self._disk.root
+        for part in parts[:-1]:
+            node = folder.names.get(part)
+            if node is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            if not isinstance(node, _Folder):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+            folder = node
+        return folder, parts[-1]
