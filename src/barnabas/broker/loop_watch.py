@@ -1,8 +1,12 @@
 """Watches the event loop: says in the log when it stood still, for how long, and over what.
 
-A timer on the loop is due at regular times (a beat); how late it comes is how long everybody waited. A thread looks on:
-when a beat is late, it notes the stack of the loop's thread. Together they cost a few dozen wake-ups a second. If the
-loop was idle and the process merely did not get to run, the machine is to blame, and nothing is logged.
+A thread looks on, some dozens of times a second. An idle loop is not woken by that. Where the thread finds the loop at
+work, it asks for an answer (a callback); how late that comes is how long everybody waited. While it is late, the thread
+notes the stack of the loop's thread.
+
+To look, the thread needs the interpreter's lock. If it gets that late because somebody in this process held it, that
+counts as if the loop had been asked when the look was due: it could not have run either. If the process merely did not
+get to run, the machine is to blame, and nothing is logged.
 
 One line for the first stall, then at most one in `LINE_INTERVAL_S`, which counts those in between.
 """
@@ -10,6 +14,7 @@ One line for the first stall, then at most one in `LINE_INTERVAL_S`, which count
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 import sys
@@ -21,7 +26,11 @@ from typing import NamedTuple
 
 STALL_S = 0.05
 """A stall that is worth a line: as long as a client may have to wait for another one."""
-BEAT_S = 0.02
+LOOK_S = 0.02
+REST_LOOK_S = 0.04
+"""While the loop rests, for each look wakes a processor."""
+REST_LOOKS = 50
+"""A loop rests that was idle so many times in a row."""
 LINE_INTERVAL_S = 10.0
 FRAMES_MAX = 6
 IDLE = "nothing; another thread of the broker was busy"
@@ -56,7 +65,7 @@ class StallRecord:
         self._longest_s = 0.0
 
     def note(self, now_s: float, late_s: float, doing: str | None) -> Stall | None:
-        """Given how late a beat came and what was seen meanwhile, return what to log, if anything."""
+        """Given how late the loop was and what was seen meanwhile, return what to log, if anything."""
         if late_s < STALL_S:
             return None
         if now_s - self._told_at_s < LINE_INTERVAL_S:
@@ -78,53 +87,98 @@ class LoopWatch:
     def __init__(self, now_s: Callable[[], float], cpu_s: Callable[[], float] | None = None) -> None:
         self._now_s = now_s
         self._cpu_s = cpu_s or _cpu_s
-        self._cpu_at_beat_s = 0.0
         self._record = StallRecord()
         self._due_s = 0.0
-        self._seen: tuple[float, str] = (0.0, "")
-        """What the loop did when a beat was late, and when that was due."""
-        self._timer: asyncio.TimerHandle | None = None
+        """When the next look is due; `look` may get to run later."""
+        self._cpu_at_look_s = 0.0
+        self._asked_s: float | None = None
+        """Since when an answer of the loop is waited for."""
+        self._idle_looks = 0
+        self._seen: str | None = None
+        """What the loop did while its answer was late."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
-        self._stopped = threading.Event()
+        self._ending = threading.Lock()
 
     def start(self) -> None:
         """Begin to watch."""
-        self._thread_id = threading.get_ident()
-        self._next_beat()
+        self.attach()
+        self._ending.acquire()  # whoever waits for it waits until `stop`
         threading.Thread(target=self._look_on, name="loop watch", daemon=True).start()
+
+    def attach(self) -> None:
+        """Begin to watch, with looks that the caller takes."""
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._expect_look()
 
     def stop(self) -> None:
         """Watch no longer."""
-        self._stopped.set()
-        if self._timer:
-            self._timer.cancel()
-
-    def beat(self) -> None:
-        """Called on the loop, at the time of the beat or as soon after it as the loop could."""
-        now_s = self._now_s()
-        due_s, doing = self._seen
-        late_s = now_s - self._due_s
-        seen = doing if due_s == self._due_s else None
-        if seen != IDLE or self._cpu_s() - self._cpu_at_beat_s > late_s / 2:
-            stall = self._record.note(now_s, late_s, seen)
-            if stall:
-                log.warning("%s", stall)
-        self._next_beat()
+        self._loop = None
+        if self._ending.locked():
+            self._ending.release()
 
     def look(self, stack: Callable[[], FrameType | None]) -> None:
-        """Called in between, by another thread: note what the loop does, once it is late."""
-        due_s = self._due_s
-        if self._seen[0] != due_s and self._now_s() - due_s >= STALL_S / 2:
-            frame = stack()
-            self._seen = due_s, IDLE if is_idle(frame) else describe(frame)
+        """Called by another thread, `look_s` after the look before: ask the loop if it is at work, and note what it
+        does if it is late.
 
-    def _next_beat(self) -> None:
-        self._due_s = self._now_s() + BEAT_S
-        self._cpu_at_beat_s = self._cpu_s()
-        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self.beat)
+        :param stack: returns where the loop's thread is.
+        """
+        now_s = self._now_s()
+        asked_s = self._asked_s
+        if asked_s is not None:
+            if self._seen is None and now_s - asked_s >= STALL_S / 2:
+                self._seen = describe(stack())
+        else:
+            self._look_at(stack(), now_s)
+        self._expect_look()
+
+    @property
+    def look_s(self) -> float:
+        """How long after a look the next one is due."""
+        return REST_LOOK_S if self._idle_looks >= REST_LOOKS else LOOK_S
+
+    def _look_at(self, frame: FrameType | None, now_s: float) -> None:
+        late_s, computed_s = now_s - self._due_s, self._cpu_s() - self._cpu_at_look_s
+        was_held_up = late_s >= STALL_S / 2 and computed_s > late_s / 2
+        if is_idle(frame):
+            self._idle_looks += 1
+            if was_held_up:
+                self._tell(late_s, IDLE)
+            return
+        since_s = self._due_s if was_held_up else now_s
+        if self._idle_looks >= REST_LOOKS:
+            # Nobody else has computed anything since the last look. What only waits began at any time since then.
+            since_s = now_s - max(min(computed_s, late_s + REST_LOOK_S), REST_LOOK_S / 2)
+        self._idle_looks = 0
+        self._seen = describe(frame) if now_s - since_s >= STALL_S / 2 else None
+        self._ask(since_s)
+
+    def _ask(self, asked_s: float) -> None:
+        self._asked_s = asked_s
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        """Called on the loop, as soon as it could."""
+        asked_s, seen = self._asked_s, self._seen
+        if asked_s is not None:
+            self._tell(self._now_s() - asked_s, seen)
+        self._asked_s = None  # last: from here on `look` may ask again
+
+    def _tell(self, late_s: float, seen: str | None) -> None:
+        stall = self._record.note(self._now_s(), late_s, seen)
+        if stall:
+            log.warning("%s", stall)
+
+    def _expect_look(self) -> None:
+        self._due_s = self._now_s() + self.look_s
+        self._cpu_at_look_s = self._cpu_s()
 
     def _look_on(self) -> None:
-        while not self._stopped.wait(BEAT_S):
+        while not self._ending.acquire(timeout=self.look_s):
             self.look(lambda: sys._current_frames().get(self._thread_id))
 
 
@@ -137,8 +191,8 @@ def is_idle(frame: FrameType | None) -> bool:
     """Whether a thread that runs an event loop waits for something to do."""
     if frame is None:
         return True
-    path = Path(frame.f_code.co_filename)
-    return path.name == "selectors.py" or path.parent.name == "asyncio"
+    path = frame.f_code.co_filename
+    return path.endswith("selectors.py") or path.rpartition("/")[0].endswith("asyncio")
 
 
 def describe(frame: FrameType | None) -> str:

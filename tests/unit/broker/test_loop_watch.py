@@ -6,15 +6,19 @@ import asyncio
 import logging
 import sys
 import threading
+import time
+from collections.abc import Callable, Coroutine
 from types import FrameType
 
 import pytest
 
 from barnabas.broker.loop_watch import (
-    BEAT_S,
     FRAMES_MAX,
     IDLE,
     LINE_INTERVAL_S,
+    LOOK_S,
+    REST_LOOK_S,
+    REST_LOOKS,
     STALL_S,
     LoopWatch,
     StallRecord,
@@ -23,7 +27,7 @@ from barnabas.broker.loop_watch import (
 )
 
 
-def test_a_beat_that_is_hardly_late_is_not_told() -> None:
+def test_an_answer_that_is_hardly_late_is_not_told() -> None:
     assert StallRecord().note(1.0, STALL_S * 0.99, "it") is None
 
 
@@ -46,76 +50,149 @@ def test_many_stalls_make_few_lines_and_none_is_forgotten() -> None:
     assert third.longest_s == 0.1
 
 
-def test_a_stall_is_logged_with_the_place_that_was_seen(caplog: pytest.LogCaptureFixture) -> None:
-    now_s = 100.0
+class Watched:
+    """A loop that is watched by looks at given moments. It answers when it is given the time to."""
 
-    async def scenario() -> None:
-        nonlocal now_s
-        watch = LoopWatch(lambda: now_s)
-        watch._next_beat()
-        looks = 0
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.used_s = 0.0
+        self.watch = LoopWatch(lambda: self.now_s, lambda: self.used_s)
+        self.watch.attach()
 
-        def look() -> FrameType:
-            nonlocal looks
-            looks += 1
-            return sys._getframe()
+    def look(self, after_s: float, frame: FrameType | None, *, used_s: float = 0.0) -> None:
+        """Look so long after the look before, while so much was computed."""
+        self.now_s += after_s
+        self.used_s += used_s
+        self.watch.look(lambda: frame)
 
-        for after_s in (0.0, BEAT_S + STALL_S, 0.2):
-            now_s = 100.0 + after_s
-            watch.look(look)
-        assert looks == 1, "it is looked once, and only when it is late"
-        now_s = 100.0 + BEAT_S + 0.3
-        watch.beat()
-        now_s += BEAT_S
-        watch.beat()
-        watch.stop()
+    async def answer(self, after_s: float) -> None:
+        """Let the loop run."""
+        self.now_s += after_s
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # what another thread asked for comes with the next turn
+
+
+def lines_of(scenario: Callable[[Watched], Coroutine[None, None, None]], caplog: pytest.LogCaptureFixture) -> list[str]:
+    async def watched() -> None:
+        await scenario(Watched())
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(scenario())
-    (line,) = [record.getMessage() for record in caplog.records]
+        asyncio.run(watched())
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_stall_is_logged_with_the_place_that_was_seen(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(watched: Watched) -> None:
+        watched.look(LOOK_S, sys._getframe())
+        watched.look(STALL_S / 2, sys._getframe())
+        watched.look(LOOK_S, None)
+        await watched.answer(0.3 - STALL_S / 2 - LOOK_S)
+        watched.look(LOOK_S, sys._getframe())
+        await watched.answer(LOOK_S)
+
+    (line,) = lines_of(scenario, caplog)
     assert line.startswith("the event loop stood still for 300 ms; it did: ")
     assert "test_loop_watch.py" in line
 
 
-def test_what_was_seen_of_an_earlier_stall_is_not_told_of_this_one(caplog: pytest.LogCaptureFixture) -> None:
-    now_s = 0.0
-
+def test_a_loop_at_rest_is_not_woken() -> None:
     async def scenario() -> None:
-        nonlocal now_s
-        watch = LoopWatch(lambda: now_s)
-        watch._next_beat()
-        now_s = BEAT_S + STALL_S / 2
-        watch.look(sys._getframe)
-        watch.beat()
-        now_s += 1.0
-        watch.beat()
-        watch.stop()
+        watched = Watched()
+        asked: list[object] = []
+        asyncio.get_running_loop().call_soon_threadsafe = lambda *call: asked.append(call)  # type: ignore[assignment]
+        for _ in range(100):
+            watched.look(LOOK_S, None)
+        assert not asked
+        watched.look(LOOK_S, sys._getframe())
+        watched.look(LOOK_S, sys._getframe())
+        assert len(asked) == 1, "it is asked once, and then its answer is waited for"
 
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(scenario())
-    (line,) = [record.getMessage() for record in caplog.records]
+    asyncio.run(scenario())
+
+
+def test_what_was_seen_of_an_earlier_stall_is_not_told_of_this_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(watched: Watched) -> None:
+        watched.look(LOOK_S, sys._getframe())
+        watched.look(STALL_S / 2, sys._getframe())
+        await watched.answer(0.0)
+        watched.look(LOOK_S, sys._getframe())
+        await watched.answer(1.0)
+
+    (line,) = lines_of(scenario, caplog)
     assert line.endswith("it did: not seen")
 
 
-@pytest.mark.parametrize(("cpu_s", "lines"), [(0.0, 0), (0.9, 1)])
+@pytest.mark.parametrize(("used_s", "lines"), [(0.0, 0), (0.9, 1)])
 def test_a_loop_that_had_nothing_to_do_is_told_if_this_process_was_busy(
-    caplog: pytest.LogCaptureFixture, cpu_s: float, lines: int
+    caplog: pytest.LogCaptureFixture, used_s: float, lines: int
 ) -> None:
-    now_s = used_s = 0.0
+    async def scenario(watched: Watched) -> None:
+        watched.look(LOOK_S + 1.0, None, used_s=used_s)
+        await watched.answer(LOOK_S)
 
+    told = lines_of(scenario, caplog)
+    assert len(told) == lines
+    assert all(line.endswith(IDLE) for line in told)
+
+
+@pytest.mark.parametrize(("used_s", "lines"), [(0.0, 0), (0.3, 1)])
+def test_a_call_that_let_no_thread_look_is_told_with_its_place(
+    caplog: pytest.LogCaptureFixture, used_s: float, lines: int
+) -> None:
+    """Code that keeps the interpreter's lock keeps the watch out, too: it gets to look when the code has ended."""
+
+    async def scenario(watched: Watched) -> None:
+        watched.look(LOOK_S + 0.3, sys._getframe(), used_s=used_s)
+        await watched.answer(0.001)
+
+    told = lines_of(scenario, caplog)
+    assert len(told) == lines
+    assert all(line.startswith("the event loop stood still for 301 ms; it did: ") for line in told)
+    assert all("test_loop_watch.py" in line for line in told)
+
+
+@pytest.mark.parametrize(("used_s", "told_ms"), [(REST_LOOK_S, 91), (0.0, 71)])
+def test_a_stall_after_a_rest_is_told_though_the_first_look_came_late(
+    caplog: pytest.LogCaptureFixture, used_s: float, told_ms: int
+) -> None:
+    async def scenario(watched: Watched) -> None:
+        for _ in range(REST_LOOKS):
+            watched.look(LOOK_S, None)
+        assert watched.watch.look_s == REST_LOOK_S
+        watched.look(REST_LOOK_S, sys._getframe(), used_s=used_s)
+        watched.look(LOOK_S, sys._getframe())
+        assert watched.watch.look_s == LOOK_S
+        await watched.answer(STALL_S + 0.001 - LOOK_S)
+
+    (line,) = lines_of(scenario, caplog)
+    assert line.startswith(f"the event loop stood still for {told_ms} ms; it did: ")
+    assert "test_loop_watch.py" in line
+
+
+@pytest.mark.parametrize("blocks", ["by waiting", "by computing"])
+def test_a_loop_that_stands_still_is_found_out(caplog: pytest.LogCaptureFixture, blocks: str) -> None:
     async def scenario() -> None:
-        nonlocal now_s, used_s
-        watch = LoopWatch(lambda: now_s, lambda: used_s)
-        watch._next_beat()
-        now_s, used_s = 1.0, cpu_s
-        watch.look(lambda: None)
-        watch.beat()
+        watch = LoopWatch(time.monotonic)
+        watch.start()
+        await asyncio.sleep(3 * LOOK_S)
+        {"by waiting": stand_still, "by computing": compute}[blocks]()
+        await asyncio.sleep(3 * LOOK_S)
         watch.stop()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert len(caplog.records) == lines
-    assert all(record.getMessage().endswith(IDLE) for record in caplog.records)
+    told = " ".join(record.getMessage() for record in caplog.records)
+    assert ("stand_still" if blocks == "by waiting" else "compute") in told
+
+
+def stand_still() -> None:
+    time.sleep(10 * STALL_S)
+
+
+def compute() -> None:
+    end_s = time.monotonic() + 10 * STALL_S
+    while time.monotonic() < end_s:
+        sum(range(1_000))
 
 
 def test_who_waits_in_the_event_loop_is_idle() -> None:
