@@ -172,12 +172,16 @@ def test_a_stall_after_a_rest_is_told_though_the_first_look_came_late(
 @pytest.mark.parametrize("blocks", ["by waiting", "by computing"])
 def test_a_loop_that_stands_still_is_found_out(caplog: pytest.LogCaptureFixture, blocks: str) -> None:
     async def scenario() -> None:
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        teller = Teller(lambda: loop.call_soon_threadsafe(told.set))
+        logging.getLogger("barnabas").addHandler(teller)
         watch = LoopWatch(time.monotonic)
         watch.start()
-        await asyncio.sleep(3 * LOOK_S)
         {"by waiting": stand_still, "by computing": compute}[blocks]()
-        await asyncio.sleep(3 * LOOK_S)
+        async with asyncio.timeout(60):
+            await told.wait()
         watch.stop()
+        logging.getLogger("barnabas").removeHandler(teller)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
@@ -185,8 +189,19 @@ def test_a_loop_that_stands_still_is_found_out(caplog: pytest.LogCaptureFixture,
     assert ("stand_still" if blocks == "by waiting" else "compute") in told
 
 
+class Teller(logging.Handler):
+    """Calls a function for each line of the log."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        super().__init__()
+        self._call = call
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._call()
+
+
 def stand_still() -> None:
-    time.sleep(10 * STALL_S)
+    threading.Event().wait(10 * STALL_S)
 
 
 def compute() -> None:
