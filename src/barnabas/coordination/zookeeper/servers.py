@@ -33,7 +33,7 @@ STOP_TIMEOUT_S = 30.0
 ASK_S = 2.0
 """The session with which it is asked whether a server serves."""
 LOG_TAIL_CHARS = 2_000
-TICK_MS = 500
+TICK_MS = 250
 """Sessions end at a multiple of it: the shorter, the sooner a dead broker is noticed."""
 
 _JARS = re.compile(
@@ -187,9 +187,9 @@ class ZooKeeperServers:
     def _configuration(self, number: int) -> str:
         lines = [
             f"tickTime={TICK_MS}",
-            "initLimit=20",
-            "syncLimit=10",
-            f"minSessionTimeout={2 * TICK_MS}",
+            "initLimit=40",
+            "syncLimit=20",
+            "minSessionTimeout=1000",
             "maxSessionTimeout=120000",
             "maxClientCnxns=0",
             f"dataDir={self._server_folder(number) / 'data'}",
