@@ -41,6 +41,10 @@ FOREVER_S = float("inf")
 FIND_COORDINATOR_VERSION_MAX = 3
 """Later versions ask for several groups at once, which a client of one group has no use for."""
 
+ASKED_AGAIN_S_MAX = 0.2
+"""Between two questions for metadata, while somebody waits for what the last answer did not have: a new leader is known
+so soon. It takes brokers little to answer, but there may be thousands of clients that wait."""
+
 FETCH_VERSION_MAX = 12
 PRODUCE_VERSION_MAX = 12
 OFFSET_COMMIT_VERSION_MAX = 9
@@ -287,6 +291,8 @@ class Cluster:
         max_age_s = self._config.metadata_max_age_ms / 1000
         self._is_kept_fresh = True
         while True:
+            if not self._refresh_wanted.is_set():
+                attempt = 0
             try:
                 async with asyncio.timeout(max_age_s):
                     await self._refresh_wanted.wait()
@@ -301,9 +307,11 @@ class Cluster:
                 log.debug("metadata: %s", error)
                 self._refresh_wanted.set()
                 attempt += 1
+                delay_s = self.backoff.delay_s(attempt)
             else:
-                attempt = 0
-            await asyncio.sleep(self.backoff.delay_s(attempt))
+                delay_s = min(self.backoff.delay_s(attempt), ASKED_AGAIN_S_MAX)
+                attempt += 1
+            await asyncio.sleep(delay_s)
 
     async def topic(self, name: str, *, timeout_s: float) -> TopicView:
         """Return a watched topic with its partitions, waiting for its creation if need be.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -297,6 +298,24 @@ def test_leader_and_controller_are_looked_up_again_also_where_nobody_keeps_the_m
         assert count_of("MetadataRequest", brokers) < 6
 
     run(test, ("a", 1), ("b", 1), ("c", 1))
+
+
+def test_metadata_that_is_wanted_again_and_again_is_asked_for_at_a_slower_and_slower_pace():
+    async def test(cluster, brokers):
+        attempts = asyncio.Queue()
+        cluster.backoff = SimpleNamespace(delay_s=lambda attempt: attempts.put_nowait(attempt) or 0.0)
+        keeping = asyncio.create_task(cluster.keep_fresh())
+        async with asyncio.timeout(60):
+            for attempt in (0, 1, 2):
+                cluster.want_refresh()
+                assert await attempts.get() == attempt
+            for _ in range(10):  # turns of the loop in which nobody wants anything
+                await asyncio.sleep(0)
+            cluster.want_refresh()
+            assert await attempts.get() == 0
+        keeping.cancel()
+
+    run(test)
 
 
 def test_where_the_metadata_is_kept_fresh_nobody_else_looks_it_up():

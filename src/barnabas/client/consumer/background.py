@@ -258,6 +258,8 @@ class Background:
                 # Nothing is asked of nobody, so no fetch that fails would ask for metadata.
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
+        if self._fetches.has_trouble:
+            self._cluster.want_refresh()  # another broker may lead long before the pause is over
         self._fetch()
 
     def _look_again(self) -> None:

@@ -77,6 +77,11 @@ class FetchConnections:
             if node_id != than_node_id:
                 self.wake(node_id)
 
+    @property
+    def has_trouble(self) -> bool:
+        """Whether a broker is left alone for a while, since it could not be reached or no longer leads."""
+        return any(each.pauses for connections in self._connections.values() for each in connections)
+
     def close(self) -> None:
         """Send nothing more; let the brokers forget the sessions."""
         self.closed = True
@@ -110,6 +115,11 @@ class _FetchConnection:
             self._go_on_with(fetch)
         except Exception as unforeseen:  # noqa: BLE001 - of a callback, or of an application's call that it is not for
             self._all.on_fault(unforeseen)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether it waits before the next try."""
+        return self._pause is not None
 
     def close(self) -> None:
         if self._pause is not None:

@@ -64,7 +64,7 @@ class Plan:
 
     sends: list[Send] = field(default_factory=list)
     topics_to_refresh: set[str] = field(default_factory=set)
-    """Topics with batches that wait for a leader to be known."""
+    """Topics with batches that wait for a leader, or for another one, to be known."""
     wake_at_s: float = NEVER_S
     held_back: bool = False
     """Whether a broker has as many requests under way as it may: batches for it wait for an answer."""
@@ -73,7 +73,7 @@ class Plan:
 class _Partition:
     """What the sender remembers of one partition."""
 
-    __slots__ = ("flow", "in_flight", "queue", "retry_at_s", "sequences", "tp")
+    __slots__ = ("doubted_leader", "flow", "in_flight", "queue", "retry_at_s", "sequences", "tp")
 
     def __init__(self, queue: PartitionQueue, flow: Flow) -> None:
         self.queue = queue
@@ -82,6 +82,8 @@ class _Partition:
         self.sequences = PartitionSequences()
         self.in_flight = 0
         self.retry_at_s = 0.0
+        self.doubted_leader: int | None = None
+        """The broker of which the last try has shown that it may not lead any more."""
 
 
 class _Node:
@@ -167,6 +169,8 @@ class Sender:
             if not queue.batches:
                 continue
             leader = self._leader_of(partition.tp)
+            if partition.doubted_leader is not None:
+                self._look_for_leader(partition, leader, now_s, plan)
             if leader is None:
                 plan.topics_to_refresh.add(queue.topic)
             elif leader in by_node:
@@ -177,6 +181,15 @@ class Sender:
             for node_id, partitions in by_node.items():
                 self._plan_node(node_id, partitions, now_s, plan)
         return plan
+
+    def _look_for_leader(self, partition: _Partition, leader: int | None, now_s: float, plan: Plan) -> None:
+        """Have the leader looked up while a retry waits; once another one is known there is nothing to wait for."""
+        if leader == partition.doubted_leader:
+            if partition.retry_at_s > now_s:
+                plan.topics_to_refresh.add(partition.queue.topic)
+        elif leader is not None:
+            partition.doubted_leader = None
+            partition.retry_at_s = 0.0
 
     def _new_partition(self, queue: PartitionQueue) -> _Partition:
         flow = self._flows.get(queue.topic)
@@ -282,6 +295,7 @@ class Sender:
             if self._idempotent and not batch.in_sequence:
                 partition.sequences.assign(batch)
             partition.in_flight += 1
+            partition.doubted_leader = None
             partition.flow.left(batch.size_bytes, now_s)
             batches.append(batch)
         taken = ready[: len(batches)]
@@ -336,6 +350,7 @@ class Sender:
                     partition, batch, now_s, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response")
                 )
             elif self._on_error(partition, batch, answer, now_s):
+                partition.doubted_leader = send.node_id
                 stale.add(batch.topic)
         return stale
 
@@ -343,6 +358,7 @@ class Sender:
         """No answer came: try all again, or give up if `error` will not pass; return topics to look up again."""
         for partition, batch in self._landed(send):
             if error.retriable:
+                partition.doubted_leader = send.node_id
                 self._retry(partition, batch, now_s, error)
             else:
                 partition.sequences.resolve(batch)

@@ -401,6 +401,22 @@ def test_a_partition_without_leader_is_looked_for_until_it_has_one():
     asyncio.run(run())
 
 
+def test_while_a_broker_cannot_be_reached_it_is_looked_whether_another_one_leads():
+    async def run():
+        cluster = UnreachableCluster()
+        engine = Engine(cluster)
+        engine.background._on_metadata(cluster.view)  # begins to connect
+        assert cluster.refreshes == 0
+        await give_way()
+        assert cluster.refreshes == 1, "the failure itself asks"
+        for asked in (2, 3):
+            engine.background._on_metadata(cluster.view)
+            assert cluster.refreshes == asked
+        await engine.background.close()
+
+    asyncio.run(run())
+
+
 class CountingCluster(RefusingCluster):
     """Counts how often metadata is wanted."""
 
@@ -414,6 +430,20 @@ class CountingCluster(RefusingCluster):
 
     def answer(self, request, purpose):
         return None
+
+
+class UnreachableCluster(CountingCluster):
+    """Nobody listens, and it is a long time until the next try."""
+
+    def __init__(self):
+        super().__init__()
+        self.backoff = Backoff(3_600_000, 3_600_000, lambda: 0.5)
+
+    def open_channel(self, node_id, purpose=""):
+        return None
+
+    async def channel_to(self, node_id, purpose):
+        raise DisconnectedError("nobody listens")
 
 
 def test_errors_that_the_application_does_not_ask_for_are_kept_once_each_and_not_without_end():

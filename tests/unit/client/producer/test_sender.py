@@ -351,3 +351,47 @@ def test_no_answer_for_a_partition_is_an_error_of_the_server():
     [send] = fixture.plan(1.0).sends
     fixture.sender.on_response(send, ProduceResponse(responses=[]), 1.0)
     assert isinstance(batch.error, KafkaError)
+
+
+def failing_first(fixture):
+    """Return a fixture whose only batch has failed once, since the connection ended."""
+    fixture.append()
+    (send,) = fixture.plan(1.0).sends
+    fixture.sender.on_failure(send, DisconnectedError("gone"), fixture.clock.monotonic())
+    return fixture
+
+
+def test_while_a_retry_waits_the_leader_is_looked_up():
+    fixture = failing_first(Fixture())
+    plan = fixture.plan()
+    assert not plan.sends
+    assert plan.topics_to_refresh == {"t"}
+    plan = fixture.plan(0.2)
+    assert [send.node_id for send in plan.sends] == [1]
+    assert not plan.topics_to_refresh
+
+
+def test_a_retry_waits_no_longer_once_another_broker_leads():
+    fixture = failing_first(Fixture())
+    fixture.leaders[0] = 2
+    (send,) = fixture.plan().sends
+    assert send.node_id == 2
+
+
+def test_a_retry_waits_for_its_time_while_nobody_leads_and_when_the_same_broker_leads_again():
+    fixture = failing_first(Fixture())
+    for leader in (None, 1):
+        fixture.leaders[0] = leader
+        plan = fixture.plan()
+        assert not plan.sends
+        assert plan.topics_to_refresh == {"t"}
+
+
+def test_trouble_that_has_nothing_to_do_with_the_leader_looks_for_no_other():
+    fixture = Fixture()
+    fixture.append()
+    (send,) = fixture.plan(1.0).sends
+    fixture.answer(send, ErrorCode.NOT_ENOUGH_REPLICAS)
+    plan = fixture.plan()
+    assert not plan.sends
+    assert not plan.topics_to_refresh
