@@ -67,6 +67,7 @@ class Cluster:
 
     def talk_with_tree(self, broker: Broker) -> Iterator[Event]:
         yield partial(broker.read, self.now_s)
+        yield broker.tell
         if broker.proposal is not None:
             yield partial(broker.settle, is_answered=True)
         if broker.leading is None and (claim := broker.wanted_claim(self.is_unclean_allowed)):
@@ -75,6 +76,7 @@ class Cluster:
     def failures(self, choice: int) -> Iterator[Event]:
         """Yield what happens otherwise."""
         yield self.wait
+        yield partial(self.lose_power, choice // 7)
         for broker in self.brokers.values():
             yield partial(self.tree.expire, broker.id)
             if broker.is_running:
@@ -111,13 +113,22 @@ class Cluster:
         raise AssertionError("a follower does not come to the end of its leader's log")
 
     def claim(self, broker: Broker, claim: Claim) -> None:
-        if broker.claim(claim, self.now_s) and claim.is_unclean:
-            self.lose_what_is_not_in(broker)
+        may_lose, members = claim.is_unclean or broker.has_lost_memory, self.tree.stood
+        if not broker.claim(claim, self.now_s) or not may_lose:
+            return
+        if not self.is_unclean_allowed:
+            most = max(self.kept_by(self.brokers[each]) for each in members)
+            assert self.kept_by(broker) == most, f"broker {broker.id} leads, and others of {members} have more"
+        self.lose_what_is_not_in(broker)
+
+    def kept_by(self, broker: Broker) -> int:
+        """Return how many of the committed records a broker has, up to the first that it lacks."""
+        kept = (at for at, record in enumerate(self.committed) if broker.log[at : at + 1] != [record])
+        return next(kept, len(self.committed))
 
     def lose_what_is_not_in(self, broker: Broker) -> None:
         """Leaders of old have to stop before they can be taken for dead: what they went on to promise would be lost."""
-        same = next((at for at, record in enumerate(self.committed) if broker.log[at : at + 1] != [record]), None)
-        self.committed = self.committed[:same]
+        self.committed = self.committed[: self.kept_by(broker)]
         for each in self.brokers.values():
             if each is not broker:
                 each.leading = each.proposal = None
@@ -125,6 +136,9 @@ class Cluster:
     def elect(self) -> None:
         """Let all brokers read, and those claim that may, in their order."""
         registered = [each for each in self.brokers.values() if each.is_registered]
+        for broker in registered:
+            broker.read(self.now_s)
+            broker.tell()
         for broker in registered:
             broker.read(self.now_s)
         wanted = {each.id: each.wanted_claim(self.is_unclean_allowed) for each in registered if each.leading is None}
@@ -138,6 +152,12 @@ class Cluster:
         """End a process whose session is known to have ended, and start it again."""
         broker.kill(kept)
         broker.start(self.now_s)
+
+    def lose_power(self, choice: int) -> None:
+        """End all processes at once, and take the memory of all machines."""
+        for broker in self.brokers.values():
+            choice, kept = divmod(choice, broker.end + 1)
+            broker.kill(kept)
 
     def wait(self) -> None:
         self.now_s += LAG_TIME_MAX_S * 0.6

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.coordination.values import NO_LEADER, PartitionState
+from barnabas.coordination.values import PartitionState
 from barnabas.replication.claiming import Claim, claim, hand_over
 from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.lost_memory import tell, withdraw
 from barnabas.replication.truncation import diverging_epoch, last_epoch, truncation_point
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -32,6 +33,8 @@ class Tree:
     def __init__(self) -> None:
         self.changes = 0
         self.state = PartitionState(1, 0, REPLICAS)
+        self.stood = REPLICAS
+        """The ISR as it last was by the word of a leader: those that lost memory since are members of it still."""
         self.written_at = 0
         self.brokers: dict[int, int] = {}
         """When each live broker registered, which is its broker epoch."""
@@ -44,12 +47,14 @@ class Tree:
     def expire(self, broker_id: int) -> None:
         self.brokers.pop(broker_id, None)
 
-    def write(self, state: PartitionState, version: int) -> bool:
+    def write(self, state: PartitionState, version: int, *, by_a_leader: bool = True) -> bool:
         """Write a state, if the last one is that of `version`."""
         if version != self.written_at:
             return False
         self.changes += 1
         self.state, self.written_at = state, self.changes
+        if by_a_leader:
+            self.stood = state.isr
         return True
 
 
@@ -112,15 +117,11 @@ class Broker:
         self.read(now_s)
 
     def withdraw(self) -> None:
-        """Leave the ISR for having lost memory, unless nobody else is in it; write the state anew in any case."""
-        state = self.tree.state
-        others = tuple(each for each in state.isr if each != self.id)
-        if not others:
-            return
-        gives_up = PartitionState(NO_LEADER, state.leader_epoch + 1, others)
-        stays = PartitionState(state.leader, state.leader_epoch, others)
-        self.tree.write(gives_up if state.leader == self.id else stays, self.tree.written_at)
-        self.has_lost_memory = False
+        """Leave the ISR for having lost memory, unless nobody else ever was in it; write the state anew in any case."""
+        state = withdraw(self.id, self.tree.state)
+        if state is not None:
+            self.tree.write(state, self.tree.written_at, by_a_leader=False)
+            self.has_lost_memory = False
 
     def kill(self, kept: int | None = None) -> None:
         """End the process; where the machine loses its memory, only `kept` records are left."""
@@ -156,6 +157,12 @@ class Broker:
             self.id, self.state.leader_epoch, REPLICAS, self.state.isr, self.end, self.high_watermark, now_s
         )
 
+    def tell(self) -> None:
+        """Tell what is left here, if anybody waits for that."""
+        told = tell(self.id, self.state, last_epoch(self.epochs, self.end), self.end)
+        if told is not None and self.tree.write(told, self.version, by_a_leader=False):
+            self.state, self.version = told, self.tree.written_at
+
     def wanted_claim(self, is_unclean_allowed: bool) -> Claim | None:
         """Return what this broker may claim by what it read last."""
         return claim(
@@ -163,7 +170,6 @@ class Broker:
             REPLICAS,
             self.state,
             self.seen.keys(),
-            frozenset({self.id}) if self.has_lost_memory else frozenset(),
             is_new_incarnation=self.state.leader == self.id and self.state.leader_epoch <= self.epoch_at_start,
             is_unclean_allowed=is_unclean_allowed,
         )

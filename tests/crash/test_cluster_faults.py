@@ -7,6 +7,7 @@ replicas are the same byte for byte when all is over.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -164,6 +165,42 @@ def test_all_are_killed_at_once_and_come_back_in_any_order(cluster: Cluster, top
             cluster.brokers[number].restart()
     wait_for_progress(load, RECORDS)
     check(cluster, topic, load)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1)])
+def test_the_room_loses_its_power(cluster: Cluster, topic: str, order: tuple[int, ...]) -> None:
+    """Of each partition another replica has kept all that was acknowledged, and comes back first, second or last."""
+    load = Load(OurSender(cluster.bootstrap, topic))
+    wait_for_progress(load, RECORDS)
+    for broker in cluster.brokers.values():
+        broker.kill()
+    for number in cluster.brokers:
+        lose_memory(cluster, number, [f"{topic}-{each}" for each in range(PARTITIONS) if each + 1 != number])
+    for number in order:
+        cluster.brokers[number].restart()
+    wait_for_progress(load, RECORDS)
+    check(cluster, topic, load)
+    told = "".join(broker.log.read_text() for broker in cluster.brokers.values())
+    for each in range(PARTITIONS):
+        assert f"{topic}-{each}: all in-sync replicas [1, 2, 3] lost memory" in told
+
+
+def lose_memory(cluster: Cluster, number: int, partitions: list[str]) -> None:
+    """Let a broker that was killed find that its machine has started again since, and that the last third of some
+    partitions was not on the disk."""
+    data = cluster.brokers[number].data
+    properties = data / "meta.properties"
+    properties.write_text(re.sub("boot.id=.*", "boot.id=another", properties.read_text()))
+    for partition in partitions:
+        segments = sorted((data / partition).glob("*.log"))
+        kept = sum(path.stat().st_size for path in segments) * 2 // 3
+        for path in segments:
+            with path.open("r+b") as segment:
+                segment.truncate(min(kept, path.stat().st_size))
+            kept = max(0, kept - path.stat().st_size)
+            if not kept:
+                path.with_suffix(".index").unlink(missing_ok=True)
+                path.with_suffix(".timeindex").unlink(missing_ok=True)
 
 
 def test_all_lose_their_sessions_at_once(cluster: Cluster, topic: str) -> None:

@@ -7,15 +7,17 @@ and the time come in, states to be written come out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from barnabas.broker.picture import Picture, next_state
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
-from barnabas.coordination.values import NO_LEADER, PartitionState
+from barnabas.coordination.values import PartitionState
 from barnabas.model import TopicPartition
-from barnabas.replication.claiming import claim, why_offline
+from barnabas.replication.claiming import Claim, claim, waited_for, why_offline
+from barnabas.replication.lost_memory import tell, who_has_most, withdraw
+from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
 """How much longer each broker waits than the one before it in line; it takes a few milliseconds to claim."""
@@ -34,6 +36,7 @@ class Claims:
     :param is_unclean_allowed: whether a topic's partitions may be led by a replica that was not in sync.
     :param known_epoch: the latest leader epoch that this broker's log of a partition knows: the tree may be older than
         the log, from a backup, or its last changes lost with the power.
+    :param end_of: of which epoch the last record is of this broker's log of a partition, and where that ends.
     """
 
     def __init__(
@@ -42,11 +45,13 @@ class Claims:
         picture: Picture,
         is_unclean_allowed: Callable[[str], bool],
         known_epoch: Callable[[TopicPartition], int],
+        end_of: Callable[[TopicPartition], EpochStart],
     ) -> None:
         self._broker_id = broker_id
         self._picture = picture
         self._is_unclean_allowed = is_unclean_allowed
         self._known_epoch = known_epoch
+        self._end_of = end_of
         self._later: dict[TopicPartition, float] = {}
         self.on_later: Callable[[], None] = lambda: None
         """Called when `due` will have something later."""
@@ -75,75 +80,97 @@ class Claims:
         """Return what is to be written now."""
         changes = []
         offline: dict[TopicPartition, str] = {}
+        losses: dict[TopicPartition, str] = {}
         for where in partitions:
             info = self._picture.partition(where)
-            change = None if info is None else self._look_at(where, info, now_s, offline)
+            if info is None:
+                continue
+            change = self._to_tell(where, info)
+            found = None if change is not None else self._claim_of(where, info, now_s, offline)
+            if found is not None:
+                change = self._take(where, info, found, losses)
             if change is not None:
                 changes.append(change)
-        self._tell_offline(offline)
+        _tell(logging.ERROR, offline)
+        _tell(logging.WARNING, losses)
         return changes
 
     def withdraw(
         self, partitions: Iterable[TopicPartition], is_gone: Callable[[TopicPartition], bool]
     ) -> list[StateChange]:
-        """Return what is to be written by a broker whose machine lost its memory: it may lack what it had acknowledged,
-        so it leaves all in-sync replicas that have other members.
-
-        As the only member it stays, since nobody has more (KIP-966 tells of the trap); but not with a log that is gone:
-        all others have more than that, so it is for the topic's unclean election to say whether one of them leads.
-
-        Where it is no member, the state is written as it is: a leader that is about to take it in, by what it had in
-        its life before, finds another version, and by then knows of this life (KIP-903).
+        """Return what is to be written by a broker that may lack what it had acknowledged: it leaves the in-sync
+        replicas, but where it alone was in sync (`barnabas.replication.lost_memory.withdraw`). A sole replica is led,
+        whatever it has.
 
         :param is_gone: whether the log of a partition is gone.
         """
         changes = []
+        alone: list[TopicPartition] = []
+        gone: list[TopicPartition] = []
         for where in partitions:
             info = self._picture.partition(where)
             if info is None:
                 continue
-            state = info.state
-            others = tuple(each for each in state.isr if each != self._broker_id)
-            is_alone = state.isr == (self._broker_id,)
-            if is_alone and not is_gone(where):
-                log.warning("%s: this broker alone was in sync, and may lack what was not yet on its disk", where)
-                continue
-            if is_alone:
-                log.error("%s: this broker alone was in sync, and its log is gone; %s", where, _PUT_BACK)
-            led = state.leader == self._broker_id
-            given_up = PartitionState(NO_LEADER, state.leader_epoch + 1, others)
-            new = given_up if led else PartitionState(state.leader, state.leader_epoch, others)
-            changes.append(next_state(where, self._picture.topics[where.topic], new))
+            is_sole = len(info.replicas) == 1
+            state = None if is_sole else withdraw(self._broker_id, info.state, is_gone=is_gone(where))
+            if state is not None:
+                changes.append(next_state(where, self._picture.topics[where.topic], state))
+            if info.state.isr == (self._broker_id,):
+                (gone if is_gone(where) and not is_sole else alone).append(where)
+        if alone:
+            log.warning("alone in sync was this broker, and may lack what was not yet on its disk: %s", named(alone))
+        if gone:
+            log.error("alone in sync was this broker, and its log is gone; %s: %s", _PUT_BACK, named(gone))
         return changes
 
-    def _look_at(
+    def _to_tell(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
+        """Return what is to be written where those are waited for that lost memory, and this broker is one of them."""
+        if not info.state.lost_memory:
+            return None
+        told = tell(self._broker_id, info.state, *self._end_of(where))
+        if told is None:
+            return None
+        self.forget([where])
+        return next_state(where, self._picture.topics[where.topic], told)
+
+    def _claim_of(
         self, where: TopicPartition, info: PartitionInfo, now_s: float, offline: dict[TopicPartition, str]
-    ) -> StateChange | None:
+    ) -> Claim | None:
+        """Return what this broker may claim, if its turn has come."""
         due_s, state = self._later.pop(where, None), info.state
         is_leading = self._picture.leads_in_this_life(self._broker_id, where, state)
         found = claim(
             self._broker_id,
             info.replicas,
-            info.state,
+            state,
             self._picture.brokers.keys(),
-            frozenset(),
             is_new_incarnation=state.leader == self._broker_id and not is_leading,
             is_unclean_allowed=self._is_unclean_allowed(where.topic),
         )
         if found is None:
             if self._is_newly_offline(where, info):
-                offline[where] = why_offline(info.replicas, state, self._picture.brokers.keys(), frozenset())
+                offline[where] = why_offline(info.replicas, state, self._picture.brokers.keys())
             return None
         self._told_offline.discard(where)
         if found.rank and (due_s is None or due_s > now_s):
             self._later[where] = now_s + found.rank * PAUSE_S if due_s is None else due_s
             self.on_later()
             return None
-        if found.is_unclean:
-            log.warning(
-                "%s: taken over by a replica that was not in sync (in sync were %s); what only those had is lost",
-                where,
-                list(info.state.isr),
+        return found
+
+    def _take(
+        self, where: TopicPartition, info: PartitionInfo, found: Claim, losses: dict[TopicPartition, str]
+    ) -> StateChange:
+        lost = [each.broker_id for each in info.state.lost_memory]
+        if self._broker_id in who_has_most(info.state):
+            losses[where] = (
+                f"all in-sync replicas {lost} lost memory; this one has the most, to offset"
+                f" {self._end_of(where).start_offset}; what it has not is lost"
+            )
+        elif found.is_unclean:
+            losses[where] = (
+                f"taken over by a replica that was not in sync (in sync were {[*info.state.isr, *lost]});"
+                " what only those had is lost"
             )
         epoch = max(found.state.leader_epoch, self._known_epoch(where) + 1)
         state = PartitionState(found.state.leader, epoch, found.state.isr)
@@ -151,15 +178,27 @@ class Claims:
 
     def _is_newly_offline(self, where: TopicPartition, info: PartitionInfo) -> bool:
         """Whether nobody can lead a partition, which was not told yet."""
-        live, is_told = self._picture.brokers.keys(), where in self._told_offline
-        is_offline = info.state.leader not in live and not live & set(info.state.isr)
+        live, is_told, state = self._picture.brokers.keys(), where in self._told_offline, info.state
+        is_offline = state.leader not in live and bool(waited_for(state, live) or not (state.isr or state.lost_memory))
         (self._told_offline.add if is_offline else self._told_offline.discard)(where)
         return is_offline and not is_told
 
-    def _tell_offline(self, offline: Mapping[TopicPartition, str]) -> None:
-        """One line, however many there are: at the start of a cluster all wait for the broker that stopped last."""
-        if not offline:
-            return
-        lines = [f"{where}: {why}" for where, why in islice(offline.items(), _NAMED_MAX)]
-        more = len(offline) - len(lines)
-        log.error("%s%s", "; ".join(lines), f"; and {more} partitions more" if more else "")
+
+def _tell(level: int, lines: Mapping[TopicPartition, str]) -> None:
+    """One line, however many there are: at the start of a cluster all wait for the broker that stopped last."""
+    if not lines:
+        return
+    first = [f"{where}: {why}" for where, why in islice(lines.items(), _NAMED_MAX)]
+    more = len(lines) - len(first)
+    log.log(level, "%s%s", "; ".join(first), f"; and {more} partitions more" if more else "")
+
+
+def named(partitions: Sequence[TopicPartition]) -> str:
+    """Return how many partitions these are, with a few of their names.
+
+    >>> named([TopicPartition("clicks", number) for number in range(5)])
+    '5 partitions (clicks-0, clicks-1, clicks-2, ...)'
+    """
+    names = [str(where) for where in partitions[:_NAMED_MAX]]
+    more = ["..."] if len(partitions) > len(names) else []
+    return f"{len(partitions)} partition{'' if len(partitions) == 1 else 's'} ({', '.join([*names, *more])})"

@@ -123,6 +123,9 @@ class IsrUpdates:
         isr = followers.wanted_isr(
             self._clock.monotonic(), self._lag_time_max_s, partition.log.log_end_offset, is_eligible
         )
+        if isr is None and info.state.lost_memory and not followers.is_changing:
+            # While this leader lives, nobody has to wait for those that lost memory.
+            isr = followers.isr
         if isr is None:
             # A follower that had caught up and is gone holds the high watermark back no longer.
             partition.isr_changed()

@@ -76,6 +76,8 @@ class Roles:
             topic_id = self._picture.topics[where.topic].topic_id
             return Follower(where, opened, state.leader_epoch, config, self._work, leader=leader, topic_id=topic_id)
         followers = None
+        # What is lost here no other replica has: in later epochs the log is what it is now.
+        opened.lost_from = None
         if len(info.replicas) > 1:
             followers = LeaderReplicas(
                 self._broker_id,

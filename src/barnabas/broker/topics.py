@@ -26,10 +26,11 @@ from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.open_files import OpenFiles
+from barnabas.broker.own_replicas import OwnReplicas
 from barnabas.broker.partition import Partition
 from barnabas.broker.picture import BrokersChange, Picture
 from barnabas.broker.placement import Assignment, added_replicas, check_partition_count, new_replicas
-from barnabas.broker.replica import ON_ANY_THREAD, Replica
+from barnabas.broker.replica import ON_ANY_THREAD
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig, topic_config
@@ -43,7 +44,7 @@ from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeError, NodeExistsError, Tree
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
-from barnabas.model import NO_LEADER_EPOCH, TopicPartition
+from barnabas.model import TopicPartition
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
 
@@ -96,7 +97,8 @@ class Topics(TopicLookup):
         self.picture = Picture()
         self.hosting = Hosting(logs, work.for_all)
         self.roles = Roles(config.broker_id, self.picture, work, clock)
-        self.claims = Claims(config.broker_id, self.picture, self._is_unclean_allowed, self._known_epoch)
+        own = self._own = OwnReplicas(self, self.picture, self.hosting)
+        self.claims = Claims(config.broker_id, self.picture, self._is_unclean_allowed, own.known_epoch, own.end_of)
         self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting)
         self.on_led: Callable[[], None] = lambda: None
         """Called when this broker may lead other partitions than before."""
@@ -121,7 +123,7 @@ class Topics(TopicLookup):
         for name, reason in self._damaged.items():
             log.error("topic %s is not served: %s; its folders stay as they are; mend it and start again", name, reason)
         own = [each.topic_partition for each in self.hosted()]
-        incomplete = [each.topic_partition for each in self.hosted() if lost_memory or self._lacks_records(each)]
+        incomplete = [each.topic_partition for each in self.hosted() if lost_memory or self._own.lacks_records(each)]
         while wanted := self.claims.withdraw(incomplete, self.hosting.was_missing):
             await self._write_states(wanted)
             # Again where somebody else was faster: it may have counted on this broker still.
@@ -280,7 +282,7 @@ class Topics(TopicLookup):
 
     async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
-        own = list(filter(self._may_lead, asked))
+        own = list(filter(self._own.may_lead, asked))
         self.claims.forget(set(asked).difference(own))
         while changes := self.claims.look(own, self._clock.monotonic()):
             try:
@@ -289,7 +291,8 @@ class Topics(TopicLookup):
                 self.claims.look_again((change.where for change in changes), self._clock.monotonic())
                 raise
             # Whoever was faster need not lead now: perhaps the old leader had written another ISR before it died.
-            own = [change.where for change in changes if self.picture.has_instead(change)]
+            # And where all were waited for that lost memory, this one may have been the last to tell.
+            own = [each.where for each in changes if self.picture.has_instead(each) or each.state.leader == NO_LEADER]
 
     async def _write_states(self, wanted: Sequence[StateChange]) -> None:
         """Write states if nobody was faster, and let replicas have their roles."""
@@ -323,27 +326,9 @@ class Topics(TopicLookup):
         info = self.picture.partition(where)
         return NO_LEADER if info is None else info.replicas[0]
 
-    def _lacks_records(self, replica: Replica) -> bool:
-        """Whether other replicas may have records that this one should have: its log is gone, or cannot be used."""
-        info = self.picture.partition(replica.topic_partition)
-        is_lost = replica.log.is_offline or self.hosting.was_missing(replica.topic_partition)
-        return is_lost and info is not None and len(info.replicas) > 1
-
-    def _may_lead(self, where: TopicPartition) -> bool:
-        """Whether there is a log here that can be used; a sole replica is led whatever it has."""
-        topic = self._by_name.get(where.topic)
-        replica = None if topic is None else topic.hosted.get(where.partition)
-        info = self.picture.partition(where)
-        return replica is not None and info is not None and (not replica.log.is_offline or len(info.replicas) == 1)
-
     def _is_unclean_allowed(self, name: str) -> bool:
         topic = self._by_name.get(name)
         return topic is not None and topic_config(self._config, topic.settings).unclean_leader_election_enable
-
-    def _known_epoch(self, where: TopicPartition) -> int:
-        topic = self._by_name.get(where.topic)
-        replica = topic.hosted.get(where.partition) if topic else None
-        return NO_LEADER_EPOCH if replica is None else replica.log.leader_epochs.latest
 
     # -- changes --------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from barnabas.coordination import paths
 from barnabas.coordination.tree import Create, Delete, NodeError, NoNodeError, Tree
-from barnabas.coordination.values import BadNodeError, PartitionState
+from barnabas.coordination.values import BadNodeError, PartitionState, decode_remnants, encode_remnants
 from barnabas.model import TopicPartition
 
 KEPT_MS = 300_000
@@ -129,21 +129,24 @@ def _delete(tree: Tree, numbers: list[int]) -> None:
 
 
 def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
-    """By topic: its id, and of each partition its number, leader, epoch, replicas in sync, and the node's version."""
+    """By topic: its id, and of each partition its number, leader, epoch, replicas in sync, and the node's version; and,
+    where some have lost memory, those."""
     topics: dict[str, Any] = {}
     for change in changes:
         topic, number = change.where
         entry = topics.setdefault(topic, {"id": base64.urlsafe_b64encode(change.topic_id).decode(), "partitions": []})
         state = change.state
-        entry["partitions"].append([number, state.leader, state.leader_epoch, state.isr, change.version])
+        partition = [number, state.leader, state.leader_epoch, state.isr, change.version]
+        entry["partitions"].append([*partition, encode_remnants(state.lost_memory)] if state.lost_memory else partition)
     return topics
 
 
 def _decode_states(topics: Mapping[str, Any]) -> Iterable[StateChange]:
     for topic, entry in topics.items():
         topic_id = base64.urlsafe_b64decode(entry["id"])
-        for number, leader, epoch, isr, version in entry["partitions"]:
+        for number, leader, epoch, isr, version, *lost in entry["partitions"]:
             if int(number) < 0:
                 raise ValueError(f"partition {number} of {topic}")
-            state = PartitionState(int(leader), int(epoch), tuple(map(int, isr)))
+            remnants = decode_remnants(lost[0]) if lost else ()
+            state = PartitionState(int(leader), int(epoch), tuple(map(int, isr)), remnants)
             yield StateChange(TopicPartition(topic, int(number)), topic_id, state, int(version))

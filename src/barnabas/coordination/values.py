@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from barnabas.coordination.tree import NodeError
-from barnabas.model import NO_LEADER_EPOCH, OffsetAndMetadata
+from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, OffsetAndMetadata
 
 _TOPIC_ID_BYTES = 16
+_GONE = -2
 
 NO_LEADER = -1
 """The leader of a partition that has none."""
@@ -59,12 +60,49 @@ class LiveBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class Remnant:
+    """What a replica has left that may have lost records with the memory of its machine, or with its disk.
+
+    :param epoch: of its last record.
+    :param end_offset: where its log ends; -1 while it has not told.
+    """
+
+    broker_id: int
+    epoch: int = NO_LEADER_EPOCH
+    end_offset: int = NO_OFFSET
+
+    @classmethod
+    def gone(cls, broker_id: int) -> Remnant:
+        """Return that a replica's log is gone: it has nothing to tell, unless that is put back."""
+        return cls(broker_id, NO_LEADER_EPOCH, _GONE)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it has told what it has."""
+        return self.end_offset >= 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its log is gone."""
+        return self.end_offset == _GONE
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """By which it is compared with others: of two replicas the one with the greater has all that both have."""
+        return self.epoch, self.end_offset
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who leads a partition, since which epoch, and which replicas are in sync (design of Kafka 0.8)."""
+    """Who leads a partition, since which epoch, and which replicas are in sync (design of Kafka 0.8).
+
+    :param lost_memory: those that were in sync until they lost memory (`barnabas.replication.lost_memory`).
+    """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
+    lost_memory: tuple[Remnant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,26 +209,43 @@ def decode_topic(path: str, data: bytes) -> TopicAssignment:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Return what a partition's `state` node holds."""
-    return _dump(
-        {
-            "controller_epoch": 0,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": list(state.isr),
-        }
-    )
+    """Return what a partition's `state` node holds: Kafka's version 1, and what only Barnabas needs, where there is
+    any."""
+    fields: dict[str, Any] = {
+        "controller_epoch": 0,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.lost_memory:
+        fields["lost_memory"] = encode_remnants(state.lost_memory)
+    return _dump(fields)
 
 
 def decode_partition_state(path: str, data: bytes) -> PartitionState:
     """Read what a partition's `state` node holds."""
     fields = _Fields(path, data)
-    isr = fields.sequence("isr")
+    isr, lost = fields.sequence("isr"), fields.sequence("lost_memory", ())
     try:
-        return PartitionState(fields.integer("leader"), fields.integer("leader_epoch"), _brokers(isr))
+        return PartitionState(
+            fields.integer("leader"), fields.integer("leader_epoch"), _brokers(isr), decode_remnants(lost)
+        )
     except (TypeError, ValueError) as error:
         raise BadNodeError(path, repr(error)) from error
+
+
+def encode_remnants(remnants: Iterable[Remnant]) -> list[list[int]]:
+    """Return the broker, epoch and end offset of each."""
+    return [[each.broker_id, each.epoch, each.end_offset] for each in remnants]
+
+
+def decode_remnants(found: Iterable[Any]) -> tuple[Remnant, ...]:
+    """Read what `encode_remnants` made.
+
+    :raises TypeError, ValueError: it is something else.
+    """
+    return tuple(Remnant(*_integers(each)) for each in found)
 
 
 def encode_deletion(deletion: Deletion) -> bytes:
@@ -321,6 +376,13 @@ def _brokers(ids: Sequence[Any]) -> tuple[int, ...]:
     if not all(isinstance(each, int) for each in ids):
         raise ValueError(f"these are no brokers: {ids!r}")
     return tuple(ids)
+
+
+def _integers(found: Any) -> tuple[int, int, int]:
+    broker_id, epoch, end_offset = found
+    if not all(isinstance(each, int) for each in found):
+        raise ValueError(f"these are no numbers: {found!r}")
+    return broker_id, epoch, end_offset
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:

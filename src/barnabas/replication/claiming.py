@@ -4,9 +4,8 @@ A partition's state in the tree is written by its leader. When that is gone, who
 compare-and-set on the state's version settles who was first, so brokers whose picture of the cluster is not the newest
 cost time and not records. Clean claims come from the ISR alone, which has all that was acknowledged at acks=all.
 
-A broker that comes back without what its machine had in memory (another boot, and no clean-shutdown marker) is in
-the ISR by name only: its log may lack acknowledged records (the trap that KIP-966 tells of). It leaves every ISR that
-has other members before it does anything else, and counts as having *lost memory* where it could not.
+Where all that were in sync have lost memory, one may lead that has the most of all of them
+(`barnabas.replication.lost_memory`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from barnabas.coordination.values import PartitionState
+from barnabas.coordination.values import PartitionState, Remnant
+from barnabas.replication.lost_memory import remnant_of, who_has_most
 
 
 class Claim(NamedTuple):
@@ -34,58 +34,72 @@ def claim(
     replicas: tuple[int, ...],
     state: PartitionState,
     live: AbstractSet[int],
-    lost_memory: AbstractSet[int],
     *,
     is_new_incarnation: bool,
     is_unclean_allowed: bool,
 ) -> Claim | None:
     """Return the state that a broker may write to lead a partition, or None if it may not.
 
-    Clean candidates are the live members of the ISR that have not lost memory, in the order of the replicas. If
-    there are none, members that lost it may lead once no other member can come back with more: when all of them
-    are here. Failing that, and only where the topic allows it, any replica.
+    Clean candidates are the live members of the ISR, in the order of the replicas. If the ISR is empty because all
+    members lost memory, those may lead that have the most, once all have told. Failing that, and only where the topic
+    allows it, any replica, those first that were in sync before they lost memory.
 
     The leader of an unclean claim is alone in the new ISR: what the others have may differ.
 
     :param live: the brokers that are registered.
-    :param lost_memory: those of them that have lost memory.
     :param is_new_incarnation: the leader that the state names has registered again since the state was written. It
         does not lead until it claims, for which it is the first in line.
     :param is_unclean_allowed: `unclean.leader.election.enable` of the topic.
 
     >>> state = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
-    >>> claim(3, (1, 2, 3), state, {2, 3}, {2}, is_new_incarnation=False, is_unclean_allowed=False)
-    Claim(rank=0, state=PartitionState(leader=3, leader_epoch=5, isr=(3,)), is_unclean=False)
+    >>> claim(3, (1, 2, 3), state, {2, 3}, is_new_incarnation=False, is_unclean_allowed=False)
+    Claim(rank=1, state=PartitionState(leader=3, leader_epoch=5, isr=(2, 3), lost_memory=()), is_unclean=False)
     """
     if state.leader in live and not is_new_incarnation:
         return None
     in_line = sorted(live & set(replicas), key=lambda each: (each != state.leader, replicas.index(each)))
     members = [each for each in in_line if each in state.isr]
-    candidates = [each for each in members if each not in lost_memory]
-    is_unclean = not candidates
-    if is_unclean and set(state.isr) <= live:
-        candidates = members
+    candidates = members or [each for each in in_line if each in who_has_most(state)]
     if not candidates and is_unclean_allowed:
-        candidates = [*members, *(each for each in in_line if each not in members)]
+        candidates = sorted(in_line, key=lambda each: _distance(remnant_of(each, state)))
     if broker_id not in candidates:
         return None
-    isr = (broker_id,) if is_unclean else tuple(each for each in replicas if each in candidates)
-    new_state = PartitionState(broker_id, state.leader_epoch + 1, isr)
-    return Claim(candidates.index(broker_id), new_state, is_unclean)
+    isr = tuple(each for each in replicas if each in members) if members else (broker_id,)
+    return Claim(candidates.index(broker_id), PartitionState(broker_id, state.leader_epoch + 1, isr), not members)
 
 
-def why_offline(
-    replicas: tuple[int, ...], state: PartitionState, live: AbstractSet[int], lost_memory: AbstractSet[int]
-) -> str:
+def _distance(remnant: Remnant | None) -> tuple[int, int, int]:
+    """By which the replicas of an unclean claim are ordered: members of old first, the one that told most before."""
+    if remnant is None or remnant.is_gone:
+        return (1, 0, 0)
+    epoch, end_offset = remnant.extent
+    return (0, -epoch, -end_offset)
+
+
+def waited_for(state: PartitionState, live: AbstractSet[int]) -> tuple[int, ...]:
+    """Return the brokers of which one has to come back, or to be mended, before a partition can be led cleanly; nobody
+    where one of those that live will lead soon."""
+    if state.isr:
+        return () if live & set(state.isr) else state.isr
+    untold = [each for each in state.lost_memory if not each.is_told]
+    if untold:
+        return tuple(each.broker_id for each in untold if each.is_gone or each.broker_id not in live)
+    most = who_has_most(state)
+    return () if live & set(most) else most
+
+
+def why_offline(replicas: tuple[int, ...], state: PartitionState, live: AbstractSet[int]) -> str:
     """Return one line on why nobody may claim a partition that has no leader, for status and log."""
-    missing = [each for each in replicas if each in state.isr and each not in live]
-    waiting = [each for each in replicas if each in state.isr and each in live & lost_memory]
-    others = [each for each in replicas if each in live and each not in state.isr]
+    missing = [each for each in replicas if each in waited_for(state, live)]
+    lost = [each.broker_id for each in state.lost_memory]
     line = f"no leader: one of its in-sync replicas {missing} must come back"
-    if waiting:
-        line += f", since {waiting} may have lost records with the memory of the machine"
-    if others or waiting:
-        line += f"; {[*waiting, *others]} may lead with unclean.leader.election.enable=true, and records may be lost"
+    if not state.isr and lost:
+        line = f"no leader: {missing} must come back with what they have on their disks"
+    if lost:
+        line += f", since {lost} may have lost records with the memory of their machines, or with their disks"
+    others = [each for each in replicas if each in live and each not in state.isr]
+    if others:
+        line += f"; {others} may lead with unclean.leader.election.enable=true, and records may be lost"
     return line
 
 

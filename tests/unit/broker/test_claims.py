@@ -10,8 +10,9 @@ from barnabas.broker.claims import PAUSE_S, Claims
 from barnabas.broker.picture import Picture
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
-from barnabas.coordination.values import NO_LEADER, BrokerRegistration, LiveBroker, PartitionState
+from barnabas.coordination.values import NO_LEADER, BrokerRegistration, LiveBroker, PartitionState, Remnant
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
+from barnabas.storage.checkpoints import EpochStart
 
 CLICKS = TopicPartition("clicks", 0)
 TOPIC_ID = bytes(16)
@@ -27,8 +28,13 @@ class Seen:
         self.live(*live)
         self.is_unclean_allowed = False
         self.known_epoch = NO_LEADER_EPOCH
+        self.end = EpochStart(6, 40)
         self.claims = Claims(
-            broker_id, self.picture, lambda _name: self.is_unclean_allowed, lambda _where: self.known_epoch
+            broker_id,
+            self.picture,
+            lambda _name: self.is_unclean_allowed,
+            lambda _where: self.known_epoch,
+            lambda _where: self.end,
         )
 
     def live(self, *brokers: int) -> None:
@@ -128,8 +134,8 @@ def test_partition_that_is_not_known_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (PartitionState(1, 7, (1, 2)), PartitionState(NO_LEADER, 8, (2,))),
-        (PartitionState(2, 7, (1, 2)), PartitionState(2, 7, (2,))),
+        (PartitionState(1, 7, (1, 2)), PartitionState(NO_LEADER, 8, (2,), (Remnant(1),))),
+        (PartitionState(2, 7, (1, 2)), PartitionState(2, 7, (2,), (Remnant(1),))),
         (PartitionState(1, 7, (1,)), None),
         # Written as it is: a leader that is about to take it in finds another version.
         (PartitionState(2, 7, (2,)), PartitionState(2, 7, (2,))),
@@ -144,19 +150,71 @@ def test_broker_that_lost_memory_withdraws_where_others_are_in_sync(
     assert seen.claims.withdraw([CLICKS, TopicPartition("views", 0)], lambda _where: False) == wanted
 
 
+def test_sole_replica_is_led_though_its_log_is_gone() -> None:
+    seen = Seen(1, IN_SYNC, 1)
+    sole = TopicPartition("sole", 0)
+    seen.picture.put_topic(TopicInfo("sole", TOPIC_ID, (PartitionInfo((1,), PartitionState(1, 7, (1,)), 4),)))
+    seen.begin_life(1)
+    assert seen.claims.withdraw([sole], lambda _where: True) == []
+    assert [each.state for each in seen.claims.look([sole], 0.0)] == [PartitionState(1, 8, (1,))]
+
+
+ALL_LOST = PartitionState(NO_LEADER, 7, (), (Remnant(1), Remnant(2, 6, 50)))
+
+
+def test_broker_that_lost_memory_tells_what_it_has_before_it_claims(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(1, ALL_LOST, 1, 2)
+    told = PartitionState(NO_LEADER, 7, (), (Remnant(1, 6, 40), Remnant(2, 6, 50)))
+    assert seen.look() == [told]
+    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
+    assert seen.claims.look([CLICKS], 0.0) == [], "the other one has more"
+    other = Seen(2, told, 1, 2)
+    other.end = EpochStart(6, 50)
+    assert other.look() == [PartitionState(2, 8, (2,))]
+    assert "all in-sync replicas [1, 2] lost memory; this one has the most, to offset 50" in caplog.text
+
+
+def test_what_was_told_and_is_wrong_is_told_anew() -> None:
+    seen = Seen(2, PartitionState(NO_LEADER, 7, (), (Remnant(1, 6, 40), Remnant(2, 6, 50))), 1, 2)
+    seen.end = EpochStart(6, 45)
+    assert seen.look() == [PartitionState(NO_LEADER, 7, (), (Remnant(1, 6, 40), Remnant(2, 6, 45)))]
+
+
+def test_who_is_waited_for_that_lost_memory_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(2, ALL_LOST, 2)
+    seen.end = EpochStart(6, 50)
+    for _ in range(2):
+        assert seen.look() == []
+    assert caplog.text.count("[1] must come back with what they have on their disks") == 1
+    caplog.clear()
+    seen.live(1, 2)
+    assert seen.look() == []
+    assert caplog.text == ""
+
+
 def test_broker_whose_log_is_gone_withdraws_though_it_alone_was_in_sync(caplog: pytest.LogCaptureFixture) -> None:
     seen = Seen(1, PartitionState(1, 7, (1,)), 1, 2)
     seen.begin_life(1)
-    withdrawn = StateChange(CLICKS, TOPIC_ID, PartitionState(NO_LEADER, 8, ()), 5)
+    withdrawn = StateChange(CLICKS, TOPIC_ID, PartitionState(NO_LEADER, 8, (), (Remnant.gone(1),)), 5)
     assert seen.claims.withdraw([CLICKS], lambda _where: True) == [withdrawn]
     assert "its log is gone" in caplog.text
     seen.picture.put_states([withdrawn])
+    seen.end = EpochStart(NO_LEADER_EPOCH, 0)
     assert seen.claims.look([CLICKS], 0.0) == []
     other = Seen(2, withdrawn.state, 1, 2)
     assert other.look() == []
     other.is_unclean_allowed = True
     assert other.claims.look([CLICKS], 0.0) == []
+    assert other.claims.next_deadline == PAUSE_S
     assert [change.state for change in other.claims.look([CLICKS], PAUSE_S)] == [PartitionState(2, 9, (2,))]
+
+
+def test_log_that_was_put_back_is_led_again() -> None:
+    seen = Seen(1, PartitionState(NO_LEADER, 8, (), (Remnant.gone(1),)), 1, 2)
+    told = PartitionState(NO_LEADER, 8, (), (Remnant(1, 6, 40),))
+    assert seen.look() == [told]
+    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
+    assert [each.state for each in seen.claims.look([CLICKS], 0.0)] == [PartitionState(1, 9, (1,))]
 
 
 def test_partitions_without_a_leader_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:

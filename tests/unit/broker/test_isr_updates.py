@@ -16,7 +16,7 @@ from barnabas.clock import ManualClock
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
 from barnabas.coordination.tree import TreeUnavailableError
-from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
+from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState, Remnant
 from barnabas.model import TopicPartition
 from barnabas.replication.in_sync import LeaderReplicas
 
@@ -103,6 +103,19 @@ def test_followers_that_lag_leave_by_one_change() -> None:
         assert leading.proposed == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1,)), 7)]
         assert tuple(leading.followers.isr) == (1,)
         assert leading.followed == []
+
+    run(scenario)
+
+
+def test_leader_that_lives_lets_those_that_lost_memory_be_forgotten() -> None:
+    async def scenario(leading: Leading) -> None:
+        leading.in_tree = PartitionState(1, 4, (1, 2), (Remnant(3),)), 7
+        await leading.reread(())
+        leading.followers.adopt((1, 2))
+        await leading.update()
+        await leading.update()
+        assert leading.proposed == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1, 2)), 8)]
+        assert not leading.followers.is_changing
 
     run(scenario)
 

@@ -11,7 +11,7 @@ from barnabas.coordination import changes, paths, registry
 from barnabas.coordination.changes import Change, StateChange, decode_change, encode_change, tell
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
-from barnabas.coordination.values import BadNodeError, PartitionState
+from barnabas.coordination.values import BadNodeError, PartitionState, Remnant
 from barnabas.model import TopicPartition
 
 TOPIC_ID = bytes(range(240, 256))
@@ -21,10 +21,14 @@ def state(topic: str, number: int) -> StateChange:
     return StateChange(TopicPartition(topic, number), TOPIC_ID, PartitionState(2, 7, (2, 3)), 9)
 
 
+LOST = PartitionState(-1, 8, (), (Remnant(2, 7, 50), Remnant(3)))
+
+
 @pytest.mark.parametrize(
     "change",
     [
         Change(),
+        Change(states=(StateChange(TopicPartition("clicks", 1), TOPIC_ID, LOST, 10), state("clicks", 0))),
         Change(topics=("clicks", "views")),
         Change(states=(state("clicks", 0), state("clicks", 4), state("views", 1))),
         Change(brokers=(1, 2), settings=("/config/brokers/1",)),
@@ -56,6 +60,8 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
         b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2]]}}}',
         b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,3,4]]}}}',
         b'{"states":{"clicks":{"id":"AA==","partitions":[[-1,1,2,[],4]]}}}',
+        b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,[],4,[[1,2]]]]}}}',
+        b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,[],4,[[1,2,"x"]]]]}}}',
         b'{"brokers":[1e999]}',
         b"[" * 100_000,
     ],

@@ -7,10 +7,10 @@ import queue
 
 import pytest
 
-from barnabas.coordination import registry
+from barnabas.coordination import paths, registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.tree import EventKind, NodeExistsError, NoNodeError
-from barnabas.coordination.values import BadNodeError, BrokerRegistration, Deletion, LiveBroker, PartitionState
+from barnabas.coordination.values import BadNodeError, BrokerRegistration, Deletion, LiveBroker, PartitionState, Remnant
 from barnabas.model import TopicPartition
 
 TOPIC_ID = bytes(range(16))
@@ -165,6 +165,15 @@ def test_configuration_is_replaced(tree):
     registry.write_topic_config(tree, "clicks", {"b": "3"})
     assert registry.read_topic_config(tree, "clicks") == {"b": "3"}
     assert registry.read_topics(tree)["clicks"].config == {"b": "3"}
+
+
+def test_those_that_lost_memory_stand_in_the_state(tree):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
+    state, version = registry.read_partition_state(tree, CLICKS)
+    assert b"lost_memory" not in tree.get(paths.partition_state(CLICKS)).data
+    lost = PartitionState(state.leader, 9, (), (Remnant(1, 8, 50), Remnant.gone(2)))
+    assert registry.write_partition_states(tree, [StateChange(CLICKS, TOPIC_ID, lost, version + 1)])
+    assert registry.read_partition_state(tree, CLICKS) == (lost, version + 1)
 
 
 def test_partition_state_changes_by_compare_and_set(tree):

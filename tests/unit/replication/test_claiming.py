@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination.values import NO_LEADER, PartitionState
-from barnabas.replication.claiming import Claim, claim, hand_over, should_hand_to_preferred, why_offline
+from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
+from barnabas.replication.claiming import Claim, claim, hand_over, should_hand_to_preferred, waited_for, why_offline
 
 REPLICAS = (1, 2, 3)
 STATE = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
 
 
-def claims(live, lost=(), state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=False) -> dict[int, Claim]:
+def claims(live, state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=False) -> dict[int, Claim]:
     """What each live broker may claim."""
     found = {
         broker_id: claim(
@@ -19,7 +19,6 @@ def claims(live, lost=(), state=STATE, replicas=REPLICAS, unclean=False, new_inc
             replicas,
             state,
             frozenset(live),
-            frozenset(lost),
             is_new_incarnation=new_incarnation,
             is_unclean_allowed=unclean,
         )
@@ -67,25 +66,43 @@ class TestCleanClaims:
 
 
 class TestLostMemory:
-    def test_others_claim_and_drop_it_from_the_isr(self):
-        assert claims({2, 3}, lost={2}) == {3: leads(3, (3,))}
+    """Who was in sync, and lost memory: 3, and 1 and 2 where nothing else is said."""
 
-    def test_leader_that_lost_it_gives_way(self):
-        assert claims({1, 2}, lost={1}, new_incarnation=True) == {2: leads(2, (2,))}
+    ALL = PartitionState(NO_LEADER, 4, (), (Remnant(1, 3, 20), Remnant(2, 3, 30), Remnant(3, 2, 90)))
 
-    def test_it_waits_while_another_member_may_come_back(self):
-        assert claims({2, 3}, lost={2, 3}) == {}
+    def test_others_claim_and_forget_it(self):
+        state = PartitionState(1, 4, (1, 2), (Remnant(3),))
+        assert claims({2, 3}, state) == {2: leads(2, (2,))}
 
-    def test_only_member_claims_uncleanly(self):
-        state = PartitionState(2, 4, (2,))
-        assert claims({1, 2}, lost={2}, state=state, new_incarnation=True) == {2: leads(2, (2,), unclean=True)}
+    def test_it_waits_while_a_member_may_come_back_that_has_all(self):
+        state = PartitionState(1, 4, (1,), (Remnant(2, 3, 30), Remnant(3, 3, 30)))
+        assert claims({2, 3}, state) == {}
 
-    def test_all_members_back_without_it_claim_uncleanly_the_old_leader_first(self):
-        found = claims({1, 2, 3}, lost={1, 2, 3}, replicas=(2, 1, 3), new_incarnation=True)
-        assert found == {
-            1: leads(1, (1,), unclean=True),
+    def test_it_waits_until_all_have_told(self):
+        state = PartitionState(NO_LEADER, 4, (), (Remnant(1), Remnant(2, 3, 30), Remnant(3, 2, 90)))
+        assert claims({1, 2, 3}, state) == {}
+
+    def test_who_has_the_most_claims_uncleanly(self):
+        assert claims({1, 2, 3}, self.ALL) == {2: leads(2, (2,), unclean=True)}
+
+    def test_who_has_the_most_is_waited_for(self):
+        assert claims({1, 3}, self.ALL) == {}
+
+    def test_of_two_with_as_much_the_first_of_the_replicas_goes_first(self):
+        state = PartitionState(NO_LEADER, 4, (), (Remnant(1, 3, 30), Remnant(2, 3, 30), Remnant(3, 2, 90)))
+        found = {2: leads(2, (2,), unclean=True), 1: leads(1, (1,), rank=1, unclean=True)}
+        assert claims({1, 2, 3}, state, replicas=(2, 1, 3)) == found
+
+    def test_replica_whose_log_is_gone_is_waited_for(self):
+        state = PartitionState(NO_LEADER, 4, (), (Remnant(1, 3, 20), Remnant.gone(2)))
+        assert claims({1, 2, 3}, state) == {}
+
+    def test_those_that_told_most_go_first_where_the_topic_allows_any(self):
+        state = PartitionState(NO_LEADER, 4, (), (Remnant.gone(1), Remnant(2, 3, 20), Remnant(3, 3, 30)))
+        assert claims({1, 2, 3}, state, unclean=True) == {
+            3: leads(3, (3,), unclean=True),
             2: leads(2, (2,), rank=1, unclean=True),
-            3: leads(3, (3,), rank=2, unclean=True),
+            1: leads(1, (1,), rank=2, unclean=True),
         }
 
 
@@ -99,34 +116,57 @@ class TestUncleanClaims:
     def test_not_while_an_in_sync_replica_lives(self):
         assert claims({2, 3}, state=self.STATE, unclean=True) == {3: leads(3, (3,))}
 
-    def test_member_without_its_memory_goes_before_one_that_was_never_in_sync(self):
-        assert claims({2, 3}, lost={3}, state=self.STATE, unclean=True) == {
+    def test_member_that_lost_memory_goes_before_one_that_was_not_in_sync(self):
+        state = PartitionState(1, 4, (1,), (Remnant(3),))
+        assert claims({2, 3}, state, unclean=True) == {
             3: leads(3, (3,), unclean=True),
             2: leads(2, (2,), rank=1, unclean=True),
         }
 
 
+LOST = "since [3] may have lost records with the memory of their machines, or with their disks"
+ALLOWED = "may lead with unclean.leader.election.enable=true, and records may be lost"
+
+
 @pytest.mark.parametrize(
-    ("live", "lost", "line"),
+    ("state", "live", "line"),
     [
-        (set(), set(), "no leader: one of its in-sync replicas [1, 3] must come back"),
+        (PartitionState(1, 4, (1, 3)), set(), "no leader: one of its in-sync replicas [1, 3] must come back"),
         (
+            PartitionState(1, 4, (1, 3)),
             {2},
-            set(),
-            "no leader: one of its in-sync replicas [1, 3] must come back; "
-            "[2] may lead with unclean.leader.election.enable=true, and records may be lost",
+            f"no leader: one of its in-sync replicas [1, 3] must come back; [2] {ALLOWED}",
         ),
         (
+            PartitionState(1, 4, (1,), (Remnant(3),)),
             {3},
-            {3},
-            "no leader: one of its in-sync replicas [1] must come back, "
-            "since [3] may have lost records with the memory of the machine; "
-            "[3] may lead with unclean.leader.election.enable=true, and records may be lost",
+            f"no leader: one of its in-sync replicas [1] must come back, {LOST}; [3] {ALLOWED}",
+        ),
+        (
+            PartitionState(NO_LEADER, 4, (), (Remnant(3),)),
+            set(),
+            f"no leader: [3] must come back with what they have on their disks, {LOST}",
         ),
     ],
 )
-def test_one_line_says_why_a_partition_is_offline(live, lost, line) -> None:
-    assert why_offline(REPLICAS, PartitionState(1, 4, (1, 3)), live, lost) == line
+def test_one_line_says_why_a_partition_is_offline(state, live, line) -> None:
+    assert why_offline(REPLICAS, state, live) == line
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "waited"),
+    [
+        (PartitionState(1, 4, (1, 3), (Remnant(2),)), {2}, (1, 3)),
+        (PartitionState(1, 4, (1, 3), (Remnant(2),)), {3}, ()),
+        (PartitionState(NO_LEADER, 4, (), (Remnant(1), Remnant(2, 3, 30))), {2}, (1,)),
+        (PartitionState(NO_LEADER, 4, (), (Remnant(1), Remnant(2, 3, 30))), {1}, ()),
+        (PartitionState(NO_LEADER, 4, (), (Remnant.gone(1), Remnant(2, 3, 30))), {1, 2}, (1,)),
+        (PartitionState(NO_LEADER, 4, (), (Remnant(1, 3, 20), Remnant(2, 3, 30))), {1}, (2,)),
+        (PartitionState(NO_LEADER, 4, (), (Remnant(1, 3, 20), Remnant(2, 3, 30))), {2}, ()),
+    ],
+)
+def test_who_is_waited_for(state, live, waited) -> None:
+    assert waited_for(state, live) == waited
 
 
 class TestHandingOver:

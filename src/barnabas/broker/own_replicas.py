@@ -1,0 +1,54 @@
+"""What the replicas on this broker have: whether one may lead, how far it reaches, whether it lacks records."""
+
+from __future__ import annotations
+
+from barnabas.broker.hosting import Hosting
+from barnabas.broker.picture import Picture
+from barnabas.broker.replica import Replica
+from barnabas.broker.topic_lookup import TopicLookup
+from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from barnabas.replication.truncation import last_epoch
+from barnabas.storage.checkpoints import EpochStart
+
+
+class OwnReplicas:
+    """Used from the event loop's thread only."""
+
+    def __init__(self, topics: TopicLookup, picture: Picture, hosting: Hosting) -> None:
+        self._topics = topics
+        self._picture = picture
+        self._hosting = hosting
+
+    def may_lead(self, where: TopicPartition) -> bool:
+        """Whether there is a log here that can be used; a sole replica is led whatever it has."""
+        replica = self._replica(where)
+        return replica is not None and (not replica.log.is_offline or self._is_sole(where))
+
+    def lacks_records(self, replica: Replica) -> bool:
+        """Whether others may have records that this replica should have: its log is gone, or cannot be used, or a part
+        of it is lost."""
+        where, opened = replica.topic_partition, replica.log
+        is_lost = opened.is_offline or opened.lost_from is not None or self._hosting.was_missing(where)
+        return is_lost and not self._is_sole(where)
+
+    def known_epoch(self, where: TopicPartition) -> int:
+        """Return the latest leader epoch that the log here knows, or -1."""
+        replica = self._replica(where)
+        return NO_LEADER_EPOCH if replica is None else replica.log.leader_epochs.latest
+
+    def end_of(self, where: TopicPartition) -> EpochStart:
+        """Return of which epoch the last record here is before which none are lost, and the offset behind it."""
+        replica = self._replica(where)
+        if replica is None:
+            return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
+        opened = replica.log
+        end = opened.log_end_offset if opened.lost_from is None else opened.lost_from
+        return EpochStart(last_epoch(opened.leader_epochs, end), end)
+
+    def _is_sole(self, where: TopicPartition) -> bool:
+        info = self._picture.partition(where)
+        return info is None or len(info.replicas) == 1
+
+    def _replica(self, where: TopicPartition) -> Replica | None:
+        topic = self._topics.get(where.topic)
+        return None if topic is None else topic.hosted.get(where.partition)

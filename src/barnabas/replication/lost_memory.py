@@ -1,0 +1,81 @@
+"""What becomes of a partition whose replicas lose what their machines had in memory, one of them or all at once.
+
+A broker that comes back without what its machine had in memory (another boot, and no clean-shutdown marker), or with
+a log that is damaged or gone, is in the ISR by name only: it may lack acknowledged records. It withdraws before it does
+anything else, and the state remembers that it was a member (`PartitionState.lost_memory`).
+
+- While a member is left, that has all: it leads, and with its first word the others are forgotten.
+- When the last one withdraws, as after a power failure of the whole room, each record that was acknowledged is on the
+  disks of some, and nobody knows of which. So all that withdrew tell, in the state, of which epoch their last record is
+  and where their log ends. Who has the most, by epoch first, has all that any of them has (`who_has_most`), and leads.
+  Whoever is away is waited for, unless the topic allows an unclean election.
+
+What was told stays true until somebody leads: without a leader logs do not change. A broker that loses memory once
+more withdraws once more, which takes back what it told. In the spirit of KIP-966's unclean recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
+from barnabas.model import NO_LEADER_EPOCH
+
+
+def withdraw(broker_id: int, state: PartitionState, *, is_gone: bool = False) -> PartitionState | None:
+    """Return the state that a broker writes which may lack acknowledged records; None where it stays in sync.
+
+    It stays as the only member, since nobody has more; but not with a log that is gone: all others have more than
+    that. Where it is no member, the state is written as it is: a leader that is about to take it in, by what it had
+    before, finds another version (KIP-903).
+
+    :param is_gone: its log of the partition is gone, and may be put back.
+
+    >>> withdraw(1, PartitionState(leader=1, leader_epoch=4, isr=(1, 2)))
+    PartitionState(leader=-1, leader_epoch=5, isr=(2,), lost_memory=(Remnant(broker_id=1, epoch=-1, end_offset=-1),))
+    """
+    if state.isr == (broker_id,) and not state.lost_memory and not is_gone:
+        return None
+    isr, lost = tuple(each for each in state.isr if each != broker_id), state.lost_memory
+    if broker_id in state.isr or remnant_of(broker_id, state) is not None:
+        lost = _with(lost, Remnant.gone(broker_id) if is_gone else Remnant(broker_id))
+    if state.leader == broker_id:
+        return PartitionState(NO_LEADER, state.leader_epoch + 1, isr, lost)
+    return replace(state, isr=isr, lost_memory=lost)
+
+
+def tell(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:
+    """Return the state in which a broker tells what it has left; None where nobody asks, or it has told that.
+
+    It does not count that it has nothing left where its log was gone: not until that was put back.
+
+    :param epoch: of its last record; -1 if there is none.
+    :param end_offset: of its log, as far as that is sound.
+    """
+    known = remnant_of(broker_id, state)
+    if known is None or state.isr or (known.is_gone and epoch == NO_LEADER_EPOCH):
+        return None
+    told = Remnant(broker_id, epoch, end_offset)
+    return None if told == known else replace(state, lost_memory=_with(state.lost_memory, told))
+
+
+def who_has_most(state: PartitionState) -> tuple[int, ...]:
+    """Return those that have all that is left of a partition, once nobody is in sync and all that withdrew have told.
+
+    More than one where they have the same: two logs that end alike are alike.
+    """
+    if state.isr or not all(each.is_told for each in state.lost_memory):
+        return ()
+    most = max((each.extent for each in state.lost_memory), default=None)
+    return tuple(each.broker_id for each in state.lost_memory if each.extent == most)
+
+
+def remnant_of(broker_id: int, state: PartitionState) -> Remnant | None:
+    """Return what the state says of a broker that has withdrawn; None if it has not, or is forgotten."""
+    return next((each for each in state.lost_memory if each.broker_id == broker_id), None)
+
+
+def _with(lost: Iterable[Remnant], own: Remnant) -> tuple[Remnant, ...]:
+    others = (each for each in lost if each.broker_id != own.broker_id)
+    return tuple(sorted((*others, own), key=lambda each: each.broker_id))

@@ -1,0 +1,133 @@
+"""Brokers whose machines lost their memory, one of them or all at once: who leads then, and with which records."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from barnabas.broker.follower import Follower
+from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
+from barnabas.records import BatchBuilder
+from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node, Run, run
+
+__all__ = ["run"]
+
+
+def append_to_replica(node: Node, count: int) -> None:
+    """Let a replica have records as if it had fetched them."""
+    for _ in range(count):
+        builder = BatchBuilder()
+        builder.append(1_000, None, b"value")
+        node.topics.replica(*CLICKS).log.append(builder.build(), 0)
+
+
+async def begin(cluster: Cluster, *counts: int) -> None:
+    """Let brokers 1, 2 and so on have so many of the records of a partition on their disks, and lose all memory."""
+    nodes = await cluster.start(*range(1, len(counts) + 1))
+    await nodes[0].topics.create("clicks", 1, {}, assignment=[[node.id for node in nodes]])
+    await cluster.follow()
+    for node, count in zip(nodes, counts, strict=True):
+        append_to_replica(node, count)
+    for node in nodes:
+        await cluster.lose(node)
+
+
+async def come_back(cluster: Cluster, broker_id: int, *, lost_memory: bool = True) -> Node:
+    node = await Node(cluster, broker_id).start(lost_memory=lost_memory)
+    cluster.nodes.append(node)
+    await cluster.follow()
+    return node
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1, 3)])
+def test_of_all_that_lost_memory_the_one_with_the_most_leads(
+    run: Run, order: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 3, 5, 4)
+        for broker_id in order[:-1]:
+            node = await come_back(cluster, broker_id)
+            assert node.topics.picture.leader_of(node.info()) == NO_LEADER
+        await come_back(cluster, order[-1])
+        for node in cluster.nodes:
+            assert node.info().state == PartitionState(2, node.info().state.leader_epoch, (2,))
+            assert node.leads() == (node.id == 2)
+        assert "this one has the most, to offset 5" in caplog.text
+
+    run(scenario)
+
+
+def test_one_that_kept_its_memory_leads_though_others_have_longer_logs(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 5, 5, 4)
+        await come_back(cluster, 1)
+        await come_back(cluster, 2)
+        three = await come_back(cluster, 3, lost_memory=False)
+        assert three.leads()
+        assert three.info().state == PartitionState(3, three.info().state.leader_epoch, (3,))
+
+    run(scenario)
+
+
+def test_who_lost_memory_while_a_leader_lives_is_not_waited_for_later(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        await cluster.lose(two)
+        two = await come_back(cluster, 2)
+        state = one.info().state
+        assert (state.leader, state.isr, state.lost_memory) == (1, (1,), (Remnant(2),))
+        assert isinstance(two.topics.replica(*CLICKS), Follower)
+
+    run(scenario)
+
+
+def test_log_with_a_hole_counts_as_far_as_it_is_sound(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 5, 4, 3)
+        for broker_id in (1, 2, 3):
+            node = Node(cluster, broker_id)
+            if broker_id == 1:
+                # Its end is lost, and stands in two checkpoints.
+                lose_the_end(node, 2)
+            cluster.nodes.append(await node.start(lost_memory=broker_id != 1))
+            await cluster.follow()
+        assert [node.leads() for node in cluster.nodes] == [False, True, False]
+
+    run(scenario)
+
+
+def test_broker_that_leads_with_a_hole_does_not_cut_there_later(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 5)
+        node = Node(cluster, 1)
+        lose_the_end(node, 2)
+        cluster.nodes.append(await node.start())
+        log = node.topics.partition(*CLICKS).log
+        assert log.log_end_offset == 5
+        assert log.lost_from is None
+
+    run(scenario)
+
+
+def lose_the_end(node: Node, count: int) -> None:
+    """Cut records off a stopped broker's log whose checkpoints say that they are durable, and readable."""
+    data = node.cluster.folder / str(node.id)
+    (path,) = (data / "clicks-0").glob("*.log")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 5 * (5 - count)])
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (data / name).write_text("0\n1\nclicks 0 5\n")
+
+
+def test_all_tell_at_the_same_time(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 3, 5, 4)
+        nodes = [Node(cluster, broker_id) for broker_id in (1, 2, 3)]
+        cluster.nodes += await asyncio.gather(*(node.start(lost_memory=True) for node in nodes))
+        await cluster.follow()
+        assert [node.leads() for node in nodes] == [False, True, False]
+
+    run(scenario)
