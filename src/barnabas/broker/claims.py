@@ -123,6 +123,21 @@ class Claims:
             log.error("alone in sync was this broker, and its log is gone; %s: %s", _PUT_BACK, named(gone))
         return changes
 
+    def give_up(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
+        """Return what is to be written of partitions that this broker cannot lead, so that others do: of those that it
+        led in an earlier life. They see that it lives, and would leave them to it."""
+        changes = []
+        for where in partitions:
+            info = self._picture.partition(where)
+            if info is None or info.state.leader != self._broker_id or len(info.replicas) == 1:
+                continue
+            state = withdraw(self._broker_id, info.state)
+            if state is not None and not self._picture.leads_in_this_life(self._broker_id, where, info.state):
+                changes.append(next_state(where, self._picture.topics[where.topic], state))
+        if changes:
+            log.warning("this broker led %s, and cannot use their logs now", named([each.where for each in changes]))
+        return changes
+
     def _to_tell(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
         """Return what is to be written where those are waited for that lost memory, and this broker is one of them."""
         if not info.state.lost_memory:

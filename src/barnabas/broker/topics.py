@@ -283,7 +283,9 @@ class Topics(TopicLookup):
     async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
         own = list(filter(self._own.may_lead, asked))
-        self.claims.forget(set(asked).difference(own))
+        others = set(asked).difference(own)
+        self.claims.forget(others)
+        await self._write_states(self.claims.give_up(others))
         while changes := self.claims.look(own, self._clock.monotonic()):
             try:
                 await self._write_states(changes)

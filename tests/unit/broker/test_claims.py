@@ -192,6 +192,24 @@ def test_who_is_waited_for_that_lost_memory_is_told_once(caplog: pytest.LogCaptu
     assert caplog.text == ""
 
 
+def test_leader_of_an_earlier_life_that_cannot_use_its_log_leaves_it_to_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen = Seen(1, IN_SYNC, 1, 2, 3)
+    assert seen.claims.give_up([CLICKS]) == [], "it leads in this life"
+    seen.begin_life(1)
+    given_up = PartitionState(NO_LEADER, 8, (2, 3), (Remnant(1),))
+    assert [each.state for each in seen.claims.give_up([CLICKS])] == [given_up]
+    assert Seen(2, IN_SYNC, 1, 2, 3).claims.give_up([CLICKS]) == []
+    assert Seen(2, given_up, 1, 2, 3).look() == [PartitionState(2, 9, (2, 3))]
+    assert "cannot use their logs now" in caplog.text
+    caplog.clear()
+    alone = Seen(1, PartitionState(1, 7, (1,)), 1, 2, 3)
+    alone.begin_life(1)
+    assert alone.claims.give_up([CLICKS]) == []
+    assert caplog.text == ""
+
+
 def test_broker_whose_log_is_gone_withdraws_though_it_alone_was_in_sync(caplog: pytest.LogCaptureFixture) -> None:
     seen = Seen(1, PartitionState(1, 7, (1,)), 1, 2)
     seen.begin_life(1)

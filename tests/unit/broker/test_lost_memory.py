@@ -8,8 +8,9 @@ import pytest
 
 from barnabas.broker.follower import Follower
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
+from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
-from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node, Run, run
+from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node, Run, append, run
 
 __all__ = ["run"]
 
@@ -120,6 +121,24 @@ def lose_the_end(node: Node, count: int) -> None:
     path.write_bytes(content[: len(content) // 5 * (5 - count)])
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (data / name).write_text("0\n1\nclicks 0 5\n")
+
+
+def test_leader_that_registers_anew_and_cannot_use_its_log_leaves_it_to_others(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two, _ = await cluster.start(1, 2, 3)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topics.create("alone", 1, {}, assignment=[[1]])
+        await cluster.follow()
+        append(one)
+        one.topics.partition(*CLICKS).log._health.go_offline("append", OSError("broken"))
+        # Its session ends at that moment, and the next one begins before anybody has noticed.
+        one.watch.begin_anew()
+        await cluster.follow()
+        assert two.leads()
+        assert two.info().state.isr == (2, 3)
+        assert one.leads(TopicPartition("alone", 0))
+
+    run(scenario)
 
 
 def test_all_tell_at_the_same_time(run: Run) -> None:
