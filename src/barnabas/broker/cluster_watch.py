@@ -19,7 +19,7 @@ from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import changes, paths, registry
 from barnabas.coordination.changes import Change
 from barnabas.coordination.registry import TopicInfo
-from barnabas.coordination.tree import NodeError, NoNodeError, Tree, WatchEvent
+from barnabas.coordination.tree import NodeError, NoNodeError, Tree, Watch, WatchEvent
 from barnabas.coordination.values import LiveBroker
 from barnabas.errors import BarnabasError
 
@@ -70,6 +70,9 @@ class ClusterWatch:
         self._session = self._known_session = 0
         """Counts the sessions; and the latest of them of which everything was taken over."""
         self._told = ""
+        self._brokers: Mapping[int, LiveBroker] = {}
+        self._damaged: set[str] = set()
+        """What was told of registrations that cannot be understood."""
         self._unpurged = 0
 
     def read_everything(self) -> News:
@@ -78,7 +81,7 @@ class ClusterWatch:
         Changes that are made meanwhile are read again afterwards.
         """
         seen = max(changes.numbers_of(self._tree.children(paths.CHANGES)), default=-1)
-        brokers = registry.read_brokers(self._tree)
+        brokers = self._read_brokers()
         topics: dict[str, TopicInfo | NodeError | None] = dict(registry.each_topic(self._tree))
         is_new_session = self._session != self._known_session
         news = News(brokers, is_everything=True, is_new_session=is_new_session, topics=topics)
@@ -127,10 +130,19 @@ class ClusterWatch:
         news = self._read_changes() if paths.CHANGES in due else News()
         # After the changes, so that no broker is known to be less than what a change says of it.
         if paths.BROKER_IDS in due:
-            news.brokers = registry.read_brokers(self._tree, self._on_event)
+            news.brokers = self._read_brokers(self._on_event)
         elif news.brokers is None and any(change.brokers for change in news.changes):
-            news.brokers = registry.read_brokers(self._tree)
+            news.brokers = self._read_brokers()
         return news
+
+    def _read_brokers(self, watch: Watch | None = None) -> Mapping[int, LiveBroker]:
+        damaged: list[NodeError] = []
+        self._brokers = registry.read_brokers(self._tree, watch, self._brokers, damaged)
+        told = {str(error) for error in damaged}
+        if new := sorted(told - self._damaged):
+            log.warning("these registrations are passed over: %s", "; ".join(new))
+        self._damaged = told
+        return self._brokers
 
     def _read_changes(self) -> News:
         numbers = changes.numbers_of(self._tree.children(paths.CHANGES, self._on_event))

@@ -73,6 +73,8 @@ TOPICS_AT_ONCE = 100
 """Topics that are read together."""
 
 
+_NONE: Mapping[int, LiveBroker] = {}
+
 log = logging.getLogger(__name__)
 
 
@@ -133,23 +135,44 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
     if stat.owner == tree.session_id:
         tree.multi([Set(path, data), change])
         return stat.created_at
-    other = decode_broker(path, found)
+    try:
+        other = decode_broker(path, found)
+    except BadNodeError as error:
+        raise NodeExistsError(path, f"a broker with this id may be alive: {error.reason}: {error.detail}") from error
     if not broker.folder_id or other.folder_id != broker.folder_id:
         raise NodeExistsError(path, f"a broker with this id is alive at {other.host}:{other.port}")
     tree.multi([Delete(path, stat.version), create, change])
     return tree.get(path).stat.created_at
 
 
-def read_brokers(tree: Tree, watch: Watch | None = None) -> dict[int, LiveBroker]:
-    """Return the brokers that are alive, by id. The watch fires when one comes or goes."""
+def read_brokers(
+    tree: Tree,
+    watch: Watch | None = None,
+    known: Mapping[int, LiveBroker] = _NONE,
+    damaged: list[NodeError] | None = None,
+) -> dict[int, LiveBroker]:
+    """Return the brokers that are alive, by id. The watch fires when one comes or goes.
+
+    A registration that cannot be understood is passed over, unless it could be when it was read last.
+
+    :param known: what was read last.
+    :param damaged: to which the errors are added of those that cannot be understood.
+    """
     brokers = {}
     for name in tree.children(paths.BROKER_IDS, watch):
         path = f"{paths.BROKER_IDS}/{name}"
         try:
             data, stat = tree.get(path)
+            registration = decode_broker(path, data)
         except NoNodeError:
             continue  # it has just gone
-        registration = decode_broker(path, data)
+        except BadNodeError as error:
+            if damaged is not None:
+                damaged.append(error)
+            before = next((each for each in known.values() if each.epoch == stat.created_at), None)
+            if before is not None:
+                brokers[before.registration.id] = before
+            continue
         brokers[registration.id] = LiveBroker(registration, stat.created_at)
     return dict(sorted(brokers.items()))
 

@@ -107,6 +107,38 @@ def test_brokers_that_come_go_and_tell_something_else_are_read(run: Run) -> None
     run(scenario)
 
 
+def test_registration_that_a_stranger_damages_counts_as_it_was_and_the_others_go_on(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(following: Following) -> None:
+        two = following.tree.new_session()
+        known = LiveBroker(
+            BrokerRegistration(2, "here", 1), registry.register_broker(two, BrokerRegistration(2, "here", 1))
+        )
+        assert (await following.read.get()).brokers == {2: known}
+        two.set(paths.broker(2), b"garbage")
+        following.other.create(f"{paths.BROKER_IDS}/stranger", b"{}")
+        assert (await following.read.get()).brokers == {2: known}
+        three = following.tree.new_session()
+        epoch = registry.register_broker(three, BrokerRegistration(3, "there", 1))
+        assert (await following.read.get()).brokers == {
+            2: known,
+            3: LiveBroker(BrokerRegistration(3, "there", 1), epoch),
+        }
+        two.close()
+        news = await following.read.get()
+        assert news.brokers is not None
+        assert list(news.brokers) == [3]
+        three.close()
+        await following.read.get()
+
+    run(scenario)
+    lines = [each.getMessage() for each in caplog.records if "passed over" in each.getMessage()]
+    assert len(lines) == 1
+    assert "/brokers/ids/2: the node's value cannot be understood" in lines[0]
+    assert "/brokers/ids/stranger" in lines[0]
+
+
 def test_gap_between_changes_makes_it_read_everything(run: Run) -> None:
     async def scenario(following: Following) -> None:
         following.create("clicks")

@@ -75,6 +75,15 @@ def test_broker_id_in_use_is_refused_and_the_own_one_is_renewed(tree, new_sessio
     other.close()
 
 
+def test_id_whose_registration_cannot_be_understood_is_in_use(tree, new_session):
+    other = new_session()
+    other.create("/brokers/ids/1", b"garbage", ephemeral=True, make_parents=True)
+    with pytest.raises(NodeExistsError, match="may be alive"):
+        registry.register_broker(tree, BrokerRegistration(1, "a", 1, folder_id="mine"))
+    assert registry.read_brokers(tree) == {}
+    other.close()
+
+
 def test_broker_takes_the_place_of_an_earlier_session_of_its_data_folder(tree, new_session):
     other = new_session()
     epoch = registry.register_broker(other, BrokerRegistration(1, "a", 1, folder_id="mine"))
