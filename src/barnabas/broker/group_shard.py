@@ -36,8 +36,16 @@ class GroupShard:
         self.offsets = GroupOffsets()
         self.log = GroupLog(partition, self._apply, clock, config.offsets_commit_timeout_ms / 1000)
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        """What clients are told who ask for one of its groups; NONE when it is loaded."""
+        """Why its groups are not served; NONE when they are loaded."""
+        self.fenced_s = float("-inf")
+        """When it was last seen that another broker may coordinate them."""
         self._clock = clock
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """What clients are told who ask for one of its groups, or NONE; also that another broker may coordinate them by
+        now, and know more of them."""
+        return self.error or (ErrorCode.NONE if self.partition.is_led else ErrorCode.NOT_COORDINATOR)
 
     async def load(self, topics: Topics, turns: Turns, buffer_bytes: int) -> None:
         """Read what the partition holds. `error` stays as it is.

@@ -44,6 +44,12 @@ GROUPS_PER_TICK = 8
 is not over: the sessions of all members begin together when their groups are loaded, and may end together."""
 TICK_S = 0.002
 
+FENCED_LOOK_S = 1.0
+"""How often it is looked whether a broker whose session is in doubt coordinates still."""
+GRACE_S = 5.0
+"""So long members have, once it does, to find that out: those whose sessions ended meanwhile could not say that they
+live."""
+
 LOAD_AGAIN_S = 60.0
 """The pause after which a partition is loaded again that could not be."""
 
@@ -129,7 +135,11 @@ class GroupShell:
         topic = self._topic
         if topic is None or self._is_closed:
             return NO_LEADER
-        return self.picture.leader_of(topic.partitions[partition_of(group_id, len(topic.partitions))])
+        number = partition_of(group_id, len(topic.partitions))
+        shard = self._shards.get(number)
+        if shard is not None and not shard.partition.is_led:
+            return NO_LEADER
+        return self.picture.leader_of(topic.partitions[number])
 
     def loaded_shards(self) -> list[GroupShard]:
         """Return all that this broker coordinates.
@@ -142,12 +152,15 @@ class GroupShell:
         for shard in self._shards.values():
             if shard.error:
                 raise KafkaError(shard.error, f"{shard.partition.topic_partition} is not loaded")
+            if shard.refusal:
+                message = f"{shard.partition.topic_partition} may be led by another broker"
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         return list(self._shards.values())
 
     def served_shards(self) -> list[GroupShard]:
         """Return those that are loaded, also while others are not, or cannot be."""
         self.follow_topic()
-        return [shard for shard in self._shards.values() if not shard.error]
+        return [shard for shard in self._shards.values() if not shard.refusal]
 
     def _find(self, group_id: str) -> GroupShard | ErrorCode:
         self.follow_topic()
@@ -160,7 +173,7 @@ class GroupShell:
         shard = self._shards.get(partition_of(group_id, len(self._topic.partitions)))
         if shard is None:
             return ErrorCode.NOT_COORDINATOR
-        return shard.error or shard
+        return shard.refusal or shard
 
     # -- what members ask ----------------------------------------------------------------------------------
 
@@ -421,7 +434,15 @@ class GroupShell:
         now = self._clock.monotonic()
         for shard in list(self._shards.values()):
             # What is due and left is done as soon as others have had their turn: the timer is armed for it.
-            if self._clock.monotonic() - now < TICK_S:
+            if self._is_held(shard, now):
+                self._arm(now + FENCED_LOOK_S)
+            elif self._clock.monotonic() - now < TICK_S:
                 self._deliver(shard, shard.coordinator.tick(now, GROUPS_PER_TICK))
             else:
                 self._arm(shard.coordinator.next_deadline())
+
+    def _is_held(self, shard: GroupShard, now: float) -> bool:
+        """Whether nothing ends in the groups of a shard for now: its members may be told to ask another broker."""
+        if not shard.partition.is_led:
+            shard.fenced_s = now
+        return now < shard.fenced_s + GRACE_S
