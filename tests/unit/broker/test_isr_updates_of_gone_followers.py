@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.clock import ManualClock
+from barnabas.coordination.values import PartitionState
 from tests.unit.broker.test_partition_with_followers import CLICKS, Bench
 
 LAG_TIME_MAX_S = 30.0
@@ -22,7 +23,7 @@ def test_high_watermark_goes_on_when_a_follower_that_had_caught_up_is_gone(tmp_p
         waiter = bench.append()
         bench.fetch(2, 1)
         assert bench.log.high_watermark == 0, "broker 3 is about to join"
-        info = SimpleNamespace(state=SimpleNamespace(leader_epoch=4, leader=1, isr=(1, 2)))
+        info = SimpleNamespace(state=PartitionState(1, 4, (1, 2)))
         picture = SimpleNamespace(
             topics={CLICKS.topic: object()}, partition=lambda _: info, is_eligible=lambda broker, _epoch: broker != 3
         )
