@@ -7,10 +7,11 @@ and the time come in, states to be written come out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from barnabas.broker.picture import Picture, next_state
+from barnabas.broker.told_together import named
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.coordination.values import PartitionState
@@ -206,14 +207,3 @@ def _tell(level: int, lines: Mapping[TopicPartition, str]) -> None:
     first = [f"{where}: {why}" for where, why in islice(lines.items(), _NAMED_MAX)]
     more = len(lines) - len(first)
     log.log(level, "%s%s", "; ".join(first), f"; and {more} partitions more" if more else "")
-
-
-def named(partitions: Sequence[TopicPartition]) -> str:
-    """Return how many partitions these are, with a few of their names.
-
-    >>> named([TopicPartition("clicks", number) for number in range(5)])
-    '5 partitions (clicks-0, clicks-1, clicks-2, ...)'
-    """
-    names = [str(where) for where in partitions[:_NAMED_MAX]]
-    more = ["..."] if len(partitions) > len(names) else []
-    return f"{len(partitions)} partition{'' if len(partitions) == 1 else 's'} ({', '.join([*names, *more])})"

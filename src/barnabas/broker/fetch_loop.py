@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.follower import Follower
+from barnabas.broker.told_together import ToldTogether
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.net.dialer import Connection
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
@@ -66,6 +67,7 @@ class FetchLoop:
         """Another one after each failure: answers to requests from before count no more."""
         self._is_told = False
         self._troubles: dict[Follower, str] = {}
+        self._together = ToldTogether(log)
         self._connecting: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -234,7 +236,8 @@ class FetchLoop:
 
     async def _truncate(self, follower: Follower, leader: EpochStart) -> None:
         point = truncation_point(follower.log.leader_epochs, follower.log.log_end_offset, leader)
-        log.info("%s: truncated to offset %d, by the leader's epochs", follower.topic_partition, point.offset)
+        whom = f"{follower.topic_partition} to offset {point.offset}"
+        self._together.tell(logging.INFO, "truncated by the leader's epochs", whom)
         await follower.truncate_to(point.offset)
 
     # --- partitions ---
@@ -266,7 +269,7 @@ class FetchLoop:
     def _is_well(self, followed: Followed[Follower]) -> None:
         followed.pause_s = 0.0
         if self._troubles and self._troubles.pop(followed.replica, ""):
-            log.info("%s: follows %s again", followed.replica.topic_partition, self._leader)
+            self._together.tell(logging.INFO, f"{self._leader} is followed again", followed.replica.topic_partition)
 
     def _trouble(self, followed: Followed[Follower], error: Exception) -> None:
         """Leave a partition out for a while."""
@@ -280,8 +283,10 @@ class FetchLoop:
         if is_late or self._troubles.get(follower) == message:
             return
         self._troubles[follower] = message
-        unforeseen = None if isinstance(error, BarnabasError | OSError) else error
-        log.error("%s does not follow for now: %s", follower.topic_partition, message, exc_info=unforeseen)
+        if isinstance(error, BarnabasError | OSError):
+            self._together.tell(logging.ERROR, f"not followed for now ({message})", follower.topic_partition)
+        else:
+            log.error("%s does not follow for now: %s", follower.topic_partition, message, exc_info=error)
 
 
 async def _result_of(waiting: asyncio.Future[None]) -> None:

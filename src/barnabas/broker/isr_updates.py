@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from barnabas.broker.partition import Partition
 from barnabas.broker.picture import next_state
+from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 from barnabas.coordination.changes import StateChange
@@ -39,6 +40,7 @@ class IsrUpdates:
         self._wanted: dict[Partition, None] = {}
         self._under_way: dict[Partition, StateChange] = {}
         self._is_due = asyncio.Event()
+        self._together = ToldTogether(log)
 
     def want(self, partition: Partition) -> None:
         """Look soon whether other replicas of a partition are to be in sync."""
@@ -130,6 +132,6 @@ class IsrUpdates:
             # A follower that had caught up and is gone holds the high watermark back no longer.
             partition.isr_changed()
             return None
-        log.info("%s: in sync are to be %s (were %s)", where, list(isr), list(info.state.isr))
+        self._together.tell(logging.INFO, f"in sync are to be {list(isr)} (were {list(info.state.isr)})", where)
         followers.begin_change(isr)
         return next_state(where, topic, PartitionState(info.state.leader, info.state.leader_epoch, isr))

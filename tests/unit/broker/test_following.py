@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
@@ -171,6 +174,26 @@ def test_logs_that_part_are_made_one_by_their_epochs(tmp_path: Path) -> None:
         assert following.log().leader_epochs.entries == led.log.leader_epochs.entries
 
     run(tmp_path, scenario)
+
+
+def test_truncations_of_many_partitions_are_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        numbers = range(5)
+        partitions = [leading.lead(number, epoch=2) for number in numbers]
+        for number, led in enumerate(partitions):
+            await append(led, batch(b"new"))
+            following.log(number).append(bytes(batch(b"old")), 1)
+        for number in numbers:
+            following.follow(leading.node(), number, epoch=2)
+        await until(
+            lambda: all(batches(following.log(number)) == batches(partitions[number].log) for number in numbers)
+        )
+
+    caplog.set_level(logging.INFO)
+    run(tmp_path, scenario)
+    (line,) = [each for each in caplog.messages if "truncated" in each]
+    assert line.startswith("truncated by the leader's epochs: ")
+    assert line.endswith(" and 2 more")
 
 
 def test_follower_below_the_leaders_log_starts_over_and_log_starts_are_followed(tmp_path: Path) -> None:

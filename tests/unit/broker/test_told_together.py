@@ -1,0 +1,31 @@
+"""What many partitions have to say in common is one line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from barnabas.broker.told_together import ToldTogether
+from barnabas.model import TopicPartition
+
+
+def test_partitions_that_have_the_same_to_say_share_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        together = ToldTogether(logging.getLogger(__name__))
+        for number in range(50):
+            together.tell(logging.INFO, "in sync are to be [1]", TopicPartition("clicks", number))
+        together.tell(logging.ERROR, "not followed", TopicPartition("views", 7))
+        assert caplog.messages == []
+        await asyncio.sleep(0)
+        together.tell(logging.INFO, "in sync are to be [1]", TopicPartition("clicks", 50))
+        await asyncio.sleep(0)
+
+    caplog.set_level(logging.INFO)
+    asyncio.run(scenario())
+    assert caplog.messages == [
+        "in sync are to be [1]: clicks-0, clicks-1, clicks-2 and 47 more",
+        "not followed: views-7",
+        "in sync are to be [1]: clicks-50",
+    ]
