@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from barnabas import Admin
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
@@ -162,12 +163,15 @@ class Cluster:
             broker.close()
 
 
+AnyCluster = TypeVar("AnyCluster", bound=Cluster)
+
+
 @contextmanager
-def running_cluster(folder: Path, settings: dict[str, str]) -> Iterator[Cluster]:
+def running_cluster(folder: Path, settings: dict[str, str], kind: type[AnyCluster] = Cluster) -> Iterator[AnyCluster]:
     """Three brokers, and a ZooKeeper server of their own, until the end."""
     servers = start_servers(folder / "zookeeper")
     try:
-        made = Cluster(folder, servers, new_chroot(), settings=settings)
+        made = kind(folder, servers, new_chroot(), settings=settings)
         try:
             made.start()
             yield made
