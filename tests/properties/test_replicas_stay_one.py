@@ -57,11 +57,15 @@ class OneBroker:
         topics = cast(Topics, self.led)
         self.listener.accept(inter_broker_dispatcher(topics, sessions, lambda *_: None, turns, SYSTEM_CLOCK))
         config = BrokerConfig(replica_fetch_backoff_ms=100)
-        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, lambda: (broker_id, BROKER_EPOCH))
+        own = broker_id, BROKER_EPOCH
+        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, lambda: own, self.store_log_starts)
         self.following: dict[int, Follower] = {}
 
     def open_logs(self) -> LogManager:
         return LogManager(self.folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=self.id)
+
+    async def store_log_starts(self) -> None:
+        self.logs.remove_deleted_records()
 
     def log(self, number: int) -> Log:
         return self.logs.restore(TopicPartition(TOPIC, number), CONFIG.log, TOPIC_ID)

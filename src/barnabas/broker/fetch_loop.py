@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.follower import Follower
+from barnabas.broker.log_starts import LogStarts, Store
 from barnabas.broker.told_together import ToldTogether
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.net.dialer import Connection
@@ -42,6 +43,7 @@ class FetchLoop:
     :param leader: whose replicas are fetched, as a name for the log.
     :param dial: connects to it.
     :param own: returns the id of this broker, and the epoch of its registration.
+    :param store_log_starts: stores durably where all logs begin.
     :param timeout_s: how long an answer may take beyond what the leader may wait.
     """
 
@@ -51,6 +53,7 @@ class FetchLoop:
         dial: DialLeader,
         limits: Limits,
         own: Callable[[], tuple[int, int]],
+        store_log_starts: Store,
         now_s: Callable[[], float],
         timeout_s: float,
     ) -> None:
@@ -61,6 +64,7 @@ class FetchLoop:
         self._timeout_s = timeout_s + limits.max_wait_ms / 1000
         self._pause_s = limits.pause_s_max
         self._state: FetchState[Follower] = FetchState(limits)
+        self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
         self._followed: dict[Follower, Followed[Follower]] = {}
         self._connection: Connection | None = None
         self._session = object()
@@ -97,6 +101,7 @@ class FetchLoop:
     def close(self) -> None:
         """End."""
         self._is_closed = True
+        self._log_starts.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._connecting is not None:
@@ -246,9 +251,18 @@ class FetchLoop:
         """Ask for what comes after the end of the log."""
         replica_log = followed.replica.log
         end = replica_log.log_end_offset
-        followed.log_start_offset = replica_log.log_start_offset
+        if replica_log.log_start_offset > followed.log_start_offset:
+            self._log_starts.store(followed)
+        else:
+            followed.log_start_offset = replica_log.log_start_offset
         self._state.moved(followed, end, last_epoch(replica_log.leader_epochs, end))
         self._go_on_soon()
+
+    def _start_stored(self, followed: Followed[Follower], log_start_offset: int) -> None:
+        """Tell the leader where a log begins: no crash brings back what it has deleted."""
+        followed.log_start_offset = log_start_offset
+        if self._state.is_followed(followed) and not followed.is_paused:
+            self._resume(followed)
 
     def _do_beside(self, followed: Followed[Follower], work: Coroutine[Any, Any, None]) -> None:
         """Leave a partition out until work on its log is done."""

@@ -8,6 +8,7 @@ from functools import partial
 
 from barnabas.broker.fetch_loop import FetchLoop
 from barnabas.broker.follower import Follower
+from barnabas.broker.log_starts import Store
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import Clock
 from barnabas.model import Node
@@ -23,13 +24,22 @@ class FollowerManager:
 
     :param dial: connects to the listener that brokers have for each other.
     :param own: returns the id of this broker, and the epoch of its registration.
+    :param store_log_starts: stores durably where all logs begin.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, dial: Dial, own: Callable[[], tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        dial: Dial,
+        own: Callable[[], tuple[int, int]],
+        store_log_starts: Store,
+    ) -> None:
         self._config = config
         self._clock = clock
         self._dial = dial
         self._own = own
+        self._store_log_starts = store_log_starts
         self._leaders: dict[int, Node] = {}
         self._loops: dict[tuple[int, int], FetchLoop] = {}
         self._loop_of: dict[Follower, tuple[int, int]] = {}
@@ -79,7 +89,9 @@ class FollowerManager:
         )
         dial = partial(self._dial_leader, leader_id)
         timeout_s = config.replica_socket_timeout_ms / 1000
-        return FetchLoop(f"broker {leader_id}", dial, limits, self._own, self._clock.monotonic, timeout_s)
+        return FetchLoop(
+            f"broker {leader_id}", dial, limits, self._own, self._store_log_starts, self._clock.monotonic, timeout_s
+        )
 
     async def _dial_leader(self, leader_id: int) -> Connection:
         leader = self._leaders[leader_id]

@@ -43,7 +43,9 @@ class Replication:
         self._topics = topics
         self._dial_broker = around.dial
         self._client_id = f"broker-{config.broker_id}"
-        self._manager = FollowerManager(config, around.clock, self._dial, lambda: (config.broker_id, own_epoch()))
+        self._manager = FollowerManager(
+            config, around.clock, self._dial, lambda: (config.broker_id, own_epoch()), topics.store_log_starts
+        )
         sessions = FollowerSessions(around.chance.random_below)
         self.dispatcher: Dispatcher = inter_broker_dispatcher(topics, sessions, self._check_broker, turns, around.clock)
         """Serves the other brokers."""

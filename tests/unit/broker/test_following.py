@@ -23,13 +23,15 @@ from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.dialer import dial
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.replication.in_sync import LeaderReplicas
 from barnabas.storage import Log, OsFileSystem
+from barnabas.storage.checkpoints import decode_offsets
+from barnabas.storage.file_names import LOG_START_CHECKPOINT
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from tests.log_steps import append
@@ -85,7 +87,13 @@ class FollowersEnd:
         self.logs = LogManager(folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=FOLLOWER)
         config = BrokerConfig(**SETTINGS)
         own = partial(tuple, (FOLLOWER, 9))
-        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, cast(Any, own))
+        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, cast(Any, own), self.store_log_starts)
+        self.may_store = asyncio.Event()
+        self.may_store.set()
+
+    async def store_log_starts(self) -> None:
+        await self.may_store.wait()
+        self.logs.remove_deleted_records()
 
     def log(self, number: int = 0) -> Log:
         return self.logs.create(TopicPartition(TOPIC, number), None, TOPIC_ID)
@@ -213,6 +221,58 @@ def test_follower_below_the_leaders_log_starts_over_and_log_starts_are_followed(
         assert following.log().log_start_offset == 8
         assert await led.delete_records_before(10) == 10
         await until(lambda: following.log().log_start_offset == 10)
+
+    run(tmp_path, scenario)
+
+
+def test_leader_is_told_that_a_follower_has_deleted_records_once_no_crash_brings_them_back(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led = leading.lead()
+        await append(led, batch(count=5))
+        following.follow(leading.node())
+        await until(lambda: led.log.high_watermark == 5)
+        following.may_store.clear()
+        assert await led.delete_records_before(3) == 3
+        deleted = led.when_deleted(3)
+        await until(lambda: following.log().log_start_offset == 3)
+        # What is fetched tells how far the follower is, and nothing holds it up.
+        await append(led, batch(count=5))
+        await until(lambda: led.log.high_watermark == 10)
+        assert deleted is not None
+        assert not deleted.done()
+        following.may_store.set()
+        await deleted
+        stored = following.logs.data_dir / LOG_START_CHECKPOINT
+        assert decode_offsets(stored.read_bytes()) == {following.log().partition: 3}
+
+    run(tmp_path, scenario)
+
+
+def test_disk_that_does_not_store_where_a_followers_log_begins_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        failures = 3
+
+        async def fail_at_first() -> None:
+            nonlocal failures
+            failures -= 1
+            if failures >= 0:
+                raise StorageError("the disk is full")
+
+        following.manager._store_log_starts = fail_at_first
+        led = leading.lead()
+        await append(led, batch(count=5))
+        following.follow(leading.node())
+        await until(lambda: led.log.high_watermark == 5)
+        assert await led.delete_records_before(3) == 3
+        deleted = led.when_deleted(3)
+        assert deleted is not None
+        await deleted
+        assert failures < 0
+        assert [each.getMessage() for each in caplog.records].count(
+            "it cannot be stored where logs begin; tried again every 0.1 s: the disk is full"
+        ) == 1
 
     run(tmp_path, scenario)
 
