@@ -6,9 +6,12 @@ replicas are the same byte for byte when all is over.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterator
+from typing import Self
 
 import pytest
 
@@ -16,6 +19,8 @@ import barnabas
 from barnabas.coordination import paths
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+from barnabas.errors import KafkaError
+from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP
 from tests.cluster import Cluster, running_cluster
 from tests.crash.test_broker_kill import (
     PARTITIONS,
@@ -26,7 +31,8 @@ from tests.crash.test_broker_kill import (
     check_all_is_there,
     wait_for_progress,
 )
-from tests.interop.reading import wait_until
+from tests.direct import DirectReader, Told
+from tests.interop.reading import TIMEOUT_S, wait_until
 from tests.interop.zookeeper import GROUP
 
 pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
@@ -35,6 +41,7 @@ SETTINGS = {
     "zookeeper_session_timeout_ms": "4000",
     "replica_lag_time_max_ms": "3000",
     "log_segment_bytes": "100000",
+    "log_retention_check_interval_ms": "300",
     # Who leads is what these tests decide.
     "auto_leader_rebalance_enable": "false",
 }
@@ -285,6 +292,87 @@ def test_follower_starts_again_where_the_leader_begins(cluster: Cluster) -> None
     with barnabas.Admin(cluster.brokers[slow].bootstrap) as admin:
         assert list(admin.beginning_offsets([("short", 0)]).values()) == [450]
         assert list(admin.end_offsets([("short", 0)]).values()) == [500]
+
+
+def test_retention_goes_past_a_follower_that_is_away_and_under_readers(cluster: Cluster) -> None:
+    topic = f"old-{next(_numbers)}"
+    with barnabas.Admin(cluster.bootstrap) as admin:
+        admin.create_topic(topic, 1, 3, {"segment.bytes": "10000"})
+    leader = cluster.leader_of(topic)
+    cluster.wait_until_in_sync(topic, 3)
+    away, other = cluster.others(leader)
+    fill(cluster, topic, 100)
+    cluster.pause(away)
+    wait_until(lambda: away not in cluster.in_sync(topic, asked=leader), "it is out of sync")
+    fill(cluster, topic, 100)
+    # One that begins to lead may know an earlier start for a moment: only what is deleted on request waits for all.
+    told = {number: Told() for number in cluster.brokers}
+    with contextlib.ExitStack() as stack:
+        for number, broker in cluster.brokers.items():
+            stack.enter_context(DirectReader(broker, topic, EARLIEST_TIMESTAMP, told[number]))
+        reader = stack.enter_context(Follow(cluster.bootstrap_of(leader, other), topic))
+        late = stack.enter_context(barnabas.Consumer(cluster.bootstrap_of(leader, other), auto_offset_reset="none"))
+        wait_until(lambda: reader.offsets, "somebody reads")
+        with barnabas.Admin(cluster.bootstrap_of(leader, other)) as admin:
+            admin.alter_config(topic=topic, to_set={"retention.bytes": "10000"})
+        wait_until(lambda: told[leader].greatest > 130, "too many records are gone, also some that the follower lacks")
+        late.assign([(topic, 0)])
+        late.seek((topic, 0), 120)
+        with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
+            wait_until(lambda: late.poll(timeout_s=0.1), "what is gone is refused")
+        cluster.go_on(away)
+        fill(cluster, topic, 100)
+        wait_until(lambda: reader.position == 300, "the reader has come to the end")
+        cluster.wait_until_in_sync(topic, 3)
+        with barnabas.Admin(cluster.bootstrap) as admin:
+            admin.alter_config(topic=topic, to_set={"retention.ms": "1"})
+        wait_until(lambda: told[leader].greatest == 300, "records that are too old are gone")
+        wait_until(
+            lambda: [first_segment(cluster, each, topic) for each in (away, other)] == [300, 300],
+            "they are gone there as well",
+        )
+        cluster.brokers[leader].stop()
+        cluster.brokers[other].stop()
+        cluster.wait_for_another_leader(topic, leader, other)
+        with barnabas.Admin(cluster.brokers[away].bootstrap) as admin:
+            assert list(admin.beginning_offsets([(topic, 0)]).values()) == [300]
+            assert list(admin.end_offsets([(topic, 0)]).values()) == [300]
+        for number in (leader, other):
+            cluster.brokers[number].restart()
+        cluster.wait_until_in_sync(topic, 3)
+    assert [each.steps_back for each in told.values()] == [[], [], []]
+    assert reader.offsets == sorted(set(reader.offsets))
+
+
+def first_segment(cluster: Cluster, number: int, topic: str) -> int:
+    """Return with which offset a broker's first segment of a topic begins."""
+    return min(int(path.stem) for path in (cluster.brokers[number].data / f"{topic}-0").glob("*.log"))
+
+
+class Follow:
+    """Reads a topic from its beginning on a thread, and goes on where there is something when records are gone."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.offsets: list[int] = []
+        self.position = 0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(bootstrap, topic), daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive()
+
+    def _run(self, bootstrap: str, topic: str) -> None:
+        with barnabas.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            while not self._ends.is_set():
+                self.offsets += [record.offset for record in consumer.poll(timeout_s=0.1)]
+                self.position = consumer.position((topic, 0))
 
 
 def fill(cluster: Cluster, topic: str, count: int) -> None:
