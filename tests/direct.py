@@ -23,6 +23,9 @@ from tests.interop.test_raw_frames import RawConnection, batch_of, produce_reque
 PAUSE_S = 0.02
 """After a refusal, or a connection that has ended."""
 
+BETWEEN_S = 0.005
+"""Between two that are sent: brokers that start beside need the processors."""
+
 
 class Direct:
     """Asks one broker about partition 0 of a topic, on a thread, again and again, until it is closed."""
@@ -100,6 +103,7 @@ class DirectSender(Direct):
         if not answer.error_code:
             self.acknowledged[answer.base_offset] = value
         self.answers.append(ErrorCode(answer.error_code))
+        self._ends.wait(BETWEEN_S)
         return not answer.error_code
 
 
