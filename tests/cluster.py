@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from barnabas import Admin
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from tests.conftest import BrokerProcess
@@ -179,3 +181,17 @@ def running_cluster(folder: Path, settings: dict[str, str], kind: type[AnyCluste
             made.close()
     finally:
         servers.stop()
+
+
+@pytest.fixture(scope="module")
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers with the `SETTINGS` of the test's module, for all its tests."""
+    with running_cluster(tmp_path_factory.mktemp("cluster"), request.module.SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(brokers: Cluster) -> Cluster:
+    """All three brokers, at work."""
+    brokers.heal()
+    return brokers

@@ -13,6 +13,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Record, read_records
 from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.filesystem import Chunk, DataFile
+from tests.cluster import brokers, cluster  # noqa: F401 - fixtures
 
 START_MS = 1_700_000_000_000
 

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Self
 
 import pytest
@@ -21,7 +21,7 @@ from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.crash.test_broker_kill import (
     PARTITIONS,
     LibrdkafkaSender,
@@ -49,19 +49,6 @@ _numbers = itertools.count(1)
 
 RECORDS = 1_000
 """So many are to be acknowledged between two faults."""
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), SETTINGS) as made:
-        yield made
-
-
-@pytest.fixture
-def cluster(brokers: Cluster) -> Cluster:
-    """All three brokers, at work."""
-    brokers.heal()
-    return brokers
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import brokers, cluster  # noqa: F401 - fixtures
 from tests.conftest import BrokerProcess
 from tests.interop.clients.asyncio_kafka import Aiokafka
 from tests.interop.clients.confluent import ConfluentKafka

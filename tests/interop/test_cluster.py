@@ -1,17 +1,10 @@
-"""Three brokers as clients and administrators meet them: leaders that move, brokers that go and come."""
+"""Three brokers as administrators meet them: what one is asked is so at all, and brokers go and come."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import json
 import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
-import confluent_kafka
 import pytest
 
 import barnabas
@@ -19,11 +12,10 @@ from barnabas.coordination import registry
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.conftest import BrokerProcess
-from tests.interop.clients.neutral import Client, Event, Membership, Place, Sending
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import Member, read_topic, wait_until
+from tests.interop.reading import read_topic, wait_until
 from tests.interop.zookeeper import GROUP
 
 pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
@@ -35,187 +27,6 @@ SETTINGS = {
 }
 WATCHES = 3
 """A broker sets no more, however many partitions there are."""
-AT_ONCE = 20
-BETWEEN_FAULTS = 200
-"""So many records of each producer are to be acknowledged between two faults."""
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), SETTINGS) as made:
-        yield made
-
-
-@pytest.fixture
-def cluster(brokers: Cluster) -> Cluster:
-    """All three brokers, at work."""
-    brokers.heal()
-    return brokers
-
-
-# --- clients ---
-
-
-def test_consumer_reads_from_the_replica_in_its_rack(cluster: Cluster) -> None:
-    with barnabas.Admin(cluster.bootstrap) as admin:
-        admin.create_topic("near", 1, 3)
-    cluster.wait_until_in_sync("near", 3)
-    follower = next(each for each in cluster.brokers if each != cluster.leader_of("near"))
-    with barnabas.Producer(cluster.bootstrap, acks="all") as producer:
-        for number in range(100):
-            producer.send("near", b"%d" % number)
-    read_from: set[int] = set()
-
-    def note(statistics: str) -> None:
-        topics = json.loads(statistics)["topics"]
-        read_from.update(each["broker"] for each in topics.get("near", {}).get("partitions", {}).values())
-
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "near",
-            "client.rack": f"rack-{follower}",
-            "statistics.interval.ms": 100,
-            "stats_cb": note,
-        }
-    )
-    try:
-        consumer.assign([confluent_kafka.TopicPartition("near", 0, 0)])
-        values: list[bytes | None] = []
-
-        def has_read_all_from_the_follower() -> bool:
-            values.extend(each.value() for each in consumer.consume(100, 0.5) if not each.error())
-            return len(values) >= 100 and follower in read_from
-
-        wait_until(has_read_all_from_the_follower, f"all is read, from broker {follower}")
-    finally:
-        consumer.close()
-    assert values == [b"%d" % number for number in range(100)]
-
-
-class Sender:
-    """Sends numbers to a partition of its own until it is stopped, a few at a time; remembers where they are."""
-
-    def __init__(self, client: Client, bootstrap: str, topic: str, partition: int) -> None:
-        self.places: list[Place] = []
-        self._failure: BaseException | None = None
-        self._ends = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(client, bootstrap, topic, partition), name=client.name, daemon=True
-        )
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-
-    def stop(self) -> int:
-        """Stop; return how many were acknowledged."""
-        self._ends.set()
-        self._thread.join(90)
-        assert not self._thread.is_alive(), self._thread.name
-        if self._failure:
-            raise self._failure
-        return len(self.places)
-
-    def _run(self, client: Client, bootstrap: str, topic: str, partition: int) -> None:
-        try:
-            with contextlib.closing(client.producer(bootstrap, Sending(idempotent=True))) as producer:
-                while not self._ends.is_set():
-                    sent = len(self.places)
-                    events = [Event(b"%d" % number) for number in range(sent, sent + AT_ONCE)]
-                    self.places += producer.produce(topic, events, partition)
-        except BaseException as failure:  # noqa: BLE001 - it is raised where the test sees it
-            self._failure = failure
-
-
-def test_all_clients_live_through_leaders_that_go(cluster: Cluster) -> None:
-    with barnabas.Admin(cluster.bootstrap) as admin:
-        admin.create_topic("numbers", len(CLIENTS), 3, {"min.insync.replicas": "2"})
-    cluster.wait_until_in_sync("numbers", 3)
-    with contextlib.ExitStack() as stack:
-        senders = [
-            stack.enter_context(Sender(client, cluster.bootstrap, "numbers", number))
-            for number, client in enumerate(CLIENTS)
-        ]
-        members = [
-            stack.enter_context(Member(client, cluster.bootstrap, "numbers", Membership(group=f"of {client.name}")))
-            for client in CLIENTS
-        ]
-        stopped, killed = cluster.leader_of("numbers", 0), cluster.leader_of("numbers", 1)
-        _wait_for_progress(senders)
-        assert cluster.brokers[stopped].stop() == 0
-        _wait_for_progress(senders)
-        cluster.brokers[stopped].restart()
-        cluster.wait_until_in_sync("numbers", 3)
-        cluster.brokers[killed].kill()
-        _wait_for_progress(senders)
-        cluster.brokers[killed].restart()
-        _wait_for_progress(senders)
-        counts = [sender.stop() for sender in senders]
-        wanted = {(partition, number) for partition, count in enumerate(counts) for number in range(count)}
-        for member in members:
-            wait_until(functools.partial(_has_all, member, wanted), f"all numbers, {member._thread.name}")
-    found: dict[int, list[int]] = {number: [] for number in range(len(CLIENTS))}
-    for place, event in read_topic(CLIENTS[0], cluster.bootstrap, "numbers", sum(counts)):
-        assert place.offset == len(found[place.partition])
-        found[place.partition].append(int(event.value or b""))
-    assert found == {number: list(range(count)) for number, count in enumerate(counts)}
-
-
-def _has_all(member: Member, wanted: set[tuple[int, int]]) -> bool:
-    return {(place.partition, int(event.value or b"")) for place, event in member.received} >= wanted
-
-
-def _wait_for_progress(senders: list[Sender]) -> None:
-    before = [len(sender.places) for sender in senders]
-
-    def go_on() -> bool:
-        for sender in senders:
-            if sender._failure:
-                raise sender._failure
-        return all(len(sender.places) >= count + BETWEEN_FAULTS for sender, count in zip(senders, before, strict=True))
-
-    wait_until(go_on, "all producers go on")
-
-
-def test_group_goes_on_elsewhere_with_its_offsets(cluster: Cluster) -> None:
-    with barnabas.Admin(cluster.bootstrap) as admin:
-        admin.create_topic("letters", 1, 3)
-    with barnabas.Producer(cluster.bootstrap) as producer:
-        for number in range(10):
-            producer.send("letters", b"%d" % number)
-    with barnabas.Consumer(cluster.bootstrap, group="readers", auto_offset_reset="earliest") as consumer:
-        consumer.subscribe("letters")
-        read: set[int] = set()
-        wait_until(lambda: _read_on(consumer, read) == set(range(10)), "all letters")
-        consumer.commit()
-        cluster.wait_until_in_sync("__consumer_offsets", 3)
-        with barnabas.Admin(cluster.bootstrap) as admin:
-            coordinator = _coordinator(admin, "readers")
-        cluster.brokers[coordinator].kill()
-        others = cluster.bootstrap_of(*cluster.others(coordinator))
-        with barnabas.Producer(others) as producer:
-            producer.send("letters", b"10").result()
-        wait_until(lambda: _read_on(consumer, read) == set(range(11)), "the next letter")
-        consumer.commit()
-        with barnabas.Admin(others) as admin:
-            assert _coordinator(admin, "readers") != coordinator
-            (committed,) = admin.group_offsets("readers").values()
-    assert committed.offset == 11
-
-
-def _read_on(consumer: barnabas.Consumer, read: set[int]) -> set[int]:
-    read.update(record.offset for record in consumer.poll(timeout_s=0.1))
-    return read
-
-
-def _coordinator(admin: barnabas.Admin, group: str) -> int:
-    found = admin.describe_group(group).coordinator
-    assert found
-    return found.id
 
 
 # --- administration ---
