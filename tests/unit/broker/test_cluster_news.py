@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from barnabas.coordination.tree import Watch
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records import BatchBuilder
-from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node
+from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run
 
 
 def batch() -> bytes:
@@ -46,19 +46,7 @@ async def create(cluster: Cluster, *replicas: int) -> None:
     await cluster.follow()
 
 
-def run(folder: Path, scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
-    async def on_cluster() -> None:
-        cluster = Cluster(folder)
-        try:
-            async with asyncio.timeout(60):
-                await scenario(cluster)
-        finally:
-            cluster.close()
-
-    asyncio.run(on_cluster())
-
-
-def test_leader_that_is_known_before_it_is_known_to_live_is_followed_when_it_is(tmp_path: Path) -> None:
+def test_leader_that_is_known_before_it_is_known_to_live_is_followed_when_it_is(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         _, follower = await cluster.start(1, 2)
         await create(cluster, 1, 2)
@@ -75,10 +63,10 @@ def test_leader_that_is_known_before_it_is_known_to_live_is_followed_when_it_is(
         await hear(follower, News(brokers={1: LiveBroker(registration(1, is_leaving=True), 40), 2: own}))
         assert begun == [1]
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
-def test_broker_whose_log_is_gone_leaves_the_in_sync_replicas(tmp_path: Path) -> None:
+def test_broker_whose_log_is_gone_leaves_the_in_sync_replicas(run: Run) -> None:
     """Else it would be elected by what it had on another disk."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -89,10 +77,10 @@ def test_broker_whose_log_is_gone_leaves_the_in_sync_replicas(tmp_path: Path) ->
         await cluster.start(2)
         assert cluster.nodes[0].info().state.isr == (1,)
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
-def test_broker_whose_log_is_gone_insists_where_its_leader_was_faster(tmp_path: Path) -> None:
+def test_broker_whose_log_is_gone_insists_where_its_leader_was_faster(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         _, _, lost = await cluster.start(1, 2, 3)
         await create(cluster, 1, 2, 3)
@@ -105,7 +93,7 @@ def test_broker_whose_log_is_gone_insists_where_its_leader_was_faster(tmp_path: 
         state, _ = registry.read_partition_state(cluster.tree, CLICKS)
         assert state.isr == (1,)
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
 def _drop(cluster: Cluster, broker_id: int) -> None:
@@ -159,7 +147,7 @@ def test_brokers_are_known_at_least_as_of_the_changes_that_were_read(tmp_path: P
 
 
 def test_what_waits_while_a_partition_is_handed_on_is_not_appended_by_the_old_leader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be acknowledged with acks=1, and lost with the truncation that follows."""
 
@@ -186,10 +174,10 @@ def test_what_waits_while_a_partition_is_handed_on_is_not_appended_by_the_old_le
         assert outcome.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert partition.log.log_end_offset == 0
 
-    run(tmp_path, scenario)
+    run(scenario)
 
 
-def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(tmp_path: Path) -> None:
+def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         leader, other = await cluster.start(1, 2)
         await create(cluster, 1, 2)
@@ -211,4 +199,4 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(tmp_path: P
         running.cancel()
         asking.cancel()
 
-    run(tmp_path, scenario)
+    run(scenario)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,24 +17,7 @@ from barnabas.coordination.values import PartitionState
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage import Log
-from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node, append, in_tree_thread
-
-Run = Callable[[Callable[[Cluster], Coroutine[None, None, None]]], None]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    cluster = Cluster(tmp_path)
-
-    def run_scenario(scenario: Callable[[Cluster], Coroutine[None, None, None]]) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(60):
-                await scenario(cluster)
-
-        asyncio.run(bounded())
-
-    yield run_scenario
-    cluster.close()
+from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_tree_thread
 
 
 def write_isr(node: Node, *isr: int) -> None:

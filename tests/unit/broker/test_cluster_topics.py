@@ -3,162 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from barnabas.broker.claims import PAUSE_S
-from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.follower import Follower
 from barnabas.broker.handing_over import HandingOver
-from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.partition import Partition
-from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics
-from barnabas.clock import ManualClock
 from barnabas.coordination import paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.registry import PartitionInfo
 from barnabas.coordination.tree import NodeError
-from barnabas.coordination.values import NO_LEADER, BrokerRegistration, PartitionState
+from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
-from barnabas.records import BatchBuilder
-from barnabas.storage import LogManager, OsFileSystem
-
-CLICKS = TopicPartition("clicks", 0)
-
-
-async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    await asyncio.sleep(0)
-    return function(*arguments)
-
-
-class Node:
-    """What is of a broker here: its session, its folder, its topics, and what it has read."""
-
-    topics: Topics
-    watch: ClusterWatch
-
-    def __init__(self, cluster: Cluster, broker_id: int) -> None:
-        self.cluster = cluster
-        self.id = broker_id
-        self.config = BrokerConfig(broker_id=broker_id)
-        self.before_loading: Callable[[], None] = lambda: None
-        """Called when the tree was read, before what it says is taken over."""
-
-    async def start(self, *, lost_memory: bool = False) -> Node:
-        """Begin as a broker does."""
-        self.tree = self.cluster.tree.new_session()
-        folder = self.cluster.folder / str(self.id)
-        self.logs = LogManager(
-            folder,
-            default_log_config(self.config),
-            self.cluster.clock,
-            OsFileSystem(),
-            broker_id=self.id,
-            cluster_id="castle",
-        )
-        registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
-        clock, files = self.cluster.clock, OpenFiles(10_000, 100)
-        self.topics = Topics(self.config, self.tree, self.logs, in_tree_thread, files, clock=clock)  # type: ignore[arg-type]
-        self.watch = ClusterWatch(self.tree, in_tree_thread, self._take_over)  # type: ignore[arg-type]
-        news = self.watch.read_everything()
-        self.before_loading()
-        await self.topics.load(news, lost_memory=lost_memory)
-        await self.topics.end_deletions()
-        return self
-
-    async def follow(self) -> News:
-        """Take over what is new, as after an event."""
-        due = {paths.BROKER_IDS, paths.CHANGES}
-        return await self._take_over(functools.partial(in_tree_thread, self.watch._read, due))
-
-    async def _take_over(self, read: Any) -> News:
-        news = await self.topics.take_over(read)
-        await self.topics.end_deletions()
-        return news
-
-    def die(self) -> None:
-        """End as with kill -9, once the others have noticed."""
-        self.logs._abandon()
-        self.tree.close()
-
-    def info(self, where: TopicPartition = CLICKS) -> PartitionInfo:
-        info = self.topics.picture.partition(where)
-        assert info is not None
-        return info
-
-    def leads(self, where: TopicPartition = CLICKS) -> bool:
-        topic = self.topics.get(where.topic)
-        return topic is not None and isinstance(topic.hosted.get(where.partition), Partition)
-
-    def folders(self) -> list[str]:
-        return sorted(path.name for path in (self.cluster.folder / str(self.id)).glob("*-?") if path.is_dir())
-
-
-class Cluster:
-    """The tree, which outlives all brokers, and the time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.clock = ManualClock()
-        self.tree = EmbeddedTree(folder / "tree.sqlite", self.clock)
-        registry.prepare(self.tree, "castle")
-        self.nodes: list[Node] = []
-
-    async def start(self, *broker_ids: int) -> list[Node]:
-        started = [await Node(self, each).start() for each in broker_ids]
-        self.nodes += started
-        await self.follow()
-        return started
-
-    async def follow(self) -> None:
-        """Let all of them take over what is new, until nobody changes anything."""
-        for _ in range(3):
-            for node in self.nodes:
-                await node.follow()
-
-    async def lose(self, node: Node) -> None:
-        """Let a broker die."""
-        self.nodes.remove(node)
-        node.die()
-
-    def close(self) -> None:
-        for node in self.nodes:
-            node.die()
-        self.tree.close()
-
-
-Run = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    cluster = Cluster(tmp_path)
-
-    def run_scenario(scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(60):
-                await scenario(cluster)
-
-        asyncio.run(bounded())
-
-    yield run_scenario
-    cluster.close()
-
-
-def append(node: Node, count: int = 1) -> None:
-    for _ in range(count):
-        builder = BatchBuilder()
-        builder.append(1_000, None, b"value")
-        partition = node.topics.partition(*CLICKS)
-        partition.log.append(builder.build(), partition.leader_epoch)
-
+from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 # --- creation ---
 
