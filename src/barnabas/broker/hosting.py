@@ -30,43 +30,34 @@ class Hosting:
         self._logs = logs
         self._run = run
 
-    def restore(self, where: TopicPartition, config: LogConfig, topic_id: bytes, *, is_alone: bool) -> Log:
-        """Return the log of a replica that there should be; see `LogManager.restore`.
-
-        :param is_alone: whether there is no other replica: then all that it has can be read.
-        """
+    def restore(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
+        """Return the log of a replica that there should be; see `LogManager.restore`."""
         opened = self._logs.restore(where, config, uuid.UUID(bytes=topic_id))
         self._flush_what_was_recovered(opened, config)
-        if not is_alone:
-            self._keep_high_watermark(opened)
         return opened
 
-    async def make(self, where: TopicPartition, config: LogConfig, topic_id: bytes, *, is_alone: bool) -> Log:
+    async def make(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         """Return the log of a new replica.
 
         :raises KafkaError: INVALID_TOPIC_EXCEPTION: a folder of another topic is in its way.
         :raises StorageError: the disk refused.
         """
-        made: Log = await self._run(self._make, where, config, topic_id, is_alone)
+        made: Log = await self._run(self._make, where, config, topic_id)
         return made
 
-    async def make_or_put_offline(
-        self, where: TopicPartition, config: LogConfig, topic_id: bytes, *, is_alone: bool
-    ) -> Log:
+    async def make_or_put_offline(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         """Do the same for a topic that others have made: where it cannot be done, that replica alone is offline."""
         try:
-            return await self.make(where, config, topic_id, is_alone=is_alone)
+            return await self.make(where, config, topic_id)
         except BarnabasError as error:
             return self._logs.put_offline(where, f"cannot be made: {error}; mend this, and start again")
 
-    def _make(self, where: TopicPartition, config: LogConfig, topic_id: bytes, is_alone: bool) -> Log:
+    def _make(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         identity = uuid.UUID(bytes=topic_id)
         if self._logs.topic_ids.get(where) != identity:
             self.check_free(where)
         opened = self._logs.create(where, config, identity)
         self._flush_what_was_recovered(opened, config)
-        if not is_alone:
-            self._keep_high_watermark(opened)
         return opened
 
     def check_free(self, where: TopicPartition) -> None:
@@ -132,13 +123,6 @@ class Hosting:
         if refused:
             log.warning("%s", refused)
         return refused is not None
-
-    def _keep_high_watermark(self, opened: Log) -> None:
-        """What is above the high watermark that was stored may not be on the other replicas."""
-        if opened.high_watermark_follows_end:
-            opened.high_watermark_follows_end = False
-            if not opened.is_offline:
-                opened.high_watermark = self._logs.stored_high_watermark(opened.partition)
 
     def _flush_what_was_recovered(self, recovered: Log, config: LogConfig) -> None:
         """Flush before anybody can read, if the topic asks for it: what a killed broker left in the page cache was not

@@ -79,6 +79,7 @@ class Roles:
         # What is lost here no other replica has: in later epochs the log is what it is now.
         opened.lost_from = None
         if len(info.replicas) > 1:
+            opened.hold_high_watermark()
             followers = LeaderReplicas(
                 self._broker_id,
                 state.leader_epoch,

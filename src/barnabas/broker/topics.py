@@ -151,8 +151,7 @@ class Topics(TopicLookup):
         for number, each in enumerate(info.partitions):
             if self._config.broker_id in each.replicas:
                 where = TopicPartition(info.name, number)
-                is_alone = len(each.replicas) == 1
-                opened = self.hosting.restore(where, config.log, info.topic_id, is_alone=is_alone)
+                opened = self.hosting.restore(where, config.log, info.topic_id)
                 hosted[number] = self.roles.first(opened.partition, opened, each, config)
         return Topic(info.name, info.topic_id, info.partitions, dict(info.config), hosted)
 
@@ -218,7 +217,7 @@ class Topics(TopicLookup):
         for number, each in enumerate(info.partitions):
             if number not in hosted and self._config.broker_id in each.replicas:
                 where = TopicPartition(info.name, number)
-                logs[number] = await make(where, config.log, info.topic_id, is_alone=len(each.replicas) == 1)
+                logs[number] = await make(where, config.log, info.topic_id)
         for number, opened in logs.items():
             hosted[number] = self.roles.first(opened.partition, opened, info.partitions[number], config)
         if topic is not None and topic.settings != info.config:
@@ -453,9 +452,7 @@ class Topics(TopicLookup):
             try:
                 # Logs first: the tree must not list what cannot be opened.
                 for number in own:
-                    where = TopicPartition(name, number)
-                    is_alone = len(placed[number - count]) == 1
-                    await self.hosting.make(where, config.log, topic.id, is_alone=is_alone)
+                    await self.hosting.make(TopicPartition(name, number), config.log, topic.id)
                 grow, live = registry.grow_topic, set(self.picture.brokers)
                 there = await self._in_tree_thread(grow, self._tree, name, placed, count, live)
                 if there != partition_count:

@@ -125,7 +125,8 @@ class Log(ReadableLog):
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
         log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
         log._new_names = not clean
-        log._stored_high_watermark = high_watermark
+        if log.log_end_offset > log.log_start_offset:
+            log._stored_high_watermark = high_watermark
         return log
 
     @property

@@ -256,10 +256,6 @@ class LogManager:
         except OSError as error:
             logger.warning("%s: a log that could not be made cannot be removed: %s", folder, error)
 
-    def stored_high_watermark(self, partition: TopicPartition) -> int:
-        """Return up to where the log could be read when that was stored last; 0 where nothing is stored."""
-        return self._checkpoints.of(partition).high_watermark
-
     def delete(self, partition: TopicPartition) -> None:
         """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.
 
@@ -374,7 +370,7 @@ class LogManager:
 
         :raises StorageError: the disk refuses.
         """
-        self._store(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
+        self._store(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark_to_store)
 
     def checkpoint_first_dirty_offsets(self) -> None:
         """Store up to where each log is compacted.

@@ -52,6 +52,7 @@ class ReadableLog:
         """Whether an append moves the high watermark; replication and flush policies switch it off and set it
         themselves."""
         self._stored_high_watermark: int | None = None
+        """What was stored of a log that was opened and has no role yet."""
         self._recovery_point = min(recovery_point, self._log_end_offset)
         self.lost_from = loaded.lost_from
         """The offset from which records were found to be lost, if the log went on behind them: another replica may have
@@ -97,6 +98,11 @@ class ReadableLog:
         self.high_watermark_follows_end = False
         if self._stored_high_watermark is not None:
             self.high_watermark, self._stored_high_watermark = self._stored_high_watermark, None
+
+    @property
+    def high_watermark_to_store(self) -> int:
+        """The high watermark; of a log that was opened and has no role yet, the one that is stored already."""
+        return self._high_watermark if self._stored_high_watermark is None else self._stored_high_watermark
 
     @property
     def recovery_point(self) -> int:

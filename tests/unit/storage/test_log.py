@@ -13,10 +13,10 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError
-from barnabas.model import OffsetAndTimestamp, TimestampType, TopicPartition
+from barnabas.model import OffsetAndTimestamp, TimestampType
 from barnabas.records import Record, iter_headers, read_header, read_records
 from barnabas.records.header import CONTROL_MASK, write_crc
-from barnabas.storage import Log, LogConfig, OsFileSystem
+from barnabas.storage import Log
 from barnabas.storage.checkpoints import EpochStart
 
 START_MS = 1_700_000_000_000
@@ -545,23 +545,6 @@ def test_log_that_nobody_touched_is_closed_without_work(
     log.close()
     monkeypatch.undo()
     assert open_log(clean=True).log_end_offset == 1
-
-
-def test_replicated_log_is_opened_with_the_high_watermark_that_was_stored(
-    tmp_path: Path, clock: ManualClock, make_batch: MakeBatch
-) -> None:
-    where = TopicPartition("clicks", 0)
-    log = Log.open(tmp_path / "clicks-0", where, LogConfig(), clock, OsFileSystem())
-    log.append(make_batch(5), 0)
-    log.close()
-
-    log = Log.open(tmp_path / "clicks-0", where, LogConfig(), clock, OsFileSystem(), clean=True, high_watermark=3)
-    log.hold_high_watermark()
-    assert log.high_watermark == 3
-    log.high_watermark = 4
-    log.hold_high_watermark()
-    assert log.high_watermark == 4
-    log.close()
 
 
 def test_log_can_start_over_further_on(open_log: OpenLog, make_batch: MakeBatch) -> None:
