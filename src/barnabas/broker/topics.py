@@ -1,10 +1,8 @@
-"""The topics of the cluster, and the replicas of theirs that this broker holds, each in its role.
+"""The topics of the cluster, and what a client can have changed of them here: made, grown, configured, deleted.
 
-The tree is the truth about which topics exist, and who leads; what is known of it is the picture. A topic exists once
-it is in the tree, and it can be used here once the logs of this broker's replicas are open; clients see it from then
-on. A deleted topic leaves the tree first, then its folders are set aside and removed later.
-
-Whatever this broker changes it writes into the tree first, then it takes it over, as it takes over what others tell.
+Whatever this broker changes it writes into the tree first, then it takes it over, as it takes over what others tell
+(`barnabas.broker.hosted_topics`). A deleted topic leaves the tree first, then its folders are set aside and removed
+later.
 
 Used from the event loop's thread; what the tree has to read or write runs on the tree's own thread.
 """
@@ -14,45 +12,29 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 from barnabas.broker import internal_topics
 from barnabas.broker.chance import Chance
-from barnabas.broker.claims import Claims
-from barnabas.broker.cluster_watch import News, Read
-from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.hosting import Hosting
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.own_replicas import OwnReplicas
-from barnabas.broker.partition import Partition
-from barnabas.broker.picture import BrokersChange, Picture
 from barnabas.broker.placement import Assignment, added_replicas, check_partition_count, new_replicas
 from barnabas.broker.replica import ON_ANY_THREAD
-from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import TopicConfig, topic_config
-from barnabas.broker.topic_lookup import Topic, TopicLookup
+from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.topic_lookup import Topic
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import registry
-from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import TopicInfo
-from barnabas.coordination.tree import NodeError, NodeExistsError, Tree
-from barnabas.coordination.values import NO_LEADER
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.coordination.tree import NodeExistsError, Tree
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
-from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
-
-MakeLog = Callable[..., Awaitable[Log]]
-"""`Hosting.make`, or one that takes its place."""
-
-AT_ONCE = 64
-"""So many replicas are given their roles between two pauses."""
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +53,7 @@ def _to_its_end(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
     return run
 
 
-class Topics(TopicLookup):
+class Topics(HostedTopics):
     """All topics, and what changes them."""
 
     def __init__(
@@ -85,253 +67,9 @@ class Topics(TopicLookup):
         clock: Clock = SYSTEM_CLOCK,
         chance: Chance = Chance(),  # noqa: B008 - immutable
     ) -> None:
-        super().__init__()
-        self._config = config
+        super().__init__(config, tree, logs, in_tree_thread, work, clock)
         self._open_files = open_files
-        self._tree = tree
-        self._in_tree_thread = in_tree_thread
-        self._clock = clock
         self._chance = chance
-        self._work = work
-        self._changing = asyncio.Lock()
-        self.picture = Picture()
-        self.hosting = Hosting(logs, work.for_all)
-        self.roles = Roles(config.broker_id, self.picture, work, clock)
-        own = self._own = OwnReplicas(self, self.picture, self.hosting)
-        self.claims = Claims(config.broker_id, self.picture, self._is_unclean_allowed, own.known_epoch, own.end_of)
-        self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting)
-        self.on_led: Callable[[], None] = lambda: None
-        """Called when this broker may lead other partitions than before."""
-        self._damaged: dict[str, BarnabasError] = {}
-
-    # -- what the tree says ---------------------------------------------------------------------------------
-
-    async def load(self, news: News, *, lost_memory: bool = False) -> None:
-        """Open what this broker holds of what the tree lists, and take the leadership that it is due.
-
-        A topic of which the tree says what cannot be understood is not served, nor are its folders touched.
-
-        :param news: everything.
-        :param lost_memory: whether records may be missing that this broker had acknowledged.
-        """
-        self.picture.put_brokers(news.brokers or {})
-        self._begin_life(news)
-        for name, info in news.topics.items():
-            if (topic := self._understood(name, info)) is not None:
-                self.picture.put_topic(topic[0])
-                self._keep(self._restore(*topic))
-        for name, reason in self._damaged.items():
-            log.error("topic %s is not served: %s; its folders stay as they are; mend it and start again", name, reason)
-        own = [each.topic_partition for each in self.hosted()]
-        incomplete = [each.topic_partition for each in self.hosted() if lost_memory or self._own.lacks_records(each)]
-        while wanted := self.claims.withdraw(incomplete, self.hosting.was_missing):
-            await self._write_states(wanted)
-            # Again where somebody else was faster: it may have counted on this broker still.
-            incomplete = [each.where for each in wanted if self.picture.has_instead(each)]
-        await self._claim(own)
-        await self._in_tree_thread(self._tree.flush)
-        await self.deletions.load(self._by_id.keys(), set(own), self._damaged.keys())
-
-    def _begin_life(self, news: News) -> None:
-        topics = [info for info in news.topics.values() if info is not None and not isinstance(info, NodeError)]
-        self.picture.begin_life(self._config.broker_id, topics)
-
-    def _understood(self, name: str, info: TopicInfo | NodeError | None) -> tuple[TopicInfo, TopicConfig] | None:
-        self._damaged.pop(name, None)
-        try:
-            if isinstance(info, NodeError):
-                raise info
-            return None if info is None else (info, topic_config(self._config, info.config))
-        except (NodeError, KafkaError) as error:
-            self._damaged[name] = error
-            return None
-
-    def _restore(self, info: TopicInfo, config: TopicConfig) -> Topic:
-        hosted = {}
-        for number, each in enumerate(info.partitions):
-            if self._config.broker_id in each.replicas:
-                where = TopicPartition(info.name, number)
-                opened = self.hosting.restore(where, config.log, info.topic_id)
-                hosted[number] = self.roles.first(opened.partition, opened, each, config)
-        return Topic(info.name, info.topic_id, info.partitions, dict(info.config), hosted)
-
-    async def take_over(self, read: Read) -> News:
-        """Take over what is read of the tree; return it.
-
-        It is read while nothing is changed here: older than an own change, it would undo that.
-        """
-        async with self._changing:
-            news = await read()
-            await self._take_over(news)
-        return news
-
-    async def _take_over(self, news: News) -> None:
-        if news.is_new_session:
-            self._begin_life(news)
-        came = None if news.brokers is None else self.picture.put_brokers(news.brokers)
-        names = list(news.topics)
-        if news.is_everything:
-            names += [name for name in self._by_name if name not in news.topics]
-        changed: dict[str, list[int]] = {}
-        for name in names:
-            changed[name] = await self._take_over_topic(name, news.topics.get(name))
-        for name, numbers in self._take_over_states(
-            state for change in news.changes for state in change.states
-        ).items():
-            changed[name] = [*changed.get(name, []), *numbers]
-        await self._follow(changed)
-        own = [TopicPartition(name, number) for name, numbers in changed.items() for number in numbers]
-        if came is not None:
-            own += self._concerned(came)
-            self._leaders_came(came.came)
-        if news.is_everything:
-            own = [each.topic_partition for each in self.hosted()]
-        await self._claim(own)
-
-    async def _take_over_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
-        """Return the partitions of which something is news."""
-        known = self._by_name.get(name)
-        understood = self._understood(name, info)
-        if understood is None:
-            if name in self._damaged:
-                log.error("topic %s stays as it was: %s", name, self._damaged[name])
-            elif known is not None:
-                await self._drop(known)
-            return []
-        info, config = understood
-        if known is not None and known.id != info.topic_id:
-            await self._drop(known)
-        self.picture.put_topic(info)
-        await self._open_new(self.picture.topics[name], config, self.hosting.make_or_put_offline)
-        return list(range(len(info.partitions)))
-
-    async def _open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> Topic:
-        """Open the logs of replicas that are new here, and put the topic's settings into force; one log at a time, so
-        that others have their turn at the disk.
-
-        :raises BarnabasError: as `make` does.
-        """
-        topic = self._by_name.get(info.name)
-        hosted = dict(topic.hosted) if topic else {}
-        logs = {}
-        for number, each in enumerate(info.partitions):
-            if number not in hosted and self._config.broker_id in each.replicas:
-                where = TopicPartition(info.name, number)
-                logs[number] = await make(where, config.log, info.topic_id)
-        for number, opened in logs.items():
-            hosted[number] = self.roles.first(opened.partition, opened, info.partitions[number], config)
-        if topic is not None and topic.settings != info.config:
-            for replica in topic.hosted.values():
-                replica.configure(config)
-        made = Topic(info.name, info.topic_id, info.partitions, dict(info.config), hosted)
-        self._keep(made)
-        return made
-
-    async def _follow(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Let replicas have the roles that the picture gives them."""
-        count = 0
-        for name, numbers in changed.items():
-            topic = self._by_name.get(name)
-            if topic is None or name not in self.picture.topics:
-                continue
-            hosted = dict(topic.hosted)
-            for number in dict.fromkeys(numbers):
-                if number in hosted:
-                    hosted[number] = await self.roles.next(hosted[number], self.picture.topics[name].partitions[number])
-                count += 1
-                if count % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            self._keep(replace(topic, partitions=self.picture.topics[name].partitions, hosted=hosted))
-        self.on_led()
-
-    def _take_over_states(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
-        """Let clients see new states; return, by topic, the partitions of which they are news. The replicas here do not
-        have their roles yet."""
-        changed = self.picture.put_states(states)
-        for name in changed:
-            if (topic := self._by_name.get(name)) is not None:
-                self._keep(replace(topic, partitions=self.picture.topics[name].partitions))
-        return changed
-
-    def _concerned(self, came_and_gone: BrokersChange) -> list[TopicPartition]:
-        """Return the replicas here whose leader or in-sync replicas may be others now."""
-        others = came_and_gone.came | came_and_gone.gone | came_and_gone.changed
-        found = []
-        for replica in self.hosted():
-            info = self.picture.partition(replica.topic_partition)
-            if info is not None and not others.isdisjoint({info.state.leader, *info.state.isr, *info.replicas}):
-                found.append(replica.topic_partition)
-                if isinstance(replica, Partition) and replica.followers is not None:
-                    self.roles.on_isr_wanted(replica)
-        return found
-
-    def _leaders_came(self, came: Collection[int]) -> None:
-        """Let replicas whose leader was not known to live begin now: that it leads may be known before that it lives,
-        and it may live at another address."""
-        for replica in self.hosted():
-            if replica.leader in came:
-                self.roles.on_begun(replica)
-
-    # -- leadership -----------------------------------------------------------------------------------------
-
-    async def claim_due(self) -> None:
-        """Take over partitions that nobody before this broker in line has taken over."""
-        async with self._changing:
-            await self._claim(self.claims.due(self._clock.monotonic()))
-
-    async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
-        asked = list(partitions)
-        own = list(filter(self._own.may_lead, asked))
-        others = set(asked).difference(own)
-        self.claims.forget(others)
-        await self._write_states(self.claims.give_up(others))
-        while changes := self.claims.look(own, self._clock.monotonic()):
-            try:
-                await self._write_states(changes)
-            except BarnabasError:
-                self.claims.look_again((change.where for change in changes), self._clock.monotonic())
-                raise
-            # Whoever was faster need not lead now: perhaps the old leader had written another ISR before it died.
-            # And where all were waited for that lost memory, this one may have been the last to tell.
-            own = [each.where for each in changes if self.picture.has_instead(each) or each.state.leader == NO_LEADER]
-
-    async def _write_states(self, wanted: Sequence[StateChange]) -> None:
-        """Write states if nobody was faster, and let replicas have their roles."""
-        if wanted:
-            await self._follow(await self.propose(wanted))
-
-    async def propose(self, wanted: Sequence[StateChange]) -> dict[str, list[int]]:
-        """Write states if nobody was faster; the picture has what there is now.
-
-        :returns: the partitions, by topic, of which that is news: their replicas do not have their roles yet.
-        """
-        written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted)
-        others = set(wanted) - set(written)
-        if others:
-            written += await self._in_tree_thread(registry.read_partition_states, self._tree, others)
-        return self._take_over_states(written)
-
-    async def reread(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
-        """Read states anew; return, by topic, the partitions of which that brings news."""
-        return self._take_over_states(
-            await self._in_tree_thread(registry.read_partition_states, self._tree, list(states))
-        )
-
-    async def follow(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Let replicas have the roles that the picture gives them now."""
-        async with self._changing:
-            await self._follow(changed)
-
-    def preferred_replica(self, where: TopicPartition) -> int:
-        """Return the broker that is meant to lead a partition, or -1 if there is no such partition."""
-        info = self.picture.partition(where)
-        return NO_LEADER if info is None else info.replicas[0]
-
-    def _is_unclean_allowed(self, name: str) -> bool:
-        topic = self._by_name.get(name)
-        return topic is not None and topic_config(self._config, topic.settings).unclean_leader_election_enable
-
-    # -- changes --------------------------------------------------------------------------------------------
 
     def check_new(
         self,
@@ -530,51 +268,3 @@ class Topics(TopicLookup):
         await self.deletions.end({topic.id: name}, self._by_name)
         if refused:
             raise refused
-
-    async def _drop(self, topic: Topic) -> None:
-        """Let go of a topic that has left the tree; set its folders aside if it was deleted."""
-        if await self.deletions.is_noted(topic.id):
-            refused = await self._set_aside(topic)
-            if refused:
-                log.warning("%s", refused)
-            log.info("topic %s was deleted", topic.name)
-            self.deletions.begin(topic.id, topic.name, has_folders=refused is not None)
-            return
-        log.error("topic %s has left the tree, and nobody deleted it; its folders stay as they are", topic.name)
-        self._let_go(topic)
-        for replica in topic.hosted.values():
-            await self.roles.end(replica, "the topic has left the tree")
-
-    async def _set_aside(self, topic: Topic) -> StorageError | None:
-        self._let_go(topic)
-        for replica in topic.hosted.values():
-            self.roles.on_ended(replica)
-            replica.mark_deleted()
-        # Not on the event loop: it waits for flushes that are under way.
-        partitions = [each.topic_partition for each in topic.hosted.values()]
-        refused: StorageError | None = await self._work.for_all(self.hosting.delete, partitions)
-        return refused
-
-    def _let_go(self, topic: Topic) -> None:
-        del self._by_name[topic.name]
-        del self._by_id[topic.id]
-        self.picture.remove_topic(topic.name)
-        self.on_led()
-
-    async def end_deletions(self) -> None:
-        """End the deletions that could not be: in the last run, while groups were loaded, or made by other brokers."""
-        await self.deletions.end_all(self._by_name)
-
-    async def store_log_starts(self) -> None:
-        """Store durably where the logs begin after records were deleted, and free the disk space of those records.
-
-        :raises StorageError: the disk refused.
-        """
-        await self._work.for_all(self.hosting.remove_deleted_records)
-
-    async def delete_old_records(self) -> None:
-        """Delete the records that the topics' settings no longer keep."""
-        for replica in self.hosted():
-            await replica.delete_old_records()
-            await asyncio.sleep(0)
-        await self.store_log_starts()
