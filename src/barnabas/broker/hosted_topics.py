@@ -22,7 +22,7 @@ from barnabas.broker.hosting import Hosting
 from barnabas.broker.own_replicas import OwnReplicas
 from barnabas.broker.partition import Partition
 from barnabas.broker.picture import BrokersChange, Picture
-from barnabas.broker.replica import ON_ANY_THREAD
+from barnabas.broker.replica import ON_ANY_THREAD, Replica
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig, topic_config
@@ -76,6 +76,11 @@ class HostedTopics(TopicLookup):
         self.on_led: Callable[[], None] = lambda: None
         """Called when this broker may lead other partitions than before."""
         self._damaged: dict[str, BarnabasError] = {}
+        self._unread: set[str] = set()
+        """Topics that could not be understood when this broker began its life, and were not since."""
+        self._lost_memory = False
+        self._incomplete: set[TopicPartition] = set()
+        """Replicas that may lack records which this broker had acknowledged, and have yet to leave those in sync."""
 
     # -- what the tree says ---------------------------------------------------------------------------------
 
@@ -87,6 +92,7 @@ class HostedTopics(TopicLookup):
         :param news: everything.
         :param lost_memory: whether records may be missing that this broker had acknowledged.
         """
+        self._lost_memory = lost_memory
         self.picture.put_brokers(news.brokers or {})
         self._begin_life(news)
         for name, info in news.topics.items():
@@ -95,19 +101,31 @@ class HostedTopics(TopicLookup):
                 self._keep(self._restore(*topic))
         for name, reason in self._damaged.items():
             log.error("topic %s is not served: %s; its folders stay as they are; mend it and start again", name, reason)
+        self._unread.update(self._damaged)
         own = [each.topic_partition for each in self.hosted()]
-        incomplete = [each.topic_partition for each in self.hosted() if lost_memory or self._own.lacks_records(each)]
-        while wanted := self.claims.withdraw(incomplete, self.hosting.was_missing):
-            await self._write_states(wanted)
-            # Again where somebody else was faster: it may have counted on this broker still.
-            incomplete = [each.where for each in wanted if self.picture.has_instead(each)]
+        self._note_incomplete(self.hosted())
+        await self._withdraw()
         await self._claim(own)
         await self._in_tree_thread(self._tree.flush)
         await self.deletions.load(self._by_id.keys(), set(own), self._damaged.keys())
 
     def _begin_life(self, news: News) -> None:
         topics = [info for info in news.topics.values() if info is not None and not isinstance(info, NodeError)]
+        self._unread.update(name for name, info in news.topics.items() if isinstance(info, NodeError))
         self.picture.begin_life(self._config.broker_id, topics)
+
+    def _note_incomplete(self, opened: Iterable[Replica]) -> None:
+        self._incomplete.update(
+            each.topic_partition for each in opened if self._lost_memory or self._own.lacks_records(each)
+        )
+
+    async def _withdraw(self) -> None:
+        """Leave the in-sync replicas with those that may lack records."""
+        while wanted := self.claims.withdraw(self._incomplete, self.hosting.was_missing):
+            await self._write_states(wanted)
+            # Again where somebody else was faster: it may have counted on this broker still.
+            self._incomplete = {each.where for each in wanted if self.picture.has_instead(each)}
+        self._incomplete.clear()
 
     def _understood(self, name: str, info: TopicInfo | NodeError | None) -> tuple[TopicInfo, TopicConfig] | None:
         self._damaged.pop(name, None)
@@ -148,6 +166,7 @@ class HostedTopics(TopicLookup):
         changed: dict[str, list[int]] = {}
         for name in names:
             changed[name] = await self._take_over_topic(name, news.topics.get(name))
+        await self._withdraw()
         for name, numbers in self._take_over_states(
             state for change in news.changes for state in change.states
         ).items():
@@ -174,9 +193,21 @@ class HostedTopics(TopicLookup):
         info, config = understood
         if known is not None and known.id != info.topic_id:
             await self._drop(known)
+        if name in self._unread:
+            self._unread.discard(name)
+            self.picture.begin_life_with(self._config.broker_id, info)
+            if known is None:
+                self._open_late(info, config)
         self.picture.put_topic(info)
         await self._open_new(self.picture.topics[name], config, self.hosting.make_or_put_offline)
         return list(range(len(info.partitions)))
+
+    def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
+        """Open what there should be of a topic that was mended, as a start does."""
+        self.picture.put_topic(info)
+        topic = self._restore(info, config)
+        self._keep(topic)
+        self._note_incomplete(topic.hosted.values())
 
     async def _open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> Topic:
         """Open the logs of replicas that are new here, and put the topic's settings into force; one log at a time, so
@@ -254,7 +285,7 @@ class HostedTopics(TopicLookup):
 
     async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
-        own = list(filter(self._own.may_lead, asked))
+        own = [each for each in asked if each not in self._incomplete and self._own.may_lead(each)]
         others = set(asked).difference(own)
         self.claims.forget(others)
         await self._write_states(self.claims.give_up(others))

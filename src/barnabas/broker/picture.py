@@ -42,12 +42,15 @@ class Picture:
 
         :param topics: as they are in the tree.
         """
-        self._earlier = {
-            TopicPartition(topic.name, number): each.state.leader_epoch
-            for topic in topics
-            for number, each in enumerate(topic.partitions)
-            if each.state.leader == broker_id
-        }
+        self._earlier = {}
+        for topic in topics:
+            self.begin_life_with(broker_id, topic)
+
+    def begin_life_with(self, broker_id: int, topic: TopicInfo) -> None:
+        """Do the same for a topic that could not be read when this broker registered."""
+        for number, each in enumerate(topic.partitions):
+            if each.state.leader == broker_id:
+                self._earlier[TopicPartition(topic.name, number)] = each.state.leader_epoch
 
     def leads_in_this_life(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
         """Whether the state makes this broker the leader, in an epoch that began after it had registered."""

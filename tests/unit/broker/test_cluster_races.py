@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from typing import Any
 
 import pytest
@@ -149,5 +150,57 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
         await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         await cluster.follow()
         assert two.folders() == ["clicks-0", "clicks-1"]
+
+    run(scenario)
+
+
+async def start_with_damaged_topic(cluster: Cluster, broker_id: int, **options: bool) -> tuple[Node, bytes]:
+    """Start a broker that cannot read its topic; return it, and what mends the topic."""
+    sound = cluster.tree.get(paths.topic("clicks")).data
+    cluster.tree.set(paths.topic("clicks"), b"garbage")
+    started = await Node(cluster, broker_id).start(**options)
+    assert started.topics.get("clicks") is None
+    cluster.nodes.append(started)
+    return started, sound
+
+
+async def mend(cluster: Cluster, sound: bytes) -> None:
+    cluster.tree.set(paths.topic("clicks"), sound)
+    registry.write_topic_config(cluster.tree, "clicks", {"retention.ms": "5"})
+    await cluster.follow()
+
+
+def test_leader_that_could_not_read_its_topic_at_its_start_claims_before_it_leads_again(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, _two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        await cluster.lose(one)
+        one, sound = await start_with_damaged_topic(cluster, 1)
+        begun: list[tuple[int, int]] = []
+        one.topics.roles.on_begun = lambda replica: begun.append((replica.leader, replica.leader_epoch))
+        await mend(cluster, sound)
+        assert begun == [(-1, 0), (1, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_folder_lost", [False, True])
+def test_broker_that_lacks_records_of_a_topic_that_is_mended_later_leaves_the_in_sync_replicas(
+    run: Run, is_folder_lost: bool
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        append(one)
+        await cluster.lose(one)
+        if is_folder_lost:
+            shutil.rmtree(cluster.folder / "1" / "clicks-0")
+        one, sound = await start_with_damaged_topic(cluster, 1, lost_memory=not is_folder_lost)
+        await mend(cluster, sound)
+        assert two.leads()
+        assert one.info().state == two.info().state == PartitionState(2, 2, (2,))
+        assert one.topics.replica(*CLICKS).leader == 2
 
     run(scenario)
