@@ -89,9 +89,9 @@ class Roles:
                 opened.high_watermark,
                 self._clock.monotonic(),
             )
-        elif not opened.is_offline:
-            # Nobody else can lack it. While it waited for its leadership it was held as low as it was stored.
-            opened.high_watermark = opened.recovery_point if config.log.has_flush_policy else opened.log_end_offset
+        elif config.log.has_flush_policy and not opened.is_offline:
+            # Whatever could be read before: from here on the partition only lets it rise.
+            opened.high_watermark = opened.recovery_point
         partition = Partition(
             where, opened, state.leader_epoch, config, self._work, leader=self._broker_id, followers=followers
         )

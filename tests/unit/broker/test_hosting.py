@@ -1,0 +1,196 @@
+"""The logs of a broker's replicas: opened and made, what is in their way, and which folders go."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.hosting import Hosting
+from barnabas.clock import ManualClock
+from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage import LogConfig, LogManager, OsFileSystem
+from barnabas.storage.filesystem import DataFile
+from tests.replicas import batch
+
+CLICKS, MORE, VIEWS = (TopicPartition(*each) for each in (("clicks", 0), ("clicks", 1), ("views", 0)))
+FIRST, SECOND, THIRD = (bytes(15) + bytes([each]) for each in (1, 2, 3))
+PLAIN, FLUSHING = LogConfig(), LogConfig(flush_messages=1)
+
+
+class Disk(OsFileSystem):
+    """Refuses to flush, or to touch what has one of these names."""
+
+    def __init__(self) -> None:
+        self.refuses_flushes = False
+        self.refused: set[str] = set()
+
+    def fsync(self, file: DataFile) -> None:
+        if self.refuses_flushes:
+            raise OSError(5, "Input/output error")
+        super().fsync(file)
+
+    def replace(self, source: Path, target: Path) -> None:
+        if source.name in self.refused:
+            raise OSError(13, "Permission denied")
+        super().replace(source, target)
+
+    def make_folder(self, path: Path) -> None:
+        if path.name in self.refused:
+            raise OSError(13, "Permission denied")
+        super().make_folder(path)
+
+
+async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+class Home:
+    """A data folder, and what is hosted there; `begin_anew` is the next start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.disk = Disk()
+        self.begin()
+
+    def begin(self) -> None:
+        self.logs = LogManager(self.folder, PLAIN, ManualClock(), self.disk)
+        self.hosting = Hosting(self.logs, at_once)
+
+    def begin_anew(self) -> None:
+        """Start again, as after kill -9."""
+        self.logs._abandon()
+        self.begin()
+
+    def make(self, where: TopicPartition = CLICKS, topic_id: bytes = FIRST) -> Any:
+        return asyncio.run(self.hosting.make(where, PLAIN, topic_id))
+
+    def folders(self) -> set[str]:
+        return {path.name for path in self.folder.iterdir() if path.is_dir() and not path.name.endswith("-delete")}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.logs._abandon()
+
+
+# --- opened and made ---
+
+
+@pytest.mark.parametrize(("config", "durable"), [(PLAIN, 0), (FLUSHING, 3)])
+def test_what_a_killed_broker_left_is_flushed_where_the_topic_asks_for_it(
+    home: Home, config: LogConfig, durable: int
+) -> None:
+    home.make().append(batch(count=3), 0)
+    home.begin_anew()
+    restored = home.hosting.restore(CLICKS, config, FIRST)
+    assert (restored.log_end_offset, restored.recovery_point) == (3, durable)
+
+
+def test_log_of_a_new_replica_that_was_left_by_a_killed_broker_is_flushed_too(home: Home) -> None:
+    home.make().append(batch(count=3), 0)
+    home.begin_anew()
+    assert asyncio.run(home.hosting.make(CLICKS, FLUSHING, FIRST)).recovery_point == 3
+
+
+def test_log_that_cannot_be_flushed_at_the_start_is_offline_and_the_start_goes_on(home: Home) -> None:
+    home.make().append(batch(), 0)
+    home.begin_anew()
+    home.disk.refuses_flushes = True
+    assert home.hosting.restore(CLICKS, FLUSHING, FIRST).is_offline
+
+
+def test_replica_whose_log_is_gone_was_missing_and_a_new_one_is_not(home: Home) -> None:
+    home.make()
+    home.make(VIEWS, SECOND)
+    home.logs._abandon()
+    shutil.rmtree(home.folder / "clicks-0")
+    home.begin()
+    for where, topic_id in ((CLICKS, FIRST), (VIEWS, SECOND)):
+        home.hosting.restore(where, PLAIN, topic_id)
+    home.make(MORE, FIRST)
+    assert [home.hosting.was_missing(each) for each in (CLICKS, VIEWS, MORE)] == [True, False, False]
+
+
+def test_replica_is_made_once(home: Home) -> None:
+    assert not home.hosting.is_there(CLICKS)
+    made = home.make()
+    assert home.hosting.is_there(CLICKS)
+    assert home.make() is made
+
+
+def test_folder_of_another_topic_is_in_the_way_and_stays(home: Home) -> None:
+    home.make().append(batch(), 0)
+    with pytest.raises(KafkaError, match="clicks-0 is there, of a topic that is not known") as caught:
+        home.make(topic_id=SECOND)
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    with pytest.raises(KafkaError):
+        home.hosting.check_free(CLICKS)
+    home.hosting.check_free(VIEWS)
+    assert home.make().log_end_offset == 1
+
+
+def test_what_others_have_made_and_cannot_be_made_here_is_offline_alone(home: Home) -> None:
+    home.disk.refused = {"clicks-0"}
+    with pytest.raises(StorageError):
+        home.make()
+    assert not home.hosting.is_there(CLICKS)
+    put_offline = asyncio.run(home.hosting.make_or_put_offline(CLICKS, PLAIN, FIRST))
+    assert put_offline.is_offline
+    assert home.logs.get(CLICKS) is put_offline
+    assert not asyncio.run(home.hosting.make_or_put_offline(VIEWS, PLAIN, SECOND)).is_offline
+
+
+# --- folders that go ---
+
+
+def test_all_that_can_be_is_set_aside_and_the_first_refusal_told(home: Home) -> None:
+    for where in (CLICKS, MORE, VIEWS):
+        home.make(where)
+    home.disk.refused = {"clicks-0", "clicks-1"}
+    refused = home.hosting.delete([CLICKS, MORE, VIEWS])
+    assert refused is not None
+    assert "clicks-0" in str(refused)
+    assert home.folders() == {"clicks-0", "clicks-1"}
+    home.disk.refused = set()
+    assert home.hosting.delete([VIEWS]) is None  # it is gone already
+
+
+def test_folders_of_deleted_topics_go_and_all_others_stay(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    """Also one whose topic has the name of a deleted one, and one of which nothing is known."""
+    home.make(CLICKS, FIRST)
+    home.make(MORE, SECOND)
+    home.make(VIEWS, THIRD)
+    unread = TopicPartition("unread", 0)
+    home.make(unread, bytes(16))
+    assert home.hosting.set_strays_aside({VIEWS}, {"unread"}, {FIRST, THIRD}) == set()
+    assert home.folders() == {"clicks-1", "views-0", "unread-0"}
+    assert "the folder of clicks-1 belongs to no topic; it is left as it is" in caplog.text
+    assert caplog.text.count("belongs to no topic") == 1
+
+
+def test_topics_of_which_folders_are_left_are_told(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    home.make(CLICKS, FIRST)
+    home.make(MORE, FIRST)
+    home.make(VIEWS, SECOND)
+    home.disk.refused = {"clicks-0"}
+    assert home.hosting.set_strays_aside((), (), {FIRST, SECOND, THIRD}) == {FIRST}
+    assert home.folders() == {"clicks-0"}
+    assert "clicks-0: cannot be renamed" in caplog.text
+
+
+def test_deleted_records_are_freed_once_it_is_stored_where_the_log_begins(home: Home) -> None:
+    made = home.make()
+    made.append(batch(count=3), 0)
+    made.roll()
+    made.delete_records_before(3)
+    home.hosting.remove_deleted_records()
+    assert "clicks 0 3" in (home.folder / "log-start-offset-checkpoint").read_text()
+    assert [path.name for path in (home.folder / "clicks-0").glob("*.log")] == ["00000000000000000003.log"]

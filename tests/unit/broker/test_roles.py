@@ -1,0 +1,278 @@
+"""Which role a replica has in each epoch, and how one role follows another over the same log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.follower import Follower
+from barnabas.broker.partition import Partition
+from barnabas.broker.picture import Picture
+from barnabas.broker.replica import Replica
+from barnabas.broker.roles import Roles
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
+from barnabas.clock import ManualClock
+from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.values import NO_LEADER, PartitionState
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
+from tests.replicas import batch
+
+CLICKS = TopicPartition("clicks", 0)
+TOPIC_ID = bytes(15) + b"\7"
+OWN, OTHER, THIRD = 1, 2, 3
+CONFIG = topic_config(BrokerConfig(), {})
+FLUSHING = topic_config(BrokerConfig(), {"flush.messages": "100"})
+
+
+async def at_once(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    return function(*arguments, **named)
+
+
+def state(leader: int, epoch: int, *isr: int, replicas: tuple[int, ...] = (OWN, OTHER, THIRD)) -> PartitionInfo:
+    return PartitionInfo(replicas, PartitionState(leader, epoch, isr or replicas), epoch)
+
+
+def alone(epoch: int) -> PartitionInfo:
+    return state(OWN, epoch, replicas=(OWN,))
+
+
+class Stage:
+    """One log, and the roles that it has had."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.picture = Picture()
+        self.roles = Roles(OWN, self.picture, DiskWork(at_once, at_once, at_once), self.clock)
+        self.events: list[tuple[str, Replica]] = []
+        self.roles.on_begun = lambda replica: self.events.append(("begun", replica))
+        self.roles.on_ended = lambda replica: self.events.append(("ended", replica))
+        self.logs = LogManager(folder, LogConfig(), self.clock, OsFileSystem())
+
+    @property
+    def log(self) -> Log:
+        return self.logs.create(CLICKS)
+
+    def was_left_with(self, count: int, high_watermark: int) -> None:
+        """Let an earlier start have left so many records, and so many of them readable."""
+        self.log.hold_high_watermark()
+        self.log.append(batch(count=count), 0)
+        self.log.high_watermark = high_watermark
+        self.logs.checkpoint_high_watermarks()
+        self.logs._abandon()
+        self.logs = LogManager(self.folder, LogConfig(), self.clock, OsFileSystem())
+
+    def see(self, info: PartitionInfo) -> PartitionInfo:
+        """Let the picture have a state."""
+        self.picture.put_topic(TopicInfo("clicks", TOPIC_ID, (info,)))
+        return info
+
+    def begin_life(self) -> None:
+        self.picture.begin_life(OWN, self.picture.topics.values())
+
+    def first(self, info: PartitionInfo, config: Any = CONFIG) -> Any:
+        return self.roles.first(CLICKS, self.log, self.see(info), config)
+
+    async def next(self, replica: Replica, info: PartitionInfo) -> Any:
+        return await self.roles.next(replica, self.see(info))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.logs._abandon()
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await scenario
+
+    asyncio.run(bounded())
+
+
+# --- the first role ---
+
+
+def test_replica_follows_whoever_leads(stage: Stage) -> None:
+    replica = stage.first(state(OTHER, 4))
+    assert isinstance(replica, Follower)
+    assert (replica.leader, replica.leader_epoch, replica.topic_id) == (OTHER, 4, TOPIC_ID)
+    assert stage.events == [("begun", replica)]
+
+
+def test_replica_leads_where_the_picture_says_so(stage: Stage) -> None:
+    stage.roles.on_isr_wanted = wanted = lambda _partition: None
+    replica = stage.first(state(OWN, 4, OWN, THIRD))
+    assert isinstance(replica, Partition)
+    assert (replica.leader, replica.leader_epoch) == (OWN, 4)
+    assert replica.followers is not None
+    assert replica.followers.isr == (OWN, THIRD)
+    assert replica.followers.leader_epoch == 4
+    assert replica.on_isr_wanted is wanted
+
+
+@pytest.mark.parametrize("info", [state(OWN, 4), alone(4)])
+def test_what_this_broker_led_in_an_earlier_life_waits_for_a_leader(stage: Stage, info: PartitionInfo) -> None:
+    stage.see(info)
+    stage.begin_life()
+    replica = stage.first(info)
+    assert isinstance(replica, Follower)
+    assert replica.leader == NO_LEADER
+
+
+# --- the high watermark ---
+
+
+def test_leader_of_several_replicas_promises_no_more_than_was_stored(stage: Stage) -> None:
+    """Its followers may lack all above."""
+    stage.was_left_with(5, high_watermark=3)
+    replica = stage.first(state(OWN, 1))
+    assert replica.log.high_watermark == 3
+    assert replica.followers.high_watermark(5) == 3
+    for follower in (OTHER, THIRD):
+        replica.on_follower_fetch(follower, -1, 5, 0.0)
+    assert replica.log.high_watermark == 5
+
+
+def test_follower_lets_be_read_no_more_than_was_stored(stage: Stage) -> None:
+    stage.was_left_with(5, high_watermark=3)
+    assert stage.first(state(OTHER, 1)).log.high_watermark == 3
+
+
+def test_sole_replica_lets_all_that_it_has_be_read(stage: Stage) -> None:
+    stage.was_left_with(5, high_watermark=3)
+    replica = stage.first(alone(0))
+    assert replica.followers is None
+    assert replica.log.high_watermark == 5
+
+
+def test_sole_replica_that_waited_for_its_leadership_goes_on_to_its_end(stage: Stage) -> None:
+    async def scenario() -> None:
+        stage.was_left_with(5, high_watermark=3)
+        stage.see(alone(0))
+        stage.begin_life()
+        waiting = stage.first(alone(0))
+        assert waiting.log.high_watermark == 3
+        leading = await stage.next(waiting, alone(1))
+        assert leading.log.high_watermark == 5
+
+    run(scenario())
+
+
+def test_sole_replica_with_a_flush_policy_shows_what_is_flushed(stage: Stage) -> None:
+    async def scenario() -> None:
+        stage.was_left_with(5, high_watermark=3)
+        stage.log.append(batch(), 0)
+        assert stage.log.recovery_point == 0
+        replica = stage.first(alone(0), FLUSHING)
+        assert replica.log.high_watermark == 0
+        await replica.flush()
+        again = await stage.next(replica, alone(1))
+        assert again.log.high_watermark == 6
+        again.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+
+    run(scenario())
+
+
+def test_log_that_is_offline_keeps_what_was_stored(stage: Stage) -> None:
+    stage.was_left_with(5, high_watermark=3)
+    stage.logs.put_offline(CLICKS, "it is damaged")
+    assert stage.log.recovery_point == 0
+    assert stage.first(alone(0), FLUSHING).log.high_watermark == 3
+
+
+# --- one role after another ---
+
+
+def test_role_goes_on_in_its_epoch(stage: Stage) -> None:
+    async def scenario() -> None:
+        for info in (state(OTHER, 1), state(OWN, 2), alone(3)):
+            replica = stage.first(info)
+            assert await stage.next(replica, info) is replica
+            assert not replica.has_ended
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("info", [state(OTHER, 2), state(OTHER, 3), state(OWN, 3), state(NO_LEADER, 3)])
+def test_another_leader_or_epoch_is_another_role_over_the_same_log(stage: Stage, info: PartitionInfo) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2))
+        new = await stage.next(old, info)
+        assert (new.leader, new.leader_epoch) == (info.state.leader, info.state.leader_epoch)
+        assert new.log is old.log
+        assert new.config is old.config
+        assert old.has_ended
+        assert stage.events == [("begun", old), ("ended", old), ("begun", new)]
+
+    run(scenario())
+
+
+def test_role_that_has_ended_says_who_leads_now(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2))
+        waiting = old.when_acknowledged(old.log.append(batch(), 2), -1)
+        await stage.next(old, state(OTHER, 3))
+        with pytest.raises(KafkaError, match="leader epoch 2 has ended; broker 2 leads now") as caught:
+            await waiting
+        assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(KafkaError, match="broker 2 leads now"):
+            old.check_epoch(-1)
+
+    run(scenario())
+
+
+def test_next_role_begins_when_nothing_of_the_last_one_is_under_way(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2))
+        done = asyncio.Event()
+        under_way = old.hold_appends(done.wait)
+        await asyncio.sleep(0)
+        changing = asyncio.create_task(stage.next(old, state(OTHER, 3)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert stage.events == [("begun", old), ("ended", old)]
+        done.set()
+        new = await changing
+        assert under_way.done()
+        assert stage.events[-1] == ("begun", new)
+
+    run(scenario())
+
+
+# --- who is in sync ---
+
+
+def test_leader_takes_over_the_replicas_in_sync_that_the_tree_has(stage: Stage) -> None:
+    async def scenario() -> None:
+        replica = stage.first(state(OWN, 2))
+        replica.log.append(batch(), 2)
+        replica.on_follower_fetch(OTHER, -1, 1, 0.0)
+        assert replica.log.high_watermark == 0
+        assert await stage.next(replica, state(OWN, 2, OWN, OTHER)) is replica
+        assert replica.followers.isr == (OWN, OTHER)
+        assert replica.log.high_watermark == 1
+
+    run(scenario())
+
+
+def test_change_that_is_under_way_outlasts_news_of_what_was_before(stage: Stage) -> None:
+    async def scenario() -> None:
+        replica = stage.first(state(OWN, 2, OWN, OTHER))
+        replica.followers.begin_change((OWN, OTHER, THIRD))
+        await stage.next(replica, state(OWN, 2, OWN, OTHER))
+        assert replica.followers.is_changing
+        await stage.next(replica, state(OWN, 2, OWN, OTHER, THIRD))
+        assert not replica.followers.is_changing
+
+    run(scenario())
