@@ -124,14 +124,19 @@ class SendLoop:
         self._accumulator.wakes_at_s = NEVER_S
         now_s = self._clock.monotonic()
         plan = self.sender.plan(now_s)
-        if plan.sends:
-            self._send_all(plan.sends, now_s)
+        channels = self._submit_all(plan.sends, now_s)
         if plan.topics_to_refresh:
             self._cluster.want_refresh()
         if self.sender.needs_identity and IDENTITY not in self._waiting and self._accumulator.unfinished_count():
             self._waiting[IDENTITY] = []
             self._start(self._get_identity())
-        self._sleep(plan, now_s)
+        if self._config.acks == 0:
+            self._flush_all(channels)  # first: it ends what is under way, and so decides when to come back
+            self._sleep(plan, now_s)
+        else:
+            # While bytes leave, other threads append. Told by then that an answer is to come, they do not wake us.
+            self._sleep(plan, now_s)
+            self._flush_all(channels)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -181,8 +186,8 @@ class SendLoop:
 
     # --- requests and answers ---------------------------------------------------------------------------
 
-    def _send_all(self, sends: list[Send], now_s: float) -> None:
-        """Hand requests to their connections, in the order of the plan; the answers are handled later."""
+    def _submit_all(self, sends: list[Send], now_s: float) -> list[Channel]:
+        """Hand requests to their connections, in the order of the plan; return those that are to be flushed."""
         channels: dict[int, Channel] = {}
         for send in sends:
             node_id = send.node_id
@@ -196,7 +201,10 @@ class SendLoop:
             else:
                 channels[node_id] = channel
                 self._submit(channel, send, now_s)
-        for channel in channels.values():
+        return list(channels.values())
+
+    def _flush_all(self, channels: list[Channel]) -> None:
+        for channel in channels:
             self._flush(channel)
 
     async def _connect(self, node_id: int) -> None:

@@ -104,26 +104,32 @@ class Running:
     """A send loop at work on the loop of the test."""
 
     def __init__(self, cluster, settings):
-        loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.cluster = cluster
+        self.wakes = 0
+        linger_ms = settings.pop("linger_ms", 0)
         self.accumulator = Accumulator(
             batch_size=1000,
             buffer_memory=100_000,
-            linger_s=0.0,
+            linger_s=linger_ms / 1000,
             max_block_s=0.0,
             max_record_bytes=2000,
             compression=Compression.NONE,
             clock=SYSTEM_CLOCK,
-            wake=lambda: loop.call_soon(self.send_loop.wake),
+            wake=self.wake,
             random=lambda: 0.0,
         )
-        config = ProducerConfig(linger_ms=0, **settings)
+        config = ProducerConfig(linger_ms=linger_ms, **settings)
         self.send_loop = SendLoop(config, cluster, self.accumulator, SYSTEM_CLOCK)
         self.send_loop.on_metadata()
         self.task = asyncio.create_task(self.send_loop.run())
         self.task.add_done_callback(
             lambda done: done.cancelled() or self.send_loop.settle_all(KafkaError(-1, repr(done.exception())))
         )
+
+    def wake(self):
+        self.wakes += 1
+        self.loop.call_soon(self.send_loop.wake)
 
     def append(self, value=b"v"):
         return self.accumulator.append(self.accumulator.topic("t"), None, 1, None, value, ())[0]
@@ -221,6 +227,32 @@ def test_a_turn_sends_all_its_requests_at_once():
         return running.cluster.connects, len(running.cluster.headers), running.cluster.flushes
 
     assert with_loop(test, cluster, acks=1, enable_idempotence=False) == (0, 4, 1)
+
+
+def test_what_is_appended_while_a_request_leaves_waits_for_the_answer_and_wakes_nobody():
+    cluster = FakeCluster()
+    cluster.connected = True
+    deliver = cluster.flush
+
+    async def test(running):
+        appended = []
+
+        def flush():
+            cluster.flush = deliver
+            wakes = running.wakes
+            appended.append(running.append())  # as another thread does while the system call lasts
+            assert running.wakes == wakes
+            deliver()
+
+        cluster.flush = flush
+        first = running.append()
+        await running.until_done(first)
+        await running.until_done(*appended)
+        return first, *appended
+
+    batches = with_loop(test, cluster, acks=1, enable_idempotence=False, linger_ms=1_000)
+    assert [batch.error for batch in batches] == [None, None]
+    assert len(cluster.headers) == 2
 
 
 def test_a_connection_that_ends_while_it_is_written_to_is_followed_by_another():
