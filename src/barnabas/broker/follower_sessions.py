@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.replica import GONE_BYTES
+from barnabas.broker.replica import GONE_BYTES, URGENT_BYTES
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET
 from barnabas.protocol.messages.fetch import (
@@ -82,6 +82,8 @@ class Position:
                 offset, at_s = self.wanted.fetch_offset, session.last_fetch_s
                 self.partition.note_caught_up(session.broker_id, session.broker_epoch, offset, at_s)
             session.ready[self] = None
+        if size >= URGENT_BYTES:
+            session.is_urgent = True
         session.change_count += 1
         session.on_ready(size)
 
@@ -178,6 +180,8 @@ class FollowerSession:
         """Called with the number of bytes that there are more to read."""
         self.change_count = 0
         """How often there was more to read."""
+        self.is_urgent = False
+        """Whether somebody waits until the follower has what there is to read, however little it is."""
         self._positions: dict[Key, Position] = {}
 
     def __len__(self) -> int:
@@ -268,6 +272,7 @@ class FollowerRead:
         """Return what was read and is news, and what else there is to mention."""
         session = self._session
         mentions, session.mentions = session.mentions, {}
+        session.is_urgent = False
         topics: dict[bytes, FetchableTopicResponse] = {}
         for number, position in enumerate({**mentions, **self._data}):
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.acknowledgements import Acknowledgements, Waiter, refused
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.replica import GONE_BYTES, ON_ANY_THREAD, Replica
+from barnabas.broker.replica import GONE_BYTES, ON_ANY_THREAD, URGENT_BYTES, Replica
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import NO_OFFSET, Acks
 from barnabas.records.header import COMPRESSION_MASK
@@ -205,7 +205,7 @@ class Partition(Replica):
 
     def ask_followers(self) -> None:
         """Have those that fetch, and have had nothing new, say again how far they are."""
-        self._tell_followers(1)
+        self._tell_followers(URGENT_BYTES)
 
     def check_end_is_known(self) -> None:
         """Check that clients may be told where the records end: no earlier leader told them of a later end (KIP-207).
@@ -222,7 +222,8 @@ class Partition(Replica):
 
     def watch_changes(self, on_change: OnChange) -> None:
         """Call `on_change` with the number of bytes whenever something is appended, with 0 whenever only the high
-        watermark or the start of the log has moved, and with a huge number when the role ends or is in doubt."""
+        watermark or the start of the log has moved, with `URGENT_BYTES` or more when somebody waits for followers, and
+        with `GONE_BYTES` when the role ends or is in doubt."""
         self._changes[on_change] = None
 
     def unwatch_changes(self, on_change: OnChange) -> None:
@@ -309,6 +310,8 @@ class Partition(Replica):
             flusher.flush_soon()
         elif acks != Acks.ALL:
             return None
+        if acks == Acks.ALL and self.followers is not None:
+            self._tell_followers(URGENT_BYTES)
         return (self._readable if acks == Acks.ALL else self._flushed).wait_for(last_offset)
 
     async def _append_beside(self, requests: Sequence[Buffer]) -> list[Outcome]:
@@ -361,8 +364,9 @@ class Partition(Replica):
         if self._flusher:
             self._flusher.note_append()
         if self.followers is not None and size:
+            is_read = bool(self._on_readable)
             self._advance()
-            self._tell_followers(size)
+            self._tell_followers(size + URGENT_BYTES if is_read else size)
 
     async def _append_in_turn(self, requests: Sequence[Buffer], outcomes: list[Outcome]) -> list[Outcome]:
         """Append those requests that have no outcome yet; whatever becomes of one, the others have theirs too."""

@@ -44,6 +44,9 @@ ON_ANY_THREAD = DiskWork()
 GONE_BYTES = 2**62
 """Satisfies every waiting fetch, so that it looks again and finds the partition gone."""
 
+URGENT_BYTES = 2**40
+"""Satisfies every waiting fetch of a follower: somebody waits until it has what was appended."""
+
 
 class Replica:
     """A replica in its role. Used from the event loop's thread only.

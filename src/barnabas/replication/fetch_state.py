@@ -40,6 +40,13 @@ R = TypeVar("R")
 IN_FLIGHT_MAX = 2
 """Requests that may be on their way: one that waits at the leader, and one that ends its wait."""
 
+BULK_BYTES = 256 * 1024
+"""An answer that brings so much is one of many."""
+BULK_BYTES_MIN = 2 * 1024 * 1024
+BULK_WAIT_MS = 5
+"""After such an answer the next one may wait so long until there is so much: a fetch costs both sides about the same,
+whatever it brings. The leader waits only while nobody waits for it (acks=all, consumers)."""
+
 FIRST_PAUSE_S = 0.05
 """The pause after the first trouble with a partition; it doubles, up to the limit of the settings. Most trouble is that
 the leader has not heard yet that it leads."""
@@ -97,6 +104,8 @@ class FetchState(Generic[R]):
         self._numbers: deque[int] = deque()
         """Of the requests on their way."""
         self._number = 0
+        self._brought_bytes = 0
+        """By the last answer."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -189,6 +198,7 @@ class FetchState(Generic[R]):
         if len(self._numbers) >= IN_FLIGHT_MAX or (self._numbers and self._session_id == NO_SESSION):
             return None
         is_new = self._session_epoch == INITIAL_EPOCH
+        is_bulk = self._brought_bytes >= BULK_BYTES
         if is_new:
             self._to_name = {key: None for key, each in self._followed.items() if not each.is_paused}
             self._in_session, self._to_forget = set(), set()
@@ -199,8 +209,8 @@ class FetchState(Generic[R]):
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch),
             # The first answer brings the session's number, without which nothing more can be asked.
-            max_wait_ms=0 if is_new else limits.max_wait_ms,
-            min_bytes=limits.min_bytes,
+            max_wait_ms=0 if is_new else min(BULK_WAIT_MS, limits.max_wait_ms) if is_bulk else limits.max_wait_ms,
+            min_bytes=max(BULK_BYTES_MIN, limits.min_bytes) if is_bulk else limits.min_bytes,
             max_bytes=limits.max_bytes,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
@@ -250,8 +260,10 @@ class FetchState(Generic[R]):
         if response.session_id != self._session_id or self._session_id == NO_SESSION:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer is for no fetch session, or for another one")
         news = []
+        self._brought_bytes = 0
         for topic in response.responses:
             for data in topic.partitions:
+                self._brought_bytes += len(data.records or b"")
                 followed = self._followed.get((topic.topic_id, data.partition_index))
                 if followed is not None and 0 < followed.asked_in <= number:
                     news.append((followed, data))
@@ -260,6 +272,7 @@ class FetchState(Generic[R]):
     def begin_anew(self) -> None:
         """Say everything again: the connection has ended, or the session."""
         self._numbers.clear()
+        self._brought_bytes = 0
         self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
         for followed in self._followed.values():
             followed.asked_in = 0

@@ -13,6 +13,7 @@ from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.partition import Partition
+from barnabas.broker.replica import URGENT_BYTES
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.coordination import paths, registry
 from barnabas.coordination.changes import Change, StateChange
@@ -186,7 +187,7 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
         partition = leader.topics.partition("clicks", 0)
         updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0)
         looked = asyncio.Event()
-        partition.watch_changes(lambda size: looked.set() if size == 1 else None)  # as followers are asked
+        partition.watch_changes(lambda size: looked.set() if size == URGENT_BYTES else None)  # as followers are asked
         running = asyncio.create_task(updates.run())
 
         async def ask() -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.api import Context
-from barnabas.broker.follower_sessions import FollowerSessions
+from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
 from barnabas.broker.partition import Partition
 from barnabas.broker.settings.static import BrokerConfig
@@ -20,7 +20,7 @@ from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.model import TopicPartition
+from barnabas.model import Acks, TopicPartition
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -79,6 +79,10 @@ class Bench:
         self.looked_up += 1
         return self.led[number]
 
+    @property
+    def session(self) -> FollowerSession:
+        return self.sessions._sessions[self.peer]
+
     def check_broker(self, broker_id: int, broker_epoch: int) -> None:
         if (broker_id, broker_epoch) != (2, self.broker_epoch):
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "another run")
@@ -107,7 +111,7 @@ class Bench:
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=2, replica_epoch=self.broker_epoch),
             max_wait_ms=max_wait_ms,
-            min_bytes=1,
+            min_bytes=fields.get("min_bytes", 1),
             session_id=7 if self.epoch else 0,
             session_epoch=self.epoch,
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=parts)] if parts else [],
@@ -124,9 +128,9 @@ class Bench:
         assert response.session_id == 7
         return [data for topic in response.responses for data in topic.partitions]
 
-    def poll(self) -> asyncio.Future[list[PartitionData]]:
+    def poll(self, min_bytes: int = 1) -> asyncio.Future[list[PartitionData]]:
         """Fetch what is new, waiting for it."""
-        response = self.begin(self.request(max_wait_ms=WAIT_MS))
+        response = self.begin(self.request(max_wait_ms=WAIT_MS, min_bytes=min_bytes))
         assert inspect.isawaitable(response)
 
         async def wait() -> list[PartitionData]:
@@ -202,6 +206,39 @@ def test_append_ends_the_wait_and_a_moved_high_watermark_is_told_with_the_next_a
         append_now(bench.led[0], batch())
         (data,) = await polling
         assert (data.partition_index, data.high_watermark) == (0, 1)
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_wait_for_much_goes_on_while_nobody_waits_for_the_follower_and_ends_when_somebody_does(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        led = bench.led[0]
+        bench.fetch((0, 0), (1, 0))
+        polling = bench.poll(min_bytes=1_000_000)
+        assert led.when_acknowledged(append_now(led, batch()), Acks.LEADER) is None
+        await asyncio.sleep(0)
+        assert not bench.session.is_urgent
+        waiting = led.when_acknowledged(append_now(led, batch()), Acks.ALL)
+        (data,) = await polling
+        assert len(data.records) == 2 * len(batch())
+        assert bench.fetch((0, 2), min_bytes=1_000_000)[0].high_watermark == 2
+        assert waiting is not None
+        assert waiting.done()
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
+def test_what_somebody_waits_for_already_is_not_kept_until_there_is_more(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        led = bench.led[0]
+        bench.fetch((0, 0), (1, 0))
+        led.when_acknowledged(append_now(led, batch()), Acks.ALL)
+        (data,) = bench.fetch(max_wait_ms=WAIT_MS, min_bytes=1_000_000)
+        assert len(data.records) == len(batch())
+        polling = bench.poll(min_bytes=1_000_000)
+        await asyncio.sleep(0)
+        assert not polling.done()
+        polling.cancel()
 
     run(lambda: Bench(tmp_path), scenario)
 

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker.acknowledgements import Waiter
 from barnabas.broker.partition import Partition
-from barnabas.broker.replica import GONE_BYTES
+from barnabas.broker.replica import GONE_BYTES, URGENT_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
@@ -36,14 +36,17 @@ def batch(count: int = 1) -> bytes:
 class Bench:
     """Broker 1 leads, 2 and 3 follow."""
 
-    def __init__(self, folder: Path, isr: tuple[int, ...] = (1, 2, 3), **settings: object) -> None:
+    def __init__(
+        self, folder: Path, isr: tuple[int, ...] = (1, 2, 3), *, is_read: bool = False, **settings: object
+    ) -> None:
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), OsFileSystem())
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
         config = topic_config(BrokerConfig(), named)
         self.replicas = LeaderReplicas(1, 4, (1, 2, 3), isr, log_end_offset=0, high_watermark=0, now_s=0.0)
         self.partition = Partition(CLICKS, self.log, 4, config, leader=1, followers=self.replicas)
         self.readable: list[int] = []
-        self.partition.watch(self.readable.append)
+        if is_read:
+            self.partition.watch(self.readable.append)
         self.changes: list[int] = []
         self.partition.watch_changes(self.changes.append)
 
@@ -85,10 +88,21 @@ def test_acks_all_waits_for_the_isr_and_acks_1_does_not(tmp_path: Path) -> None:
         bench.fetch(3, 2)
         assert waiting.done()
         assert bench.log.high_watermark == 2
-        assert bench.readable == [2 * len(batch()), 0]
-        assert bench.changes == [len(batch()), len(batch()), 0, 0]
+        assert bench.changes == [len(batch()), len(batch()), URGENT_BYTES, 0, 0]
 
     run(lambda: Bench(tmp_path / "clicks-0"), scenario)
+
+
+def test_readers_that_wait_are_told_what_all_have_and_followers_that_it_is_urgent(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(Acks.LEADER)
+        assert bench.changes == [URGENT_BYTES + len(batch())]
+        bench.fetch(2, 1)
+        assert bench.readable == []
+        bench.fetch(3, 1)
+        assert bench.readable == [len(batch())]
+
+    run(lambda: Bench(tmp_path / "clicks-0", is_read=True), scenario)
 
 
 def test_leader_that_is_alone_in_sync_acknowledges_at_once_unless_more_are_asked_for(tmp_path: Path) -> None:
@@ -206,7 +220,7 @@ def test_who_leads_no_longer_ends_all_that_waits_and_takes_nothing(tmp_path: Pat
         assert (bench.readable[-1], bench.changes[-1]) == (GONE_BYTES, GONE_BYTES)
         assert bench.log.log_end_offset == 2
 
-    run(lambda: Bench(tmp_path / "clicks-0"), scenario)
+    run(lambda: Bench(tmp_path / "clicks-0", is_read=True), scenario)
 
 
 def test_append_in_line_is_refused_when_its_turn_comes_after_the_end(tmp_path: Path) -> None:
@@ -257,7 +271,7 @@ def test_records_are_deleted_when_all_in_sync_replicas_have_deleted_them(tmp_pat
         bench.fetch(2, 3)
         bench.fetch(3, 3)
         assert await bench.partition.delete_records_before(2) == 2
-        assert 1 in bench.changes  # those that wait are answered at once
+        assert bench.changes[-1] == URGENT_BYTES  # those that wait are answered at once
         waiting = bench.partition.when_deleted(2)
         assert waiting is not None
         bench.fetch(2, 3, log_start_offset=2)

@@ -6,7 +6,15 @@ import pytest
 
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from barnabas.replication.fetch_state import FIRST_PAUSE_S, FetchState, Followed, Limits
+from barnabas.replication.fetch_state import (
+    BULK_BYTES,
+    BULK_BYTES_MIN,
+    BULK_WAIT_MS,
+    FIRST_PAUSE_S,
+    FetchState,
+    Followed,
+    Limits,
+)
 
 LIMITS = Limits(max_wait_ms=500, min_bytes=1, max_bytes=10_000, partition_max_bytes=1_000, pause_s_max=1.0)
 A, B = b"A" * 16, b"B" * 16
@@ -29,11 +37,13 @@ def forgotten(request: FetchRequest | None) -> list[tuple[bytes, list[int]]]:
     return [(topic.topic_id, topic.partitions) for topic in request.forgotten_topics_data]
 
 
-def answer(*partitions: tuple[bytes, int], session: int = SESSION, error: int = 0) -> FetchResponse:
+def answer(
+    *partitions: tuple[bytes, int], session: int = SESSION, error: int = 0, records: bytes = b""
+) -> FetchResponse:
     topics = [
         FetchableTopicResponse(
             topic_id=topic_id,
-            partitions=[PartitionData(partition_index=number, error_code=0, high_watermark=0, records=b"")],
+            partitions=[PartitionData(partition_index=number, error_code=0, high_watermark=0, records=records)],
         )
         for topic_id, number in partitions
     ]
@@ -176,3 +186,33 @@ def test_answer_for_another_session_is_no_answer_nor_is_one_without() -> None:
     fetches.next_request(1, 9)
     with pytest.raises(KafkaError):
         fetches.on_response(answer(session=0))
+
+
+def test_after_much_the_next_answer_may_wait_a_moment_for_more_and_after_little_it_comes_at_once() -> None:
+    a, b = followed(A), followed(B)
+    fetches = in_session(a, b)
+    asked = []
+    for size in (BULK_BYTES // 2, BULK_BYTES // 2 - 1, 0):
+        for each in (a, b):
+            fetches.moved(each, 1, 3)
+        fetches.next_request(1, 9)
+        fetches.on_response(answer((A, 0), (B, 0), records=bytes(size)))
+        fetches.moved(a, 2, 3)
+        request = fetches.next_request(1, 9)
+        assert request is not None
+        asked.append((request.min_bytes, request.max_wait_ms))
+        fetches.on_response(answer())
+    usual = (LIMITS.min_bytes, LIMITS.max_wait_ms)
+    assert asked == [(BULK_BYTES_MIN, BULK_WAIT_MS), usual, usual]
+
+
+def test_settings_that_ask_for_more_or_for_a_shorter_wait_hold_after_much_too() -> None:
+    fetches: FetchState[str] = FetchState(LIMITS._replace(max_wait_ms=1, min_bytes=2 * BULK_BYTES_MIN))
+    a = followed()
+    fetches.follow(a)
+    fetches.next_request(1, 9)
+    fetches.on_response(answer((A, 0), records=bytes(BULK_BYTES)))
+    fetches.moved(a, 1, 3)
+    request = fetches.next_request(1, 9)
+    assert request is not None
+    assert (request.min_bytes, request.max_wait_ms) == (2 * BULK_BYTES_MIN, 1)

@@ -56,7 +56,8 @@ def replica_fetch(
     read = poll.read()
     yield from read.all()
     missing = request.min_bytes - read.size
-    if missing <= 0 or read.must_answer or request.max_wait_ms <= 0 or not len(session):
+    is_urgent = session.is_urgent and read.size > 0
+    if missing <= 0 or is_urgent or read.must_answer or request.max_wait_ms <= 0 or not len(session):
         return (yield from _respond(session, read))
     poll.begin(missing)
     return poll.end(follower_sessions)

@@ -120,7 +120,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "replica_fetch_response_max_bytes": "How much a follower asks for of all partitions that another broker leads, at"
     " a time.",
     "replica_fetch_wait_max_ms": "How long a follower's fetch waits at the leader until there is something new.",
-    "replica_fetch_min_bytes": "How much must be new before a follower's fetch is answered.",
+    "replica_fetch_min_bytes": "How much must be new before a follower's fetch is answered;"
+    " under load it may wait up to 5 ms for more.",
     "replica_fetch_backoff_ms": "How long a follower waits at most before it tries again to fetch what it could not.",
     "num_replica_fetchers": "Over how many connections a broker fetches from each other broker.",
     "replica_lag_time_max_ms": "A follower that was not at the end of its leader's log for so long is no longer in"
