@@ -10,6 +10,7 @@ from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader
 from barnabas.records.header import LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
 from barnabas.storage.active_segment import ActiveSegment
+from barnabas.storage.batch_scan import PlacedBatch
 
 _NONE = -1
 
@@ -22,6 +23,28 @@ def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None
     batch = empty_batch(segment.next_offset, end_offset - 1, max(leader_epoch, 0))
     segment.write([batch])
     segment.note(segment.size, len(batch), end_offset - 1, NO_TIMESTAMP)
+
+
+def gap_at_end(segment: ActiveSegment) -> int | None:
+    """Return the offset with which the gap begins that a segment ends with, as `fill_gap` makes it; None if it ends
+    with something else.
+
+    :raises CorruptBatchError: the batches are damaged.
+    """
+    start, end_offset, position = None, segment.next_offset, segment.size - BATCH_HEADER_SIZE
+    while position >= 0:
+        found = segment.locate(end_offset - 1)
+        if found is None or found.position != position or not _is_gap(segment, found):
+            break
+        start = end_offset = found.header.base_offset
+        position -= BATCH_HEADER_SIZE
+    return start
+
+
+def _is_gap(segment: ActiveSegment, found: PlacedBatch) -> bool:
+    header = found.header
+    made = empty_batch(header.base_offset, header.last_offset, header.leader_epoch)
+    return segment.read_batch(found) == made
 
 
 def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:

@@ -403,7 +403,7 @@ class LogManager:
             self._checkpoint()
             if failed:
                 raise StorageError(f"{self.data_dir}: not closed cleanly: {', '.join(failed)}")
-            if not self.lost_memory:
+            if not self.lost_memory and all(each.lost_from is None for each in self._logs.values()):
                 self._write_clean_marker()
         finally:
             self._abandon()

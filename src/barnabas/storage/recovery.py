@@ -46,7 +46,7 @@ from barnabas.storage.file_names import (
     offsets_by_suffix,
 )
 from barnabas.storage.filesystem import FilePath, FileSystem, read_file
-from barnabas.storage.gap import fill_gap
+from barnabas.storage.gap import fill_gap, gap_at_end
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
@@ -116,6 +116,9 @@ def load_log(
     else:
         loaded = _load_from(filesystem, folder, config, bases, stored, TRUST_ALL if clean else stored.recovery_point)
         _check_end(loaded, folder, stored, config)
+        if not clean and (gap := gap_at_end(loaded.active)) is not None:
+            # Also that of an earlier start, which ended before anybody did something about it.
+            loaded.lost_from = gap
     loaded.snapshots = snapshots
     return loaded
 

@@ -15,6 +15,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import Record, read_header
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.file_names import CLEAN_SHUTDOWN
 from barnabas.storage.filesystem import Chunk, DataFile
 from barnabas.storage.log_config import CleanupPolicy
 from tests.compacted import Batch, Kept, write_segments
@@ -366,3 +367,36 @@ def test_log_goes_on_further_than_its_indexes_can_say(
     assert log.append(make_batch(1), 0).base_offset == reached
     log.close()
     assert Log.open(folder, CLICKS, LogConfig(), clock, OsFileSystem(), clean=True).log_end_offset == reached + 1
+
+
+def test_hole_at_the_end_is_known_to_each_start_until_something_was_done_about_it(
+    tmp_path: Path, clock: ManualClock, make_batch: MakeBatch
+) -> None:
+    def start(reached: int) -> Log:
+        disk = OsFileSystem()
+        return Log.open(folder, CLICKS, LogConfig(), clock, disk, recovery_point=reached, high_watermark=reached)
+
+    folder = tmp_path / "clicks-0"
+    log = start(0)
+    log.append(make_batch(2), 0)
+    log.abandon()
+    for reached, lost_from in ((2, None), (5, 2), (5, 2), (7, 2), (7, 2)):
+        log = start(reached)
+        assert (log.log_end_offset, log.lost_from) == (reached, lost_from)
+        log.abandon()
+    log = start(7)
+    log.append(make_batch(1), 0)
+    log.abandon()
+    log = start(8)
+    assert (log.log_end_offset, log.lost_from) == (8, None)
+    log.close()
+
+
+def test_stop_with_a_hole_that_nobody_did_something_about_is_not_clean(tmp_path: Path, clock: ManualClock) -> None:
+    data = tmp_path / "data"
+    LogManager(data, LogConfig(), clock, OsFileSystem()).close()
+    assert (data / CLEAN_SHUTDOWN).exists()
+    manager = LogManager(data, LogConfig(), clock, OsFileSystem())
+    manager.create(CLICKS).lost_from = 0
+    manager.close()
+    assert not (data / CLEAN_SHUTDOWN).exists()
