@@ -10,9 +10,7 @@ from barnabas.broker.follower import Follower
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
-from tests.unit.broker.test_cluster_topics import CLICKS, Cluster, Node, Run, append, run
-
-__all__ = ["run"]
+from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 
 def append_to_replica(node: Node, count: int) -> None:

@@ -142,6 +142,24 @@ def test_isr_that_shrinks_while_a_message_waits(tmp_path: Path) -> None:
     run(lambda: Bench(tmp_path / "clicks-0", min_insync_replicas=2), scenario)
 
 
+def test_with_a_flush_policy_a_new_leader_flushes_what_it_has_and_readers_need_not_wait_for_more(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(Acks.LEADER)
+        bench.partition.resign(RESIGNED)
+        await bench.partition.end()
+        replicas = LeaderReplicas(1, 5, (1, 2, 3), (1, 2), log_end_offset=1, high_watermark=0, now_s=0.0)
+        again = Partition(CLICKS, bench.log, 5, bench.partition.config, leader=1, followers=replicas)
+        readable = asyncio.Event()
+        again.watch(lambda _: readable.set())
+        again.on_follower_fetch(2, -1, 1, 1.0)
+        await readable.wait()
+        assert bench.log.high_watermark == bench.log.recovery_point == 1
+        again.resign(RESIGNED)
+        await again.end()
+
+    run(lambda: Bench(tmp_path / "clicks-0", flush_messages=1000), scenario)
+
+
 def test_with_a_flush_policy_the_leader_counts_with_what_it_has_flushed(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         at_once = bench.append(Acks.LEADER)
