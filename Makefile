@@ -11,6 +11,7 @@ PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup
 # A round of `make soak` tries so many examples, and rounds begin for so many minutes. PROFILE=ci: a third of that.
 PROFILE := soak
 MINUTES := 20
+SEEDS := 1000
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So does BROKERS=3.
 ifeq ($(origin BROKERS),command line)
@@ -21,7 +22,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak fuzz bench fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test check soak fuzz simulate bench fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -50,6 +51,9 @@ soak: setup-dev ## search on with new examples (Hypothesis), ten times as many i
 fuzz: setup-dev ## feed the broker two million damaged frames from a new seed, which it prints
 	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && echo "FUZZ_SEED=$$seed" && \
 		FUZZ_SEED=$$seed FUZZ_FRAMES=2000000 $(PYTHON) -m pytest -q --timeout=3600 tests/fuzz
+
+simulate: setup-dev ## run whole brokers through faults in virtual time; SEEDS=1000: so many; SEED=n: one, with its story
+	@exec $(PYTHON) -m tests.simulation --seeds=$(SEEDS) $(if $(SEED),--seed=$(SEED))
 
 bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)

@@ -1,8 +1,8 @@
-"""A disk in memory that forgets what was not synced when its machine loses power, and may fail or run full.
+"""A disk in memory that forgets what was not synced when its machine loses power, and may run full.
 
-Of what was not synced a loss of power leaves, file by file, all, nothing, or a part, whose last page may be torn; of the
-names in a folder, all changes since its last fsync or none. (Whoever needs more than that of a file system asks for too
-much; whoever needs less has to survive it.)
+Of what was not synced a loss of power leaves, file by file, all, nothing, or a part, whose last page may be torn; of
+the names in a folder, all changes since its last fsync or none. Whoever needs more than that of a file system asks for
+too much.
 """
 
 from __future__ import annotations

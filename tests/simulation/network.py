@@ -1,4 +1,4 @@
-"""A network in memory: bytes that arrive late, in order within a connection and in no order between them, or not at all.
+"""A network in memory: bytes arrive late, in order within a connection and in no order between them, or not at all.
 
 A link is one way between two hosts. While it is cut, what is sent waits, as TCP repeats it; if the cut lasts longer
 than `PATIENCE_S`, the connection is lost at both ends. A host that dies resets its connections.
@@ -93,7 +93,7 @@ class Network:
         try:
             async with asyncio.timeout(connect_timeout_s):
                 await asyncio.sleep(self.delay_s())
-                while self.is_cut(mine.name, host) or self.is_cut(host, mine.name):
+                while self.is_cut(mine.name, host) or self.is_cut(host, mine.name):  # noqa: ASYNC110 - as SYNs go
                     await asyncio.sleep(0.1)
                 listener = self.listeners.get((host, port))
                 if listener is None or not listener.host.is_alive:

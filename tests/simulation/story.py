@@ -1,9 +1,15 @@
-"""One run: a cluster, clients, what befalls them, and what has to hold all the time and at the end."""
+"""One run: a cluster, clients, what befalls them, and what has to hold all the time and at the end.
+
+Whole brokers in one process, in virtual time, from a seed: the code of production, and a world that is made for it.
+`world` has the loop, the clocks and the hosts; `network`, `disk` and `ensemble` what they share; `cluster` puts brokers
+into it, `clients` use them, `nemesis` decides what befalls them, and `invariants` looks at all of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +47,14 @@ class Result:
     @property
     def ok(self) -> bool:
         return not self.broken and self.report is not None and self.report.ok
+
+    def told(self) -> str:
+        """Return what happened, for whoever looks into a failure."""
+        lines = [f"seed {self.seed}", *self.broken]
+        if self.report is not None:
+            lines += [f"{finding.anomaly}, {finding.count}: {finding.example}" for finding in self.report.findings]
+            lines += [f"not read to its end: {place}" for place in self.report.unread]
+        return "\n".join([*lines, *(f"{at:9.3f}  {what}" for at, what in self.story)])
 
 
 class Story:
@@ -117,7 +131,7 @@ class Story:
         for task in running:
             await task
         end_s = loop.time() + HEAL_S
-        while loop.time() < end_s and not self.invariants.is_whole():
+        while loop.time() < end_s and not self.invariants.is_whole():  # noqa: ASYNC110 - looked at from outside
             await asyncio.sleep(0.5)
         self.invariants.check_equal()
         whole = self.invariants.is_whole()
@@ -157,3 +171,9 @@ def run(seed: int, seconds: float = 60.0, plant: Callable[[SimulatedCluster], An
         finally:
             story.world.end()
             gc.enable()
+
+
+def run_quietly(arguments: tuple[int, float]) -> Result:
+    """Do the same for many, in a process of its own: seed and seconds."""
+    logging.disable(logging.CRITICAL)
+    return run(*arguments)
