@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: run many seeds side by side, and tell the story of those that fail (`make simulate`)."""
+"""`python -m tests.simulation`: many seeds side by side, and the stories of those that fail; `make simulate`."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_isr_that_shrinks_while_a_message_waits(tmp_path: Path) -> None:
     run(lambda: Bench(tmp_path / "clicks-0", min_insync_replicas=2), scenario)
 
 
-def test_with_a_flush_policy_a_new_leader_flushes_what_it_has_and_readers_need_not_wait_for_more(tmp_path: Path) -> None:
+def test_with_a_flush_policy_a_new_leader_flushes_what_it_has_for_those_who_read(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.append(Acks.LEADER)
         bench.partition.resign(RESIGNED)
