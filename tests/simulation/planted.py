@@ -1,4 +1,4 @@
-"""Bugs that were put into systems of this kind once, or nearly: each is planted by patching one rule of production code.
+"""Bugs that systems of this kind once had, or nearly: each is planted by patching one rule of production code.
 
 A simulation that does not find them would find nothing else of their kind (`test_planted_bugs.py`).
 """
