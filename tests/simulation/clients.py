@@ -19,7 +19,7 @@ from barnabas.records.codec import decode_records
 from barnabas.records.header import iter_headers
 from barnabas.testing.history import History, Outcome, outcome_of
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.world import Host
+from tests.simulation.world import Host, HostClock
 
 VERSION_MAX = 12
 """The last versions of Produce and Fetch that name topics by their names."""
@@ -36,7 +36,7 @@ class SimulatedClient:
     def __init__(self, cluster: SimulatedCluster, name: str, topics: tuple[str, ...]) -> None:
         self.name = name
         self.world = cluster.world
-        self.host = Host(cluster.world, name, _LoopClock(cluster))
+        self.host = Host(cluster.world, name, HostClock(cluster.world.loop, rate=1.0, ahead_ms=0))
         config = ClientConfig(
             bootstrap_servers=cluster.addresses,
             request_timeout_ms=int(REQUEST_S * 1000),
@@ -87,22 +87,6 @@ class SimulatedClient:
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 return
             await self.again()
-
-
-class _LoopClock:
-    """The loop's own time."""
-
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self._loop = cluster.world.loop
-
-    def time_s(self) -> float:
-        return 1_700_000_000 + self._loop.time()
-
-    def time_ms(self) -> int:
-        return int(self.time_s() * 1000)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
 
 
 class SimulatedProducer(SimulatedClient):

@@ -22,7 +22,7 @@ from tests.simulation.clients import SimulatedClient, SimulatedProducer, Simulat
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.invariants import Invariants
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.world import Host, World
+from tests.simulation.world import Host, HostClock, World
 
 TOPIC = "numbers"
 HEAL_S = 60.0
@@ -83,8 +83,7 @@ class Story:
     def run(self) -> Result:
         """Run it to its end."""
         loop = self.world.loop
-        report = None
-        self.history = History(self.path, _Time(self.world))
+        self.history = History(self.path, HostClock(loop, rate=1.0, ahead_ms=0))
         try:
             complete = loop.run_until_complete(self._whole())
             if not complete:
@@ -142,22 +141,6 @@ class Story:
 
     async def _on(self, host: Host, work: Any) -> Any:
         return await host.task(work)
-
-
-class _Time:
-    """The loop's time, for the history."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def time_ms(self) -> int:
-        return int(self.time_s() * 1000)
-
-    def time_s(self) -> float:
-        return self._world.loop.time()
-
-    def monotonic(self) -> float:
-        return self._world.loop.time()
 
 
 def run(seed: int, seconds: float = 60.0, plant: Callable[[SimulatedCluster], Any] | None = None) -> Result:
