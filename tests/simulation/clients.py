@@ -17,7 +17,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder
 from barnabas.records.codec import decode_records
 from barnabas.records.header import iter_headers
-from barnabas.testing.history import History, Outcome, outcome_of
+from barnabas.testing.history import History, Outcome
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.world import Host, HostClock
 
@@ -128,7 +128,6 @@ class SimulatedProducer(SimulatedClient):
             except BarnabasError as error:
                 reason = str(error)
                 if not error.retriable:
-                    outcome = outcome if outcome is Outcome.INFO and outcome_of(error) is Outcome.INFO else Outcome.FAIL
                     self.world.tell(f"{self.name}: {error}")
                     break
                 await self.again()
