@@ -12,6 +12,7 @@ PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup
 PROFILE := soak
 MINUTES := 20
 SEEDS := 1000
+RUNS := 20
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So does BROKERS=3.
 ifeq ($(origin BROKERS),command line)
@@ -22,7 +23,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak fuzz simulate bench fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test check soak fuzz simulate faults bench fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,6 +55,10 @@ fuzz: setup-dev ## feed the broker two million damaged frames from a new seed, w
 
 simulate: setup-dev ## run whole brokers through faults in virtual time; SEEDS=1000: so many; SEED=n: one, with its story
 	@exec $(PYTHON) -m tests.simulation --seeds=$(SEEDS) $(if $(SEED),--seed=$(SEED))
+
+faults: setup-dev ## kill, stop and cut off real brokers and ZooKeeper, each scenario RUNS=20 times; SCENARIO=n: one; SEED=n: again
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && \
+		exec $(PYTHON) -m tests.faults --runs=$(RUNS) $(if $(SCENARIO),--scenario=$(SCENARIO)) $(if $(SEED),--seed=$(SEED))
 
 bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)

@@ -231,7 +231,7 @@ def fill(data: Path, size_bytes: int, partitions: int, *, flush: bool) -> None:
             log.flush()
     if flush:
         manager.checkpoint_recovery_points()
-    manager._abandon()
+    manager.abandon()
 
 
 MEASURES: dict[str, Callable[[Path, argparse.Namespace], Iterator[Figure]]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,8 @@ class Cluster:
     :param settings: of all brokers.
     """
 
+    make_broker: Callable[[Path, dict[str, str]], BrokerProcess] = BrokerProcess
+
     def __init__(
         self,
         folder: Path,
@@ -46,7 +48,7 @@ class Cluster:
             **(settings or {}),
         }
         self.brokers = {
-            number: BrokerProcess(
+            number: self.make_broker(
                 folder / f"broker-{number}", {**common, "broker_id": str(number), "rack": f"rack-{number}"}
             )
             for number in range(1, count + 1)
@@ -60,7 +62,9 @@ class Cluster:
     def start(self) -> None:
         """Start all brokers, and wait until they know each other."""
         for broker in self.brokers.values():
-            broker.start()
+            broker.begin()
+        for broker in self.brokers.values():
+            broker.wait_until_ready()
         wait_until(self.is_complete, "all brokers know all brokers")
 
     def is_complete(self) -> bool:

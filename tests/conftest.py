@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,14 +31,28 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 class BrokerProcess:
-    """A broker in a process of its own. The port stays the same over restarts."""
+    """A broker in a process of its own. The port stays the same over restarts.
 
-    def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
+    :param more_data: its other data folders.
+    """
+
+    def __init__(self, data: Path, settings: dict[str, str] | None = None, more_data: Sequence[Path] = ()) -> None:
         self.data = data
+        self.more_data = more_data
         self.settings = settings or {}
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.log = data.with_suffix(".log")
+
+    @property
+    def program(self) -> Sequence[str]:
+        """The module that is run, and what stands before the subcommand."""
+        return ("barnabas.cli.main",)
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        """What stands behind the usual options."""
+        return ()
 
     @property
     def bootstrap(self) -> str:
@@ -51,11 +65,23 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and wait until it serves."""
+        self.begin()
+        self.wait_until_ready()
+
+    def begin(self) -> None:
+        """Start it; `wait_until_ready` is to follow. Of several, each is begun before the first is waited for."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
         environment.update({f"BARNABAS_{name.upper()}": value for name, value in self.settings.items()})
-        command = [sys.executable, "-m", "barnabas.cli.main", "up", "--port", str(self.port), "--data", str(self.data)]
+        command = [sys.executable, "-m", *self.program, "up", "--port", str(self.port)]
+        for folder in (self.data, *self.more_data):
+            command += ["--data", str(folder)]
+        command += self.arguments
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves."""
+        assert self.process
         assert self.process.stdout
         line = self.process.stdout.readline().decode()
         if not line.startswith("ready "):

@@ -163,7 +163,7 @@ def values_by_offset(bootstrap: str, topic: str) -> dict[int, bytes | None]:
 
         def is_read() -> bool:
             for record in consumer.poll(timeout_s=POLL_S):
-                assert record.offset not in found
+                assert record.offset not in found, f"offset {record.offset} was read twice"
                 found[record.offset] = record.value
             return consumer.position((topic, 0)) >= end
 

@@ -1,6 +1,6 @@
-"""Run franz-go's own tests of its client against a Barnabas broker.
+"""Run franz-go's own tests of its client against a Barnabas broker, or against several.
 
-    .venv/bin/python tools/franz_go_tests.py [pattern for the names of tests]
+    .venv/bin/python tools/franz_go_tests.py [--brokers 3] [pattern for the names of tests]
 
 Go brings the sources as a module, with their tests, and compiles these unchanged, once; all in the cache folder. Fails
 if a test fails. What is left out, and why, stands in docs/compatibility.md.
@@ -8,6 +8,7 @@ if a test fails. What is left out, and why, stands in docs/compatibility.md.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -25,7 +26,6 @@ NOT_RUN = "^(TestTxnEtl|TestSCRAM.*)$"
 """Transactions and SASL, which are not served yet: the first would wait for ever."""
 
 SETTINGS = {
-    "KGO_TEST_RF": "1",  # one broker
     "KGO_TEST_RECORDS": "20000",
     "KGO_TEST_MAX_TOPIC_PARTS": "6",
     "KGO_LOG_LEVEL": "none",
@@ -37,10 +37,14 @@ def main() -> int:
     """Run the tests; return the exit code."""
     if not PROGRAM.exists():
         compile_tests()
-    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data", {}) as address:
+    parser = argparse.ArgumentParser(description="Run franz-go's own tests.")
+    parser.add_argument("--brokers", type=int, default=1, help="so many, and as many replicas of each topic")
+    parser.add_argument("pattern", nargs="*", help="for the names of tests")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data", {}, given.brokers) as address:
         command = [str(PROGRAM), "-test.v", f"-test.skip={NOT_RUN}", f"-test.timeout={TIMEOUT_S}s"]
-        command += [f"-test.run={pattern}" for pattern in sys.argv[1:]]
-        environment = os.environ | SETTINGS | {"KGO_SEEDS": address}
+        command += [f"-test.run={pattern}" for pattern in given.pattern]
+        environment = os.environ | SETTINGS | {"KGO_SEEDS": address, "KGO_TEST_RF": str(given.brokers)}
         return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
 
 

@@ -13,12 +13,15 @@ CACHE_FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") 
 
 
 @contextlib.contextmanager
-def broker(data: Path, settings: Mapping[str, str]) -> Iterator[str]:
-    """Run a broker on a free port and yield its address.
+def broker(data: Path, settings: Mapping[str, str], count: int = 1) -> Iterator[str]:
+    """Run a broker on a free port, or several and ZooKeeper, and yield the address.
 
-    :param settings: of the broker, as in its file of settings, with underscores for dots.
+    :param settings: of each broker, as in its file of settings, with underscores for dots.
+    :param count: of brokers.
     """
-    command = [sys.executable, "-m", "barnabas.cli.main", "up", "--port", "0", "--data", str(data)]
+    several = [] if count == 1 else ["cluster"]
+    command = [sys.executable, "-m", "barnabas.cli.main", *several, "up", "--port", "0", "--data", str(data)]
+    command += ["--brokers", str(count)] if several else []
     environment = os.environ | {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:

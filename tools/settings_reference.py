@@ -29,10 +29,11 @@ from what was changed of all brokers; then from the broker's file, environment a
 
     barnabas config set topic clicks retention.ms=86400000
     barnabas config set broker 0 log.retention.ms=86400000
+    barnabas config set broker all log.retention.ms=86400000
 
 What is changed while the broker runs is kept in the tree (`/config/topics/<topic>`, `/config/brokers/<id>`,
 `/config/brokers/<default>`, `/config/groups/<group>`), and is in force when the answer comes, also for topics that
-exist already.
+exist already; what was said of all brokers is, on the others, as soon as the tree has told them.
 
 Settings of Kafka's that have no effect here are checked, kept and shown all the same, so that tools which set them
 work; they are marked. What a broker of this version could not live up to is refused: `remote.storage.enable=true`.

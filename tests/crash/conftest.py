@@ -32,18 +32,20 @@ class FaultyFileSystem(OsFileSystem):
         self.stays_broken = stays_broken
         self.operations: list[str] = []
         self.failed = False
+        self.failed_path: Path | None = None
+        """What the operation was about that failed first."""
         self._durable_sizes: dict[Path, int] = {}
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> DataFile:
         if create and not path.exists():
-            self._step(f"create {path.name}")
+            self._step("create", path)
             self._durable_sizes[path] = 0
         return super().open(path, create=create, writable=writable)
 
     def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
         self._durable_sizes.setdefault(file.path, self.size(file.path))
         try:
-            self._step(f"write {file.path.name}")
+            self._step("write", file.path)
         except OSError:
             data = b"".join(chunks)
             super().writev(file, [data[: len(data) // 2]])
@@ -51,37 +53,39 @@ class FaultyFileSystem(OsFileSystem):
         return super().writev(file, chunks)
 
     def fsync(self, file: DataFile) -> None:
-        self._step(f"fsync {file.path.name}")
+        self._step("fsync", file.path)
         self._durable_sizes[file.path] = self.size(file.path)
 
     def truncate(self, file: DataFile, size: int) -> None:
-        self._step(f"truncate {file.path.name}")
+        self._step("truncate", file.path)
         super().truncate(file, size)
         durable = self._durable_sizes.get(file.path)
         if durable is not None:
             self._durable_sizes[file.path] = min(size, durable)
 
     def replace(self, source: Path, target: Path) -> None:
-        self._step(f"rename {source.name}")
+        self._step("rename", source)
         super().replace(source, target)
         if source in self._durable_sizes:
             self._durable_sizes[target] = self._durable_sizes.pop(source)
+        for path in [path for path in self._durable_sizes if source in path.parents]:
+            self._durable_sizes[target / path.relative_to(source)] = self._durable_sizes.pop(path)
 
     def unlink(self, path: Path) -> None:
-        self._step(f"unlink {path.name}")
+        self._step("unlink", path)
         super().unlink(path)
         self._durable_sizes.pop(path, None)
 
     def make_folder(self, path: Path) -> None:
-        self._step(f"mkdir {path.name}")
+        self._step("mkdir", path)
         super().make_folder(path)
 
     def remove_folder(self, path: Path) -> None:
-        self._step(f"rmtree {path.name}")
+        self._step("rmtree", path)
         super().remove_folder(path)
 
     def fsync_folder(self, path: Path) -> None:
-        self._step(f"fsync folder {path.name}")
+        self._step("fsync folder", path)
 
     def lose_power(self, kept: Callable[[int, int], int] = lambda durable, size: durable) -> None:
         """Cut every file to what was fsynced.
@@ -92,11 +96,13 @@ class FaultyFileSystem(OsFileSystem):
             if path.exists():
                 os.truncate(path, kept(durable, path.stat().st_size))
 
-    def _step(self, operation: str) -> None:
+    def _step(self, kind: str, path: Path) -> None:
         number = len(self.operations)
+        operation = f"{kind} {path.name}"
         self.operations.append(operation)
         if number == self.fail_at or (self.failed and self.stays_broken):
             self.failed = True
+            self.failed_path = self.failed_path or path
             raise OSError(self.error, os.strerror(self.error), operation)
 
 

@@ -140,6 +140,9 @@ def test_follower_that_has_just_come_back_leads_at_once(cluster: Cluster, topic:
     cluster.brokers[follower].kill()
     cluster.brokers[follower].restart()
     cluster.wait_until_in_sync(topic, 3)
+    # It may have been in sync still, by what was known of its former life.
+    wait_for_progress(load, RECORDS)
+    cluster.wait_until_in_sync(topic, 3)
     cluster.brokers[other].kill()
     cluster.brokers[leader].kill()
     cluster.wait_for_another_leader(topic, leader, other)
@@ -208,6 +211,27 @@ def test_all_lose_their_sessions_at_once(cluster: Cluster, topic: str) -> None:
         tree.close()
         for number in cluster.brokers:
             cluster.go_on(number)
+    wait_for_progress(load, RECORDS)
+    wait_until(cluster.is_complete, "all brokers know all brokers")
+    check(cluster, topic, load)
+
+
+def test_broker_whose_registration_somebody_deletes_comes_back(cluster: Cluster, topic: str) -> None:
+    load = Load(OurSender(cluster.bootstrap, topic))
+    wait_for_progress(load, RECORDS)
+    leader = cluster.leader_of(topic)
+    tree = ZooKeeperTree(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
+    try:
+        epoch = tree.get(paths.broker(leader)).stat.created_at
+        tree.delete(paths.broker(leader))
+
+        def is_registered_anew() -> bool:
+            stat = tree.exists(paths.broker(leader))
+            return stat is not None and stat.created_at > epoch
+
+        wait_until(is_registered_anew, "it is registered again")
+    finally:
+        tree.close()
     wait_for_progress(load, RECORDS)
     wait_until(cluster.is_complete, "all brokers know all brokers")
     check(cluster, topic, load)

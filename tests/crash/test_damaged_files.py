@@ -61,7 +61,7 @@ def started(folder: Path) -> Iterator[tuple[Topics, LogManager]]:
             asyncio.run(topics.load(news))
             yield topics, logs
         finally:
-            logs._abandon()
+            logs.abandon()
 
 
 def append(topics: Topics, where: TopicPartition, first: int, last: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -72,7 +73,7 @@ class Workload:
 
     def crash(self) -> None:
         if self.manager is not None:
-            self.manager._abandon()
+            self.manager.abandon()
 
     def check_after_restart(self, read_all: ReadAll, at_least: int) -> None:
         """The log holds all that must be there, in order and once, and can be used."""
@@ -98,7 +99,7 @@ class Workload:
         assert reopened is not None
         assert reopened.log_start_offset == log.log_start_offset
         assert len(read_all(reopened)) == end + 1 - log.log_start_offset
-        again._abandon()
+        again.abandon()
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_power_loss_at_every_operation(
         "half": lambda durable, size: (durable + size) // 2,
         "all": lambda durable, size: size,
     }
-    monkeypatch.setattr("barnabas.storage.log.CHECKPOINT_BYTES", checkpoint_bytes)
+    monkeypatch.setattr("barnabas.storage.writable_log.CHECKPOINT_BYTES", checkpoint_bytes)
     for number in range(operation_count):
         filesystem = faulty_filesystem(number)
         workload = Workload(tmp_path / f"data {number}", partition, make_batch, faulty_filesystem())
@@ -166,6 +167,20 @@ def test_power_loss_at_every_operation(
         workload.crash()
         filesystem.lose_power(kept[keeps])
         workload.check_after_restart(read_all, at_least=workload.flushed)
+
+
+def test_whose_a_log_is_survives_a_loss_of_power(
+    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
+) -> None:
+    filesystem = faulty_filesystem()
+    manager = LogManager(tmp_path, CONFIG, ManualClock(), filesystem, cluster_id="castle")
+    manager.create(partition, topic_id=uuid.UUID(int=5)).append(make_batch([b"a"]), 0)
+    assert {"fsync folder clicks-0", f"fsync folder {tmp_path.name}"} <= set(filesystem.operations)
+    manager.abandon()
+    filesystem.lose_power()
+    again = LogManager(tmp_path, CONFIG, ManualClock(), OsFileSystem())
+    assert again.topic_ids == {partition: uuid.UUID(int=5)}
+    again.close()
 
 
 def test_log_whose_write_failed_is_offline_and_the_others_go_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,12 @@ class ClusterCommand:
     def pid_of(self, broker: int) -> int:
         """The process of a broker."""
         return int(self.file()["brokers"][str(broker)]["process"])
+
+    def zookeeper_ports(self) -> set[int]:
+        """All ports of its ZooKeeper servers, also those for each other."""
+        told = [path.read_text() for path in (self.data / "zookeeper").glob("*/zoo.cfg")]
+        ports = [re.findall(r"^(?:clientPort=|server\.\d=.*?:)(\d+):?(\d+)?$", each, re.MULTILINE) for each in told]
+        return {int(port) for pairs in ports for pair in pairs for port in pair if port}
 
     def stop(self, sign: int = signal.SIGTERM) -> int:
         """Stop all, and return the exit code."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import json
 import subprocess
 import threading
 from collections import deque
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-import confluent_kafka
 import pytest
 
 import barnabas
@@ -47,43 +45,6 @@ PAUSE_S = 0.01
 
 
 # --- clients of others, and ours ---
-
-
-def test_consumer_reads_from_the_replica_in_its_rack(cluster: Cluster) -> None:
-    with barnabas.Admin(cluster.bootstrap) as admin:
-        admin.create_topic("near", 1, 3)
-    cluster.wait_until_in_sync("near", 3)
-    follower = next(each for each in cluster.brokers if each != cluster.leader_of("near"))
-    with barnabas.Producer(cluster.bootstrap, acks="all") as producer:
-        for number in range(100):
-            producer.send("near", b"%d" % number)
-    read_from: set[int] = set()
-
-    def note(statistics: str) -> None:
-        topics = json.loads(statistics)["topics"]
-        read_from.update(each["broker"] for each in topics.get("near", {}).get("partitions", {}).values())
-
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "near",
-            "client.rack": f"rack-{follower}",
-            "statistics.interval.ms": 100,
-            "stats_cb": note,
-        }
-    )
-    try:
-        consumer.assign([confluent_kafka.TopicPartition("near", 0, 0)])
-        values: list[bytes | None] = []
-
-        def has_read_all_from_the_follower() -> bool:
-            values.extend(each.value() for each in consumer.consume(100, 0.5) if not each.error())
-            return len(values) >= 100 and follower in read_from
-
-        wait_until(has_read_all_from_the_follower, f"all is read, from broker {follower}")
-    finally:
-        consumer.close()
-    assert values == [b"%d" % number for number in range(100)]
 
 
 def let_leaders_go(cluster: Cluster, topic: str, wait_for_progress: Callable[[], object]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import barnabas as client
+from barnabas.net.free_port import EPHEMERAL_RANGE
 from tests.interop.cluster_command import ClusterCommand, barnabas, processes_below, runs
 from tests.interop.reading import wait_until
 from tests.interop.zookeeper import GROUP, new_chroot, start_servers
@@ -171,6 +172,11 @@ def test_three_zookeeper_servers_of_which_one_dies(start) -> None:
     brokers = {cluster.pid_of(1)}
     zookeeper = processes_below(cluster.process.pid) - brokers - processes_below(cluster.pid_of(1))
     assert len(zookeeper) == 3
+    # None that a connection may get while its server is down.
+    first, last = map(int, EPHEMERAL_RANGE.read_text().split())
+    ports = cluster.zookeeper_ports()
+    assert len(ports) == 9
+    assert not ports & set(range(first, last + 1))
     os.kill(zookeeper.pop(), signal.SIGKILL)
     wait_until(lambda: any("serves again" in line for line in cluster.said("barnabas: ")), "it is started again")
     died, again = cluster.said("barnabas: ")

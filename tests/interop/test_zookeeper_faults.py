@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import SessionExpiredError
 
 from barnabas.coordination.tree import (
     BadVersionError,
@@ -23,7 +24,7 @@ from barnabas.coordination.tree import (
     WatchEvent,
 )
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from barnabas.coordination.zookeeper.session import SessionLostError, UnknownOutcomeError
+from barnabas.coordination.zookeeper.session import Deadline, SessionLostError, UnknownOutcomeError
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from barnabas.errors import ClosedError
 from tests.interop.cut_link import CutLink
@@ -381,6 +382,39 @@ def test_session_that_is_lost_is_told_once_and_of_no_use_any_more(servers, opene
     assert events.empty()
     tree.close()
     assert opened.open().exists("/mine") is None
+
+
+class Expired:
+    """A request, or a transaction, that a server answers on a connection that it keeps: the session is over."""
+
+    def __init__(self):
+        self.operations = []
+
+    def commit_async(self):
+        return self
+
+    def get(self, timeout):
+        if self.operations:
+            return [SessionExpiredError()]
+        raise SessionExpiredError
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda session: session.read(lambda _: Expired(), Deadline(SHORT_S)),
+        lambda session: session.write([Set("/old", b"1")], Deadline(SHORT_S)),
+    ],
+    ids=["read", "write"],
+)
+def test_session_that_a_server_says_is_over_is_lost_though_the_connection_stays(opened, monkeypatch, ask):
+    """One of several servers may do so, where the session was closed by another connection."""
+    tree = opened.open()
+    end = End(tree)
+    monkeypatch.setattr(tree._session._client, "transaction", Expired)
+    with pytest.raises(SessionLostError):
+        ask(tree._session)
+    assert end.wait()
 
 
 def test_session_that_is_silent_for_too_long_is_lost(opened, other, link):

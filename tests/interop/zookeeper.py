@@ -22,7 +22,9 @@ _numbers = itertools.count(1)
 def start_servers(folder: Path, count: int = 1) -> ZooKeeperServers:
     """Start servers; where there is no Java at all, the test is skipped, as others that need it."""
     java()
-    servers = ZooKeeperServers(folder, count, ports=[free_port() for _ in range(count)])
+    ports = [free_port() for _ in range(count)]
+    peer_ports = [free_port() for _ in range(2 * count)]
+    servers = ZooKeeperServers(folder, count, ports=ports, peer_ports=peer_ports)
     servers.start()
     return servers
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -55,7 +55,9 @@ class OneBroker:
         sessions = FollowerSessions(lambda below: below // 2)
         turns = Turns(SYSTEM_CLOCK.monotonic)
         topics = cast(Topics, self.led)
-        self.listener.accept(inter_broker_dispatcher(topics, sessions, lambda *_: None, turns, SYSTEM_CLOCK))
+        self.listener.accept(
+            inter_broker_dispatcher(topics, sessions, lambda *_: None, cast("Any", None), turns, SYSTEM_CLOCK)
+        )
         config = BrokerConfig(replica_fetch_backoff_ms=100)
         own = broker_id, BROKER_EPOCH
         self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, lambda: own, self.store_log_starts)
@@ -137,7 +139,7 @@ class Cluster:
             broker.logs.checkpoint_high_watermarks()
             for log in broker.logs.all().values():
                 log.abandon()
-            broker.logs._abandon()
+            broker.logs.abandon()
         broker.logs = broker.open_logs()
         for number in range(PARTITIONS):
             if self.leaders[number][0] == broker.id:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
@@ -14,7 +14,7 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder
+from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, Record
 from barnabas.records.codec import decode_records
 from barnabas.records.header import iter_headers
 from barnabas.testing.history import History, Outcome
@@ -27,28 +27,49 @@ REQUEST_S = 4.0
 DELIVERY_S = 20.0
 PAUSE_S = 0.2
 FETCH_BYTES = 1 << 20
-LATEST = -1
+LATEST, EARLIEST = -1, -2
+ASKS_FOR_END = 0.3
+"""So often a reader asks for the log's end as well."""
+
+KeyAndValue = tuple[bytes | None, bytes | None]
+
+
+def reach(
+    cluster: SimulatedCluster, host: Host, config: ClientConfig, kind: Callable[..., Cluster] = Cluster
+) -> Cluster:
+    """Return the cluster as a client on a host sees it."""
+    return kind(
+        config,
+        dial=lambda name, port: cluster.network.dial(name, port, connect_timeout_s=2.0),
+        clock=host.clock,
+        random=cluster.world.random.random,
+    )
 
 
 class SimulatedClient:
     """A process that talks to the brokers."""
 
-    def __init__(self, cluster: SimulatedCluster, name: str, topics: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        topics: tuple[str, ...],
+        kind: Callable[..., Cluster] = Cluster,
+    ) -> None:
         self.name = name
         self.world = cluster.world
+        self.simulated = cluster
         self.host = Host(cluster.world, name, HostClock(cluster.world.loop, rate=1.0, ahead_ms=0))
+        self.scale = cluster.world.scale
         config = ClientConfig(
             bootstrap_servers=cluster.addresses,
-            request_timeout_ms=int(REQUEST_S * 1000),
-            default_api_timeout_ms=int(DELIVERY_S * 1000),
+            request_timeout_ms=int(REQUEST_S * self.scale * 1000),
+            default_api_timeout_ms=int(DELIVERY_S * self.scale * 1000),
             connect_timeout_ms=2_000,
+            retry_backoff_ms=int(50 * self.scale),
+            retry_backoff_max_ms=int(1_000 * self.scale),
         )
-        self.cluster = Cluster(
-            config,
-            dial=lambda host, port: cluster.network.dial(host, port, connect_timeout_s=2.0),
-            clock=self.host.clock,
-            random=self.world.random.random,
-        )
+        self.cluster = reach(cluster, self.host, config, kind)
         self.cluster.watch_topics(topics, auto_creates=False)
 
     async def leader_of(self, place: TopicPartition) -> int:
@@ -59,13 +80,29 @@ class SimulatedClient:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader")
         return leader
 
+    async def offset_of(self, place: TopicPartition, which: int) -> int:
+        """Return where a log ends, or begins.
+
+        :raises BarnabasError: as brokers and the network say.
+        """
+        leader = await self.leader_of(place)
+        part = ListOffsetsPartition(partition_index=place.partition, timestamp=which)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=place.topic, partitions=[part])])
+        answer = await self.cluster.send(leader, request)
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            raise KafkaError(found.error_code)
+        if which == LATEST:
+            self.simulated.on_end_told(self.name, place, found.offset)
+        return int(found.offset)
+
     async def again(self) -> None:
         """Wait a little, and learn who leads now."""
-        await asyncio.sleep(self.world.random.uniform(0, PAUSE_S))
+        await asyncio.sleep(self.world.random.uniform(0, PAUSE_S * self.scale))
         try:
             await self.cluster.refresh()
         except BarnabasError:
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S * self.scale)
 
     async def create_topic(self, name: str, partitions: int, replicas: int, configs: dict[str, str]) -> None:
         """Create a topic, however often that has to be tried."""
@@ -89,39 +126,36 @@ class SimulatedClient:
             await self.again()
 
 
-class SimulatedProducer(SimulatedClient):
-    """Sends one batch after the other to one place, at acks=all and idempotent, until it is told to stop."""
+class SimulatedSender(SimulatedClient):
+    """Sends one batch after the other to one place, at acks=all and idempotent.
 
-    def __init__(self, cluster: SimulatedCluster, name: str, place: TopicPartition, history: History) -> None:
+    :param topic_id: names the topic, so that nothing comes into another one that has its name later.
+    """
+
+    def __init__(
+        self, cluster: SimulatedCluster, name: str, place: TopicPartition, topic_id: bytes | None = None
+    ) -> None:
         super().__init__(cluster, name, (place.topic,))
-        self._place = place
-        self._history = history
+        self.place = place
         self.is_done = False
+        self._topic_id = topic_id
         self._id: tuple[int, int] | None = None
         self._sequence = 0
 
-    async def run(self, pause_s: Callable[[], float]) -> None:
-        number = 0
-        while not self.is_done:
-            count = self.world.random.randint(1, 3)
-            values = [f"{self.name}:{number + each}".encode() for each in range(count)]
-            number += count
-            await self._deliver(values)
-            await asyncio.sleep(pause_s())
-
-    async def _deliver(self, values: list[bytes]) -> None:
+    async def deliver(self, records: Sequence[KeyAndValue]) -> tuple[Outcome, int | None, str]:
+        """Send a batch, as often as that has to be tried; return how it ended, the base offset if known, and why."""
         loop = self.world.loop
-        sends = [self._history.send(self.name, self._place, value) for value in values]
-        deadline_s = loop.time() + DELIVERY_S
+        deadline_s = loop.time() + DELIVERY_S * self.scale
         outcome, reason = Outcome.FAIL, "never sent"
         while loop.time() < deadline_s:
             try:
                 if self._id is None:
                     self._id, self._sequence = await self._new_id(), 0
-                request = self._request(values)
-                leader = await self.leader_of(self._place)
+                request = self._request(records)
+                leader = await self.leader_of(self.place)
                 outcome = Outcome.INFO
-                answer = await self.cluster.send(leader, request, version_max=VERSION_MAX)
+                version_max = VERSION_MAX if self._topic_id is None else None
+                answer = await self.cluster.send(leader, request, version_max=version_max)
                 part = answer.responses[0].partition_responses[0]
                 if part.error_code:
                     raise KafkaError(part.error_code)
@@ -130,25 +164,31 @@ class SimulatedProducer(SimulatedClient):
                 if not error.retriable:
                     self.world.tell(f"{self.name}: {error}")
                     break
+                if self.is_done and self._topic_id is not None:
+                    break
                 await self.again()
             else:
-                self._sequence += len(values)
-                for number, send in enumerate(sends):
-                    send.ok(part.base_offset + number if part.base_offset >= 0 else None)
-                return
+                self._sequence += len(records)
+                if part.base_offset >= 0:
+                    self.simulated.on_acknowledged(self.place, part.base_offset + len(records) - 1)
+                return Outcome.OK, part.base_offset if part.base_offset >= 0 else None, ""
         self._id = None  # what comes next must not stand behind what may never have come
-        for send in sends:
-            send.ended(outcome, reason)
+        return outcome, None, reason
 
-    def _request(self, values: list[bytes]) -> ProduceRequest:
+    def _request(self, records: Sequence[KeyAndValue]) -> ProduceRequest:
         assert self._id is not None
         builder = BatchBuilder()
-        builder.append_many(self.host.clock.time_ms(), values)
+        now_ms = self.host.clock.time_ms()
+        for key, value in records:
+            builder.append(now_ms, key, value)
         data = PartitionProduceData(
-            index=self._place.partition, records=bytes(builder.build(self._id[0], self._id[1], self._sequence))
+            index=self.place.partition, records=bytes(builder.build(self._id[0], self._id[1], self._sequence))
         )
-        topic = TopicProduceData(name=self._place.topic, partition_data=[data])
-        return ProduceRequest(acks=Acks.ALL, timeout_ms=int(REQUEST_S * 1000), topic_data=[topic])
+        if self._topic_id is None:
+            topic = TopicProduceData(name=self.place.topic, partition_data=[data])
+        else:
+            topic = TopicProduceData(topic_id=self._topic_id, partition_data=[data])
+        return ProduceRequest(acks=Acks.ALL, timeout_ms=int(REQUEST_S * self.scale * 1000), topic_data=[topic])
 
     async def _new_id(self) -> tuple[int, int]:
         channel = await self.cluster.any_channel()
@@ -157,6 +197,41 @@ class SimulatedProducer(SimulatedClient):
         if answer.error_code:
             raise KafkaError(answer.error_code)
         return answer.producer_id, answer.producer_epoch
+
+
+class SimulatedProducer(SimulatedSender):
+    """Sends values into a history until it is told to stop.
+
+    :param known_as: what the place is called in the history, if not by its name.
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        place: TopicPartition,
+        history: History,
+        topic_id: bytes | None = None,
+        known_as: TopicPartition | None = None,
+    ) -> None:
+        super().__init__(cluster, name, place, topic_id)
+        self._known_as = known_as or place
+        self._history = history
+
+    async def run(self, pause_s: Callable[[], float]) -> None:
+        number = 0
+        while not self.is_done:
+            count = self.world.random.randint(1, 3)
+            values = [f"{self.name}:{number + each}".encode() for each in range(count)]
+            number += count
+            sends = [self._history.send(self.name, self._known_as, value) for value in values]
+            outcome, base_offset, reason = await self.deliver([(None, value) for value in values])
+            for each, send in enumerate(sends):
+                if outcome is Outcome.OK:
+                    send.ok(None if base_offset is None else base_offset + each)
+                else:
+                    send.ended(outcome, reason)
+            await asyncio.sleep(pause_s())
 
 
 class SimulatedReader(SimulatedClient):
@@ -171,12 +246,16 @@ class SimulatedReader(SimulatedClient):
         self._final = final
         self.position = 0
         self.is_done = False
+        self.offsets: list[int] = []
+        """Of all that the reading at the end found."""
 
     async def run(self) -> None:
         """Read until told to stop."""
         while not self.is_done:
             try:
                 await self.fetch()
+                if self.world.random.random() < ASKS_FOR_END:
+                    await self.end()
             except BarnabasError:
                 await self.again()
 
@@ -188,7 +267,7 @@ class SimulatedReader(SimulatedClient):
             late = loop.time() > deadline_s
             try:
                 await self.fetch()
-                at_end = self.position >= await self._end()
+                at_end = self.position >= await self.end()
                 if at_end and (late or self.position > self._history.highest(self._place)):
                     self._history.read_whole(self._place)
                     return True
@@ -211,26 +290,27 @@ class SimulatedReader(SimulatedClient):
         found = answer.responses[0].partitions[0]
         if found.error_code:
             raise KafkaError(found.error_code)
-        records = []
+        records: list[Record] = []
         data = memoryview(found.records or b"")
         for position, header in iter_headers(data):
             body = data[position + BATCH_HEADER_SIZE : position + header.size]
             if header.next_offset <= self.position:
                 continue
-            for record in decode_records(body, header, *self._place, self.position):
-                records.append((self._place, record.offset, record.value or b""))
+            records += decode_records(body, header, *self._place, self.position)
             self.position = header.next_offset
         if records:
-            self._history.poll(self.name, started, records, final=self._final)
+            self.take(started, records)
 
-    async def _end(self) -> int:
-        leader = await self.leader_of(self._place)
-        part = ListOffsetsPartition(partition_index=self._place.partition, timestamp=LATEST)
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=self._place.topic, partitions=[part])]
-        )
-        answer = await self.cluster.send(leader, request)
-        found = answer.topics[0].partitions[0]
-        if found.error_code:
-            raise KafkaError(found.error_code)
-        return int(found.offset)
+    def take(self, started: float, records: list[Record]) -> None:
+        """Take what a fetch brought that began at `started`."""
+        given = [(self._place, record.offset, record.value or b"") for record in records]
+        if self._final:
+            self.offsets += [record.offset for record in records]
+        self._history.poll(self.name, started, given, final=self._final)
+
+    async def end(self, which: int = LATEST) -> int:
+        """Return the log's end, or its beginning.
+
+        :raises BarnabasError: as brokers and the network say.
+        """
+        return await self.offset_of(self._place, which)

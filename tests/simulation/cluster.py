@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -15,14 +17,20 @@ from barnabas.broker.disk_work import BrokerThreads, DiskWork
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
 from barnabas.errors import BarnabasError
+from barnabas.model import TopicPartition
+from barnabas.storage.cleaner.cleaner import Cleaner
 from tests.simulation.disk import Disk, SimulatedFileSystem
 from tests.simulation.ensemble import Ensemble
 from tests.simulation.network import Network
+from tests.simulation.turns import Turns
 from tests.simulation.world import Host, HostClock, World
 
 PORT = 9092
 DATA = "/data"
 DISK_MOST_S = 0.003
+SESSION_S = 6.0
+"""The session with the tree, at a scale of one, as all times here."""
+CLEANER_MOST_S = 0.3
 START_AGAIN_S = 1.0
 
 
@@ -44,35 +52,97 @@ class InlineExecutor(Executor):
         return iter([call(*items) for items in zip(*iterables, strict=False)])
 
 
+class SlowExecutor(Executor):
+    """Does what it is given a while later, at one instant."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._host = host
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        delay_s = self._host.world.random.uniform(0, CLEANER_MOST_S)
+        self._host.after(delay_s, self._do, future, functools.partial(call, *args, **named))
+        return future
+
+    def _do(self, future: Future[Any], call: Callable[[], Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(call())
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is asked for
+            future.set_exception(error)
+
+
 class SimulatedThreads(BrokerThreads):
     """Work that takes a while, during which others go on, and is done at one instant of it.
 
     As with threads, whoever is no longer waited for is carried out nevertheless.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, ensemble: Ensemble) -> None:
         self._host = host
-        self._tree_turn = asyncio.Lock()
+        self._ensemble = ensemble
+        self._asked: deque[Callable[[], None]] = deque()
+        """What is to be asked of the tree; the first is under way."""
+        self._turns = Turns(host, self._tree_s)
 
     def work(self) -> DiskWork:
         return DiskWork(self._do, self._do, self._do)
 
-    async def _do(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return await asyncio.shield(self._host.task(self._later(call, args, named)))
-
-    async def _later(self, call: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        random = self._host.world.random
-        await asyncio.sleep(random.uniform(0, DISK_MOST_S))
-        result = call(*args, **named)
-        await asyncio.sleep(random.uniform(0, DISK_MOST_S))
-        return result
+    def _do(self, call: Callable[..., Any], *args: Any, **named: Any) -> asyncio.Future[Any]:
+        told = self._host.world.loop.create_future()
+        self._begin(told, functools.partial(call, *args, **named))
+        return told
 
     def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        return asyncio.shield(self._host.task(self._ask_tree(function, arguments)))
+        told = self._host.world.loop.create_future()
+        self._asked.append(functools.partial(self._ask, told, functools.partial(function, *arguments)))
+        if len(self._asked) == 1:
+            self._asked[0]()
+        return told
 
-    async def _ask_tree(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        async with self._tree_turn:
-            return await self._later(function, arguments, {})
+    def _ask_next(self) -> None:
+        self._asked.popleft()
+        if self._asked:
+            self._asked[0]()
+
+    # Timers and no tasks, since a run does little else as often.
+
+    def _ask(self, told: asyncio.Future[Any], call: Callable[[], Any]) -> None:
+        def answer(result: object, failure: Exception | None) -> None:
+            self._host.after(self._tree_s(), tell, result, failure)
+
+        def tell(result: object, failure: Exception | None) -> None:
+            self._tell(told, result, failure)
+            self._ask_next()
+
+        self._host.after(self._tree_s(), self._turns.begin, call, answer)
+
+    def _begin(self, told: asyncio.Future[Any], call: Callable[[], Any]) -> None:
+        self._host.after(self._disk_s(), self._carry_out, told, call)
+
+    def _carry_out(self, told: asyncio.Future[Any], call: Callable[[], Any]) -> None:
+        result, failure = None, None
+        try:
+            result = call()
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is waited for
+            failure = error
+        self._host.after(self._disk_s(), self._tell, told, result, failure)
+
+    def _tell(self, told: asyncio.Future[Any], result: object, failure: Exception | None) -> None:
+        if told.done():
+            return
+        if failure is None:
+            told.set_result(result)
+        else:
+            told.set_exception(failure)
+
+    def _disk_s(self) -> float:
+        return self._host.world.random.random() * DISK_MOST_S
+
+    def _tree_s(self) -> float:
+        return self._ensemble.delay_s(self._host)
 
     def close_disk(self) -> None:
         """All that was done is done."""
@@ -115,10 +185,15 @@ class Machine:
                 await broker.start()
             except BarnabasError as error:
                 self._cluster.world.tell(f"{self.name} does not start: {error}")
-                await asyncio.sleep(START_AGAIN_S)
+                await asyncio.sleep(START_AGAIN_S * self._cluster.world.scale)
             else:
                 self._cluster.world.tell(f"{self.name} is up")
                 return
+
+    def names_in(self, folder: Path) -> list[str]:
+        """Return what is in a folder of its disk."""
+        host = self.host
+        return [] if host is None else SimulatedFileSystem(self.disk, host).list_folder(folder)
 
     def kill(self) -> None:
         """As `kill -9` does: what was written stays."""
@@ -134,16 +209,19 @@ class Machine:
 
     def _surroundings(self, host: Host) -> Surroundings:
         world, cluster = self._cluster.world, self._cluster
+        filesystem = SimulatedFileSystem(self.disk, host)
         return Surroundings(
             clock=host.clock,
-            filesystem=SimulatedFileSystem(self.disk, host),
-            threads=lambda: SimulatedThreads(host),
-            new_threads=InlineExecutor,
+            filesystem=filesystem,
+            threads=lambda: SimulatedThreads(host, cluster.ensemble),
+            new_threads=lambda _, name: SlowExecutor(host) if name == "cleaner" else InlineExecutor(),
+            new_cleaner=lambda _: Cleaner(filesystem, new_secret=world.random.randbytes),
             listen=cluster.network.listener_of(host),
             dial=cluster.network.dial,
             open_tree=lambda config, path, clock: cluster.ensemble.connect(host),
             chance=Chance(world.random.randrange, lambda: uuid.UUID(int=world.random.getrandbits(128), version=4)),
             boot_id=lambda: f"boot {self.boots} of {self.name}",
+            process_id=lambda: self.number,
             watches_loop=False,
         )
 
@@ -155,7 +233,11 @@ class SimulatedCluster:
         self.world = world
         self.settings = settings or {}
         self.network = Network(world)
-        self.ensemble = Ensemble(world, self.network, self.settings.get("zookeeper_session_timeout_ms", 6_000) / 1000)
+        self.ensemble = Ensemble(world, self.network, SESSION_S * world.scale)
+        self.on_end_told: Callable[[str, TopicPartition, int], None] = _ignore
+        """Called with the name of a client, a place, and where its log ends by what the client was told."""
+        self.on_acknowledged: Callable[[TopicPartition, int], None] = _ignore
+        """Called with a place and the offset that a client was told, when its records were acknowledged at acks=all."""
         self.machines = {number: Machine(self, number) for number in range(1, count + 1)}
 
     @property
@@ -163,12 +245,21 @@ class SimulatedCluster:
         return tuple((machine.name, PORT) for machine in self.machines.values())
 
     def config_of(self, machine: Machine) -> BrokerConfig:
-        settings: dict[str, Any] = {
-            "zookeeper_session_timeout_ms": 6_000,
+        scaled_ms = {
+            "zookeeper_session_timeout_ms": 1000 * SESSION_S,
+            "zookeeper_connection_timeout_ms": 18_000,
             "replica_lag_time_max_ms": 5_000,
+            "replica_fetch_wait_max_ms": 500,
+            "replica_fetch_backoff_ms": 1_000,
+            "replica_socket_timeout_ms": 30_000,
+            "replica_high_watermark_checkpoint_interval_ms": 5_000,
+        }
+        settings: dict[str, Any] = {
+            **{name: int(ms * self.world.scale) for name, ms in scaled_ms.items()},
             "offsets_topic_num_partitions": 2,
             "log_segment_bytes": 20_000,
             "file_delete_delay_ms": 5_000,
+            "log_cleaner_enable": False,
         }
         return BrokerConfig(
             broker_id=machine.number,
@@ -177,10 +268,13 @@ class SimulatedCluster:
             data=str(Path(DATA)),
             zookeeper_connect="zookeeper",
             rack=f"rack-{machine.number}",
-            log_cleaner_enable=False,
             **{**settings, **self.settings},
         )
 
     def start(self) -> None:
         for machine in self.machines.values():
             machine.start()
+
+
+def _ignore(*_: object) -> None:
+    """Where nobody looks."""

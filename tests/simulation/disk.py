@@ -8,14 +8,19 @@ too much.
 from __future__ import annotations
 
 import errno
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from barnabas.storage.filesystem import Chunk, DataFile, FilePath
+from tests.simulation.loop import DiedError
 from tests.simulation.world import Host, World
 
 ROOM_BYTES = 1 << 30
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 class _Content:
@@ -95,6 +100,20 @@ class SimulatedFile(DataFile):
             self.content.locked_by = None
 
 
+@dataclass
+class Death:
+    """What is to befall a process at one of its operations on files.
+
+    :param operation: at which; 1 is the next one.
+    :param share: how much of it is done: nothing, all, or, of what is written, so much.
+    :param die: what ends the process; it is told which operation it was.
+    """
+
+    operation: int
+    share: float
+    die: Callable[[str], None]
+
+
 class Disk:
     """What one machine keeps over the lives of its processes."""
 
@@ -102,10 +121,35 @@ class Disk:
         self.world = world
         self.root = _Folder()
         self.room = ROOM_BYTES
+        self.death: Death | None = None
+        """What is to befall the process that uses it."""
 
     def lose_power(self) -> None:
         """Forget what was not synced, or a part of it."""
         self.root.lose_power(self.world)
+
+
+def _may_die(call: Call) -> Call:
+    """Have a process die before, after or within an operation that changes what is on the disk."""
+
+    @functools.wraps(call)
+    def call_or_die(self: SimulatedFileSystem, *arguments: Any) -> Any:
+        disk = self._disk
+        death = disk.death
+        if death is None or not self._host.is_alive:
+            return call(self, *arguments)
+        death.operation -= 1
+        if death.operation > 0:
+            return call(self, *arguments)
+        disk.death = None
+        if death.share > 0:
+            call(self, *arguments)
+            if call.__name__ == "writev":
+                self._tear(*arguments, death.share)
+        death.die(f"{call.__name__} of {getattr(arguments[0], 'path', arguments[0])}")
+        raise DiedError
+
+    return call_or_die  # type: ignore[return-value]
 
 
 class SimulatedFileSystem:
@@ -124,11 +168,11 @@ class SimulatedFileSystem:
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            node = folder.names[name] = _Content()
-            node.modified_ms = self._host.clock.time_ms()
+            node = self._make(path)
         del writable
         return SimulatedFile(node, path)
 
+    @_may_die
     def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
         content = self._content(file)
         size = sum(map(len, chunks))
@@ -146,9 +190,11 @@ class SimulatedFileSystem:
     def read_all(self, file: DataFile) -> bytes:
         return bytes(self._content(file).data)
 
+    @_may_die
     def fsync(self, file: DataFile) -> None:
         self._content(file).sync()
 
+    @_may_die
     def truncate(self, file: DataFile, size: int) -> None:
         content = self._content(file)
         if size > len(content.data):
@@ -175,11 +221,13 @@ class SimulatedFileSystem:
         node = self._node(path)
         return node.modified_ms if isinstance(node, _Content) else 0
 
+    @_may_die
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         node = self._node(path)
         assert isinstance(node, _Content)
         node.modified_ms = modified_ms
 
+    @_may_die
     def replace(self, source: Path, target: Path) -> None:
         self._check_alive()
         node = self._node(source)
@@ -191,6 +239,7 @@ class SimulatedFileSystem:
         folder.names[name] = node
         del old_folder.names[old_name]
 
+    @_may_die
     def unlink(self, path: Path) -> None:
         self._check_alive()
         node = self._node(path)
@@ -200,6 +249,7 @@ class SimulatedFileSystem:
         self._disk.room += len(node.data)
         del folder.names[name]
 
+    @_may_die
     def make_folder(self, path: Path) -> None:
         self._check_alive()
         folder = self._disk.root
@@ -209,6 +259,7 @@ class SimulatedFileSystem:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
             folder = node
 
+    @_may_die
     def remove_folder(self, path: Path) -> None:
         self._check_alive()
         node = self._node(path)
@@ -223,11 +274,27 @@ class SimulatedFileSystem:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return sorted(node.names)
 
+    @_may_die
     def fsync_folder(self, path: Path) -> None:
         self._check_alive()
         node = self._node(path)
         assert isinstance(node, _Folder)
         node.sync()
+
+    @_may_die
+    def _make(self, path: FilePath) -> _Content:
+        folder, name = self._place(path)
+        node = folder.names[name] = _Content()
+        node.modified_ms = self._host.clock.time_ms()
+        return node
+
+    def _tear(self, file: DataFile, chunks: Sequence[Chunk], share: float) -> None:
+        """Leave only the first share of what was just written."""
+        left_out = sum(map(len, chunks))
+        left_out -= int(share * left_out)
+        content = self._content(file)
+        del content.data[len(content.data) - left_out :]
+        self._disk.room += left_out
 
     def free_bytes(self, path: Path) -> int:
         del path
@@ -252,6 +319,8 @@ class SimulatedFileSystem:
         return file.content
 
     def _node(self, path: FilePath) -> _Content | _Folder:
+        if str(path) == "/":
+            return self._disk.root
         folder, name = self._place(path)
         node = folder.names.get(name)
         if node is None:

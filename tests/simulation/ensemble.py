@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -29,14 +30,19 @@ from barnabas.coordination.tree import (
     parent_of,
 )
 from barnabas.coordination.watches import WatchTable
-from barnabas.errors import ClosedError
+from barnabas.errors import ClosedError, CoordinationError
 from tests.simulation.network import Network
+from tests.simulation.turns import step
 from tests.simulation.world import Host, World
 
 NAME = "zookeeper"
 """What the network calls the ensemble."""
+SLOW_S = 1.0
+"""What a question to the ensemble, or its answer, may take on a bad day."""
 PINGS = 3
 """So often a session is heard of within its timeout."""
+OnSet = Callable[["SimulatedSession", str, bytes, bytes], None]
+"""Called with who has written, the path, and the data before and after."""
 
 
 class _Node:
@@ -57,6 +63,12 @@ class Ensemble:
         self.network = network
         self.session_timeout_s = session_timeout_s
         self.is_up = True
+        self.slow: set[str] = set()
+        """Hosts that wait long for answers."""
+        self.deaf: set[str] = set()
+        """Hosts that get no answer to every other write: carried out at once, a while later, or never."""
+        self.on_set: list[OnSet] = []
+        """Called when a node has other data."""
         self.writes = 0
         self.nodes: dict[str, _Node] = {}
         self.watches = WatchTable()
@@ -96,6 +108,16 @@ class Ensemble:
         self.is_up = True
         for session in self.sessions.values():
             session.be_heard()
+
+    def heal(self) -> None:
+        """End all that is wrong but that the servers are down."""
+        self.slow.clear()
+        self.deaf.clear()
+
+    def delay_s(self, host: Host) -> float:
+        """Draw how long a question or an answer is on its way."""
+        draw = self.world.random
+        return draw.uniform(0, SLOW_S) if host.name in self.slow else self.network.delay_s()
 
     # --- operations -------------------------------------------------------------------------------------
 
@@ -160,6 +182,11 @@ class Ensemble:
             self._fired.clear()
             raise
         self._tell_all()
+        for operation in operations:
+            kept = before.get(operation.path)
+            if isinstance(operation, Set) and kept is not None:
+                for call in self.on_set:
+                    call(session, operation.path, kept[0], operation.data)
         return results
 
     def _touched(self, operation: Operation) -> list[str]:
@@ -228,6 +255,7 @@ class SimulatedSession:
         self._is_closed = self._is_lost = False
         self._told_until_s = 0.0
         self._heard_s = ensemble.world.loop.time()
+        self._late: list[Operation] = []
 
     def begin(self) -> None:
         """Be heard of from now on."""
@@ -266,35 +294,38 @@ class SimulatedSession:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
-        self._check()
         check_path(path)
         if make_parents:
-            missing = [above for above in ancestors_of(path) if above not in self._ensemble.nodes]
-            self._ensemble.do(self, [Create(above) for above in missing])
-        (made,) = self._ensemble.do(self, [Create(path, data, ephemeral, sequential)])
+            for above in ancestors_of(path):
+                if self.exists(above) is None:
+                    with contextlib.suppress(NodeExistsError):  # somebody else was faster
+                        self._write([Create(above)])
+        (made,) = self._write([Create(path, data, ephemeral, sequential)])
         assert isinstance(made, str)
         return made
 
     def get(self, path: str, watch: Watch | None = None) -> NodeData:
         self._check()
-        node = self._ensemble.node(path)
+        found = self._data(path)
         if watch is not None:
             self._ensemble.watches.watch_data(self._session_id, path, watch)
+        return found
+
+    def _data(self, path: str) -> NodeData:
+        node = self._ensemble.node(path)
         return NodeData(node.data, self._ensemble.stat_of(node))
 
     def get_all(self, paths: Sequence[str]) -> dict[str, NodeData]:
         self._check()
-        return {path: self.get(path) for path in paths if check_path(path) in self._ensemble.nodes}
+        return {path: self._data(path) for path in paths if check_path(path) in self._ensemble.nodes}
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        self._check()
-        (stat,) = self._ensemble.do(self, [Set(path, data, version)])
+        (stat,) = self._write([Set(path, data, version)])
         assert isinstance(stat, Stat)
         return stat
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        self._check()
-        self._ensemble.do(self, [Delete(path, version)])
+        self._write([Delete(path, version)])
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         self._check()
@@ -316,14 +347,38 @@ class SimulatedSession:
         check_path(path)
         above = "" if path == "/" else path
         found = sorted(each for each in self._ensemble.nodes if each.startswith(f"{above}/") and each != "/")
-        return {each: self.get(each) for each in found}
+        return {each: self._data(each) for each in found}
 
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        self._check()
-        return self._ensemble.do(self, operations)
+        return self._write(operations)
 
     def flush(self) -> None:
         self._check()
+
+    def _write(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        """Write, and be answered or not.
+
+        :raises TreeUnavailableError: not; whether it was, or will be, written nobody knows (`UnknownOutcomeError` of
+            the real one).
+        """
+        self._check()
+        self._do_late()
+        ensemble = self._ensemble
+        draw = ensemble.world.random
+        if self._host.name not in ensemble.deaf or draw.random() < 0.5:
+            return ensemble.do(self, operations)
+        if draw.random() < 2 / 3:
+            self._late = list(operations)
+            wait_s = draw.choice([0.0, draw.uniform(0, ensemble.session_timeout_s / 2)])
+            ensemble.world.loop.call_later(wait_s, self._do_late, context=ensemble.network.context)
+        raise TreeUnavailableError("ZooKeeper did not answer; it may have been done or not")
+
+    def _do_late(self) -> None:
+        """Carry out what nobody waits for any longer: while the session lives, and before what it writes next."""
+        late, self._late = self._late, []
+        if late and self._session_id in self._ensemble.sessions:
+            with contextlib.suppress(CoordinationError):
+                self._ensemble.do(self, late)
 
     def close(self) -> None:
         if not self._is_closed:
@@ -334,7 +389,7 @@ class SimulatedSession:
     def tell(self, watch: Watch, event: WatchEvent) -> None:
         """Tell a watch what happened, a little later, and in the order of what happened."""
         world = self._ensemble.world
-        self._told_until_s = max(self._told_until_s, world.loop.time() + self._ensemble.network.delay_s())
+        self._told_until_s = max(self._told_until_s, world.loop.time() + self._ensemble.delay_s(self._host))
         self._host.after(self._told_until_s - world.loop.time(), self._call, watch, event)
 
     def _call(self, watch: Watch, event: WatchEvent) -> None:
@@ -346,6 +401,7 @@ class SimulatedSession:
             self._host.after(1.0, self._call, watch, event)
 
     def _check(self) -> None:
+        step()
         if self._is_closed:
             raise ClosedError("this session with the tree is closed")
         if self._is_lost or not self._ensemble.reaches(self._host):
@@ -359,7 +415,7 @@ class SimulatedSession:
         if not self._is_lost and not self._is_closed:
             self._is_lost = True
             if self._on_end is not None:
-                self._host.after(0, self._on_end)
+                self._host.soon(self._on_end)
 
     def _ping(self) -> None:
         """The client's part: let the servers hear of it, and hear of its end."""

@@ -1,19 +1,34 @@
-"""What has to hold all the time, looked at from outside (cluster-wide, with all memories and disks at hand)."""
+"""What has to hold all the time, looked at from outside (cluster-wide, with all memories and disks at hand).
+
+Looked at where it may break: when a state is written to the tree, when a leader's high watermark moves, when a log is
+cut, when a role begins, when a client is answered. The code of production knows nothing of it; its methods are wrapped
+for the time of a run (`watching`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
 
 from barnabas.broker.partition import Partition
 from barnabas.broker.replica import Replica
 from barnabas.coordination import paths
-from barnabas.coordination.values import PartitionState, decode_partition_state
+from barnabas.coordination.values import PartitionState, ReplicaSet, decode_partition_state, decode_topic
 from barnabas.model import TopicPartition
 from barnabas.records.header import iter_headers
 from barnabas.storage import Log
 from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.committed import Committed, wrong_epochs
+from tests.simulation.ensemble import SimulatedSession
+from tests.simulation.world import HOST
 
-LOOK_S = 0.05
+LOOK_S = 0.5
+OnState = Callable[[TopicPartition, PartitionState, PartitionState], None]
+NOTICED = 2.0
+"""After so many session timeouts everybody has noticed that a session was lost, or that it had stood still."""
 
 
 class Invariants:
@@ -23,13 +38,220 @@ class Invariants:
         self._cluster = cluster
         self.broken: list[str] = []
         self._places: list[TopicPartition] = []
+        self._watched: list[TopicPartition] = []
+        self._state_paths: dict[str, TopicPartition] = {}
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
-        self._told: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, Committed] = {}
+        self._seen: dict[tuple[str, TopicPartition], int] = {}
+        self._starts: dict[tuple[TopicPartition, int], tuple[Log, int]] = {}
+        self._cuts: dict[tuple[TopicPartition, int], tuple[Log, int]] = {}
+        """Of each log, how often it was cut."""
+        self._lost_power: set[tuple[int, TopicPartition]] = set()
+        """Who lost memory, and has not been out of sync since: it is there by name only."""
+        self._passed_on: set[tuple[int, TopicPartition, int]] = set()
+        """Who lost memory and was made leader by one that does not know, in which epoch: it must not take that up."""
+        self._was_late_s: dict[int, float] = {}
+        self.on_state: list[OnState] = []
+        """Called with a place and its state before and after, when the tree has another."""
+        self.unsettled: list[Callable[[], bool]] = []
+        """Whether something is about to change which replicas there are."""
+        cluster.ensemble.on_set.append(self._state_written)
+        cluster.on_end_told = self._end_told
+        cluster.on_acknowledged = self._acknowledged
 
     def begin(self, places: list[TopicPartition]) -> None:
         """Look from now on."""
         self._places = places
+        self._state_paths = {paths.partition_state(place): place for place in places}
+        self._committed = {place: Committed() for place in places}
         self._task = self._cluster.world.loop.create_task(self._look_often())
+
+    def watch(self, places: Iterable[TopicPartition]) -> None:
+        """Look at these as well, as far as one that is compacted or loses its beginning can be looked at."""
+        self._watched += places
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Be told what brokers do."""
+        with ExitStack() as stack:
+            self._after(stack, Partition, "__init__", self._leads)
+            self._after(stack, Partition, "_advance", self._advanced)
+            self._after(stack, Log, "truncate_to", self._was_cut)
+            self._after(stack, Log, "start_over_at", self._was_cut)
+            yield
+
+    def _after(self, stack: ExitStack, owner: type, name: str, then: Callable[[Any], None]) -> None:
+        call = getattr(owner, name)
+
+        def call_and_tell(self: Any, *args: Any, **named: Any) -> Any:
+            result = call(self, *args, **named)
+            then(self)
+            return result
+
+        stack.enter_context(mock.patch.object(owner, name, call_and_tell))
+
+    # --- what it is told -----------------------------------------------------------------------------------
+
+    def note_lost_power(self, number: int) -> None:
+        """A broker has lost what its machine had in memory: none that counts, where all of that is on its disk."""
+        if not self._all_is_durable:
+            for place in self._places:
+                state = self.state_of(place)
+                if state is not None and number in state.isr:
+                    self._lost_power.add((number, place))
+
+    def note_late(self, number: int) -> None:
+        """A broker was stopped, or its session was ended although it was heard of: it cannot know in time."""
+        self._was_late_s[number] = self._cluster.world.loop.time()
+
+    def may_lose_power(self, numbers: set[int]) -> bool:
+        """Whether it is promised that nothing is lost if these lose power now: one that has all keeps its memory, or
+        all that counts is on the disks."""
+        if self._all_is_durable:
+            return True
+        for path, node in self._cluster.ensemble.nodes.items():
+            if path.startswith(f"{paths.TOPICS}/") and path.endswith("/state"):
+                state = decode_partition_state(path, node.data)
+                place = self._state_paths.get(path)
+                whole = {each for each in state.isr if (each, place) not in self._lost_power}
+                if not whole - numbers:
+                    return False
+        return True
+
+    @property
+    def _all_is_durable(self) -> bool:
+        return self._cluster.settings.get("log_flush_interval_messages") == 1
+
+    # --- where it may break --------------------------------------------------------------------------------
+
+    def _topic_written(self, path: str) -> None:
+        """Check that who is in sync holds a replica still."""
+        name = path.removeprefix(f"{paths.TOPICS}/")
+        for place in self._places:
+            state = self.state_of(place)
+            if place.topic == name and state is not None:
+                replicas = self.replica_set_of(place).replicas
+                if not set(state.isr) <= set(replicas):
+                    self.say(f"{place}: in sync is who has no replica any more: {state}, {replicas}")
+
+    def _state_written(self, session: SimulatedSession, path: str, old: bytes, new: bytes) -> None:
+        place = self._state_paths.get(path)
+        if place is None:
+            self._topic_written(path)
+            return
+        before, after = decode_partition_state(path, old), decode_partition_state(path, new)
+        replicas = self.replica_set_of(place).replicas
+        if after.leader >= 0 and after.leader not in after.isr:
+            self.say(f"{place}: the leader is not in sync: {after}")
+        if not set(after.isr) <= set(replicas):
+            self.say(f"{place}: in sync is who has no replica: {after}, {replicas}")
+        if after.leader_epoch < before.leader_epoch:
+            self.say(f"{place}: the leader epoch went back from {before} to {after}")
+        elif after.leader_epoch == before.leader_epoch and before.leader != after.leader:
+            self.say(f"{place}: another leader in the same epoch, {before} and {after}")
+        # Others may hand on to one of whose death they do not know yet: that does not lead before it withdraws.
+        claims = after.leader >= 0 and session.host_name == self._cluster.machines[after.leader].name
+        is_forgetful = claims and (after.leader, place) in self._lost_power and before.isr != (after.leader,)
+        if is_forgetful and after.leader_epoch > before.leader_epoch:
+            if session.host_name == self._cluster.machines[after.leader].name:
+                self.say(f"{place}: broker {after.leader} lost memory, and leads: {before}, {after}")
+            else:
+                self._passed_on.add((after.leader, place, after.leader_epoch))
+        self._lost_power -= {(each, place) for each in self._cluster.machines if each not in after.isr}
+        if before.leader not in (-1, after.leader):
+            self._check_has_stopped(place, before, session)
+        self._check_in_sync(place, after)
+        for call in self.on_state:
+            call(place, before, after)
+
+    def _check_has_stopped(self, place: TopicPartition, before: PartitionState, session: SimulatedSession) -> None:
+        """Check that the leader before leads no longer; one that passes leadership on may do so for an instant more."""
+        machine = self._cluster.machines[before.leader]
+        partition = self._replica(before.leader, place)
+        if not machine.is_up or session.host_name == machine.name or not isinstance(partition, Partition):
+            return
+        assert machine.host
+        late_s = self._was_late_s.get(before.leader)
+        patience_s = NOTICED * self._cluster.ensemble.session_timeout_s
+        is_late = late_s is not None and self._cluster.world.loop.time() - late_s < patience_s
+        cannot_know = is_late or machine.host.is_stopped
+        if partition.is_led and partition.leader_epoch <= before.leader_epoch and not cannot_know:
+            self.say(f"{place}: broker {before.leader} leads on, and another leads from now on")
+
+    def _check_in_sync(self, place: TopicPartition, state: PartitionState) -> None:
+        """Check that all in-sync replicas have all that counts."""
+        committed = self._committed[place]
+        for number in state.isr:
+            log = self.log_of(number, place)
+            if log is None or log.is_offline or (number, place) in self._lost_power:
+                continue
+            if what := committed.difference(number, log):
+                self.say(f"{place}: broker {number} is in sync, and {what}; {state}")
+
+    def _leads(self, partition: Partition) -> None:
+        number, place = _here(), partition.topic_partition
+        if place not in self._committed and place not in self._watched:
+            return
+        other = self._leaders.setdefault((place, partition.leader_epoch), number)
+        if other != number:
+            self.say(f"{place}: brokers {other} and {number} both led in epoch {partition.leader_epoch}")
+        if (number, place, partition.leader_epoch) in self._passed_on:
+            self.say(f"{place}: broker {number} lost memory, and leads in epoch {partition.leader_epoch}")
+        if place in self._committed:
+            self._check_epochs(number, place, partition.log)
+
+    def _check_epochs(self, number: int, place: TopicPartition, log: Log) -> None:
+        if not log.is_offline and (what := wrong_epochs(log)):
+            self.say(f"{place}: broker {number} {what}")
+
+    def _advanced(self, partition: Partition) -> None:
+        place = partition.topic_partition
+        committed = self._committed.get(place)
+        if committed is None or partition.log.high_watermark <= committed.end or partition.log.is_offline:
+            return
+        committed.go_on(partition.log)
+        state = self.state_of(place)
+        if state is not None:
+            self._check_in_sync(place, state)
+
+    def _was_cut(self, log: Log) -> None:
+        topic, _, partition = log.folder.name.rpartition("-")
+        place = TopicPartition(topic, int(partition)) if partition.isdigit() else None
+        committed = self._committed.get(place) if place else None
+        if committed is None or place is None:
+            return
+        number, state = _here(), self.state_of(place)
+        committed.cut(number, log.log_end_offset)
+        self._check_cut(number, place, log)
+        is_member = state is not None and number in state.isr and (number, place) not in self._lost_power
+        if is_member and log.log_end_offset < committed.end:
+            end = log.log_end_offset
+            self.say(f"{place}: broker {number} is in sync, and cut its log to {end}, below {committed.end}")
+
+    def _check_cut(self, number: int, place: TopicPartition, log: Log) -> None:
+        """Check that a log knows nothing any more of the epochs that were cut off."""
+        end, (known, cuts) = log.log_end_offset, self._cuts.get((place, number), (log, 0))
+        self._cuts[place, number] = log, log.truncation_count
+        if log.truncation_count == (cuts if known is log else 0):
+            return  # there was nothing to cut off
+        for epoch, start in log.leader_epochs.entries:
+            if start >= end:
+                self.say(f"{place}: broker {number} cut its log to {end}, and knows epoch {epoch} from {start} on")
+
+    def _end_told(self, client: str, place: TopicPartition, end: int) -> None:
+        if place not in self._committed:
+            return
+        seen = self._seen.get((client, place), 0)
+        if end < seen:
+            self.say(f"{place}: {client} was told that the log ends at {seen}, and then at {end}")
+        self._seen[client, place] = max(seen, end)
+
+    def _acknowledged(self, place: TopicPartition, offset: int) -> None:
+        committed = self._committed.get(place)
+        if committed is not None and offset >= committed.end:
+            self.say(f"{place}: offset {offset} was acknowledged, and no high watermark has reached it")
+
+    # --- looking often, and at the end ---------------------------------------------------------------------
 
     async def _look_often(self) -> None:
         while True:
@@ -37,21 +259,26 @@ class Invariants:
             await asyncio.sleep(LOOK_S)
 
     def look(self) -> None:
-        """Check what has to hold at each instant."""
-        for place in self._places:
-            for number, machine in self._cluster.machines.items():
-                partition = self._replica(number, place)
-                if not machine.is_up or not isinstance(partition, Partition):
-                    continue
-                epoch = partition.leader_epoch
-                other = self._leaders.setdefault((place, epoch), number)
-                if other != number:
-                    self._say(f"{place}: brokers {other} and {number} both led in epoch {epoch}")
-
-    def is_whole(self) -> bool:
-        """Whether all replicas of all places are in sync, by what the tree says."""
+        """Check what nobody tells."""
         for place in self._places:
             state = self.state_of(place)
+            for number in state.isr if state is not None else ():
+                log = self.log_of(number, place)
+                if log is None or (number, place) in self._lost_power:
+                    continue
+                known, start = self._starts.get((place, number), (None, 0))
+                if known is log and log.log_start_offset < start:
+                    self.say(f"{place}: the log of broker {number} began at {start}, now at {log.log_start_offset}")
+                self._starts[place, number] = log, log.log_start_offset
+
+    def is_whole(self) -> bool:
+        """Whether all replicas of all topics are in sync, by what the tree says."""
+        if any(is_unsettled() for is_unsettled in self.unsettled):
+            return False
+        for place in self._in_tree():
+            state = self.state_of(place)
+            if self.replica_set_of(place).is_moving:
+                return False
             if state is None or len(state.isr) < 3 or state.leader < 0:
                 return False
             ends = {log and log.log_end_offset for log in (self.log_of(number, place) for number in state.isr)}
@@ -65,21 +292,65 @@ class Invariants:
             state = self.state_of(place)
             if state is None:
                 continue
-            logs = {number: self.log_of(number, place) for number in state.isr}
-            present = {number: log for number, log in logs.items() if log is not None}
-            if len(present) < len(logs):
-                self._say(f"{place}: of {state} only {sorted(present)} have a log")
-                continue
-            # Followers learn later how far the high watermark is.
-            end = min(log.high_watermark for log in present.values())
-            if len({_bytes(log, end) for log in present.values()}) > 1:
-                self._say(f"{place}: in-sync replicas differ below offset {end}")
+            present = {number: log for number in state.isr if (log := self.log_of(number, place)) is not None}
+            if len(present) < len(state.isr):
+                self.say(f"{place}: of {state} only {sorted(present)} have a log")
+            self._check_in_sync(place, state)
+            for number, log in present.items():
+                self._check_epochs(number, place, log)
+        for place in self._watched:
+            self._check_same(place)
+
+    def _check_same(self, place: TopicPartition) -> None:
+        """Check that in-sync replicas have the same bytes, where nothing was taken away."""
+        state = self.state_of(place)
+        if state is None:
+            return
+        present = {number: log for number in state.isr if (log := self.log_of(number, place)) is not None}
+        if any(log.config.is_compacted for log in present.values()):
+            return  # each is cleaned at another time
+        if len(present) < len(state.isr):
+            self.say(f"{place}: of {state} only {sorted(present)} have a log")
+            return
+        # Followers learn later how far the high watermark is.
+        end = min(log.high_watermark for log in present.values())
+        start = max(log.log_start_offset for log in present.values())
+        if len({_bytes(log, start, end) for log in present.values()}) > 1:
+            self.say(f"{place}: in-sync replicas differ below offset {end}")
+
+    def first(self) -> TopicPartition | None:
+        """Return the first partition, at which faults are aimed."""
+        return self._places[0] if self._places else None
+
+    def leader_of_first(self) -> int:
+        """Return who leads the first partition, by what the tree says; 0 if nobody does."""
+        state = self.state_of(self._places[0]) if self._places else None
+        return max(0, state.leader) if state is not None else 0
+
+    def follower_of_first(self) -> int:
+        """Return who is in sync there beside the leader; 0 if nobody is."""
+        state = self.state_of(self._places[0]) if self._places else None
+        return next((each for each in state.isr if each != state.leader), 0) if state is not None else 0
+
+    def _in_tree(self) -> list[TopicPartition]:
+        """Return the partitions of all topics that there are."""
+        found = []
+        for path in self._cluster.ensemble.nodes:
+            parts = path.split("/")
+            if len(parts) == 7 and path.startswith(f"{paths.TOPICS}/") and parts[6] == "state":
+                found.append(TopicPartition(parts[3], int(parts[5])))
+        return found
 
     def state_of(self, place: TopicPartition) -> PartitionState | None:
         """Return what the tree says of a place."""
         path = paths.partition_state(place)
         node = self._cluster.ensemble.nodes.get(path)
         return None if node is None else decode_partition_state(path, node.data)
+
+    def replica_set_of(self, place: TopicPartition) -> ReplicaSet:
+        """Return the replicas of a place, and what is to become of them, by what the tree says."""
+        path = paths.topic(place.topic)
+        return decode_topic(path, self._cluster.ensemble.nodes[path].data).replica_set(place.partition)
 
     def log_of(self, number: int, place: TopicPartition) -> Log | None:
         """Return a broker's log of a place, if it is up and has one."""
@@ -92,16 +363,23 @@ class Invariants:
         topic = None if topics is None else topics.get(place.topic)
         return None if topic is None else topic.hosted.get(place.partition)
 
-    def _say(self, what: str) -> None:
+    def say(self, what: str) -> None:
+        """Tell what has been broken, once."""
         if what not in self.broken:
             self.broken.append(what)
             self._cluster.world.tell(f"BROKEN: {what}")
 
 
-def _bytes(log: Log, end: int) -> bytes:
-    """Return all that a log has up to an offset."""
+def _here() -> int:
+    """Return the number of the broker that runs."""
+    host = HOST.get()
+    assert host is not None
+    return int(host.name.rpartition("-")[2])
+
+
+def _bytes(log: Log, offset: int, end: int) -> bytes:
+    """Return all that a log has from an offset up to another."""
     parts = []
-    offset = log.log_start_offset
     while offset < end and (region := log.read(offset, 1 << 20, end)) is not None:
         data = log.bytes_of(region)
         parts.append(bytes(data))

@@ -23,7 +23,8 @@ from barnabas.net.server_connection import Peer
 from barnabas.net.stream import InPlaceReceiver
 from barnabas.protocol.codec import Chunk
 from tests.simulation.disk import SimulatedFile
-from tests.simulation.world import HOST, Host, World
+from tests.simulation.loop import HOST
+from tests.simulation.world import Host, World
 
 LEAST_S, MOST_S = 0.000_1, 0.002
 SLOW_S = 0.3
@@ -66,7 +67,7 @@ class Network:
     def delay_s(self) -> float:
         random = self.world.random
         if self.slow and random.random() < self.slow:
-            return random.uniform(MOST_S, SLOW_S)
+            return random.uniform(MOST_S, SLOW_S * self.world.scale)
         return random.uniform(LEAST_S, MOST_S)
 
     def next_port(self) -> int:
@@ -90,11 +91,12 @@ class Network:
         loop = asyncio.get_running_loop()
         mine = HOST.get()
         assert mine
+        connect_timeout_s *= self.world.scale
         try:
             async with asyncio.timeout(connect_timeout_s):
                 await asyncio.sleep(self.delay_s())
                 while self.is_cut(mine.name, host) or self.is_cut(host, mine.name):  # noqa: ASYNC110 - as SYNs go
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.1 * self.world.scale)
                 listener = self.listeners.get((host, port))
                 if listener is None or not listener.host.is_alive:
                     reason = os.strerror(errno.ECONNREFUSED)
@@ -181,7 +183,7 @@ class SimulatedStream:
         """Tell what to call; what has arrived before follows."""
         del on_drained  # whatever is sent is taken at once
         self._on_bytes, self._on_closed = on_bytes, on_closed
-        self._host.after(0, self._hand_out)
+        self._host.soon(self._hand_out)
         return self
 
     @property
@@ -202,7 +204,7 @@ class SimulatedStream:
     def resume_reading(self) -> None:
         if not self._is_reading:
             self._is_reading = True
-            self._host.after(0, self._hand_out)
+            self._host.soon(self._hand_out)
 
     def send(self, chunks: Iterable[Chunk]) -> None:
         if self._is_open:
@@ -238,7 +240,7 @@ class SimulatedStream:
         if self._network.is_cut(self._host.name, self.other._host.name):
             waiting = _Waiting(self)
             self._network.when_healed(waiting.go_on)
-            loop.call_later(PATIENCE_S, waiting.give_up, context=nobody)
+            loop.call_later(PATIENCE_S * self._network.world.scale, waiting.give_up, context=nobody)
             return
         loop.call_later(self._network.delay_s(), self._arrive, context=nobody)
 
@@ -251,7 +253,7 @@ class SimulatedStream:
             other._arrived.append(self._under_way.popleft())
         self._is_moving = False
         if other._host.is_alive:
-            other._host.after(0, other._hand_out)
+            other._host.soon(other._hand_out)
 
     def _hand_out(self) -> None:
         """Give what has arrived to whoever reads here."""
@@ -295,7 +297,7 @@ class _Waiting:
         stream._under_way.clear()
         stream._is_moving = False
         for end in (stream, stream.other):
-            end._host.after(0, end.close, lost)
+            end._host.soon(end.close, lost)
 
 
 def _content(chunk: Any) -> bytes:

@@ -5,10 +5,24 @@ A simulation that does not find them would find nothing else of their kind (`tes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from barnabas.broker import fetch_loop
+from barnabas.broker.claims import Claims
+from barnabas.broker.follower import Follower
+from barnabas.broker.isr_updates import IsrUpdates
+from barnabas.broker.partition import Partition
+from barnabas.coordination import registry
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.tree import ANY_VERSION, Operation, Set, Tree
 from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.readable_log import ReadableLog
 
 
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
@@ -23,3 +37,125 @@ def append_before_truncating(patch: pytest.MonkeyPatch) -> None:
         pass
 
     patch.setattr(fetch_loop.FetchLoop, "_truncate", truncate_nothing)
+
+
+def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """A follower begins by cutting its log at the high watermark that it knows, as Kafka's once did (KIP-101)."""
+    give_up = Follower.give_up_what_is_behind_a_loss
+
+    async def cut(self: Follower) -> None:
+        await give_up(self)
+        await self._get_in_line(lambda: self._cut(self.log.truncate_to, self.log.high_watermark))
+
+    follow = fetch_loop.FetchLoop.follow
+
+    def cut_and_follow(self: fetch_loop.FetchLoop, follower: Follower) -> None:
+        if follower.log.lost_from is None:
+            follower.log.lost_from = follower.log.log_end_offset  # so that it is done beside
+        follow(self, follower)
+
+    patch.setattr(Follower, "give_up_what_is_behind_a_loss", cut)
+    patch.setattr(fetch_loop.FetchLoop, "follow", cut_and_follow)
+
+
+def write_isr_without_comparing(patch: pytest.MonkeyPatch) -> None:
+    """A leader that changes the in-sync replicas overwrites what others have decided."""
+    _without_comparing(patch, IsrUpdates, "_change_of")
+
+
+def claim_without_comparing(patch: pytest.MonkeyPatch) -> None:
+    """Whoever claims a partition overwrites what others have decided."""
+    _without_comparing(patch, Claims, "_take")
+
+
+def _without_comparing(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    """Have the changes that a method makes written whatever version the nodes have."""
+    meant: set[str] = set()
+    make, write = getattr(owner, name), registry._write_states
+
+    def make_and_note(*arguments: Any) -> StateChange | None:
+        change: StateChange | None = make(*arguments)
+        if change is not None:
+            meant.add(str(change))
+        return change
+
+    def write_states(tree: Tree, changes: Sequence[StateChange], *rest: Any) -> Sequence[StateChange]:
+        paths = {registry.paths.partition_state(each.where) for each in changes if str(each) in meant}
+        return write(_Careless(tree, paths), changes, *rest)  # type: ignore[arg-type]
+
+    patch.setattr(owner, name, make_and_note)
+    patch.setattr(registry, "_write_states", write_states)
+
+
+class _Careless:
+    """A tree where some nodes are written over whatever is there."""
+
+    def __init__(self, tree: Tree, paths: set[str]) -> None:
+        self._tree = tree
+        self._paths = paths
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tree, name)
+
+    def multi(self, operations: Sequence[Operation]) -> Any:
+        return self._tree.multi([self._any_version(each) for each in operations])
+
+    def _any_version(self, operation: Operation) -> Operation:
+        is_meant = isinstance(operation, Set) and operation.path in self._paths
+        return replace(operation, version=ANY_VERSION) if is_meant else operation
+
+
+def lead_on_without_session(patch: pytest.MonkeyPatch) -> None:
+    """A leader serves on, however long it has not heard of the tree."""
+    patch.setattr(Partition, "fence", lambda self: None)
+
+
+def forget_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """A broker that starts knows no high watermark, and one that leads tells the one it knows.
+
+    Without the second the first does no harm: a new leader tells no client of an end before it has heard from all
+    in-sync replicas (KIP-207).
+    """
+    patch.setattr(ReadableLog, "hold_high_watermark", _forget)
+    patch.setattr(LeaderReplicas, "knows_high_watermark", True)
+
+
+def _forget(self: ReadableLog) -> None:
+    self.high_watermark_follows_end = False
+    if self._stored_high_watermark is not None:
+        self.high_watermark, self._stored_high_watermark = self.log_start_offset, None
+
+
+def join_at_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """A follower joins once it has all below the high watermark that the leader knows, though the one before may have
+    acknowledged more."""
+    belongs = LeaderReplicas._belongs
+
+    def belongs_by_high_watermark(self: LeaderReplicas, broker_id: int, is_near: bool, log_end_offset: int) -> bool:
+        if broker_id == self._broker_id or broker_id in self._isr:
+            return belongs(self, broker_id, is_near, log_end_offset)
+        return self.log_end_offset_of(broker_id) >= self._high_watermark
+
+    patch.setattr(LeaderReplicas, "_belongs", belongs_by_high_watermark)
+
+
+def keep_epochs_when_truncating(patch: pytest.MonkeyPatch) -> None:
+    """A log that is cut keeps the epochs of what was cut off.
+
+    By itself that does little harm: where an epoch begins, those that were thought to begin behind are dropped. So
+    that is left out as well.
+    """
+
+    def assign(self: LeaderEpochs, epoch: int, start_offset: int) -> bool:
+        if epoch > self.latest:
+            self._entries = (*self._entries, EpochStart(epoch, start_offset))
+            return True
+        return False
+
+    patch.setattr(LeaderEpochs, "truncate_from", lambda self, offset: False)
+    patch.setattr(LeaderEpochs, "assign", assign)
+
+
+def keep_membership_without_memory(patch: pytest.MonkeyPatch) -> None:
+    """A broker that has lost what its machine had in memory goes on as if it had not."""
+    patch.setattr(Claims, "withdraw", lambda self, partitions, is_gone: [])

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
+import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,44 @@ from barnabas.model import TopicPartition
 from barnabas.testing.history import History, Report, check
 from tests.simulation.clients import SimulatedClient, SimulatedProducer, SimulatedReader
 from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.compaction import Compaction
+from tests.simulation.groups import Groups
 from tests.simulation.invariants import Invariants
+from tests.simulation.moves import Moves
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.owners import Owners
+from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.retention import Retention
+from tests.simulation.topics import Topics
+from tests.simulation.workload import Workload
 from tests.simulation.world import Host, HostClock, World
 
 TOPIC = "numbers"
 HEAL_S = 60.0
 END_S = 60.0
-START_S = 60.0
+"""At a scale of one."""
+LEAST_S, MOST_S = 6.0, 10.0
+"""Of faults."""
+SCALES = {0.15: 4, 0.25: 4, 0.4: 2, 1.0: 0.5}
+"""How long a run's timeouts and faults are, and how often: short ones find the same with less to simulate."""
+
+WORKLOADS: dict[str, type[Workload]] = {
+    "groups": Groups,
+    "compaction": Compaction,
+    "topics": Topics,
+    "retention": Retention,
+    "moves": Moves,
+    "owners": Owners,
+}
+"""What there may be beside plain producers and readers."""
+SHARE = 0.2
+"""Of the runs, that each workload is in."""
+
+
+def drawn(seed: int) -> tuple[str, ...]:
+    """Return the workloads of a seed. They are drawn apart from all else, so that those without any go on as ever."""
+    draw = random.Random(f"workloads of {seed}")
+    return tuple(name for name in WORKLOADS if draw.random() < SHARE)
 
 
 @dataclass
@@ -36,6 +66,7 @@ class Result:
 
     :param report: what the history's check found.
     :param broken: invariants that did not hold, and errors that nobody caught.
+    :param plan: what was to befall the cluster.
     """
 
     seed: int
@@ -43,6 +74,7 @@ class Result:
     report: Report | None
     broken: list[str]
     simulated_s: float
+    plan: Plan
 
     @property
     def ok(self) -> bool:
@@ -61,24 +93,45 @@ class Story:
     """A run from a seed; which faults there are, how often and with what settings is drawn from it as well."""
 
     def __init__(
-        self, seed: int, folder: Path, seconds: float = 60.0, plant: Callable[[SimulatedCluster], Any] | None = None
+        self,
+        seed: int,
+        folder: Path,
+        seconds: float | None = None,
+        plant: Callable[[SimulatedCluster], Any] | None = None,
+        plan: Plan | None = None,
+        workloads: Sequence[str] | None = None,
     ) -> None:
+        self._kinds = [WORKLOADS[name] for name in (drawn(seed) if workloads is None else workloads)]
         self.world = World(seed)
         draw = self.world.random
-        self.seconds = seconds
+        scale = draw.choices(list(SCALES), list(SCALES.values()))[0]
+        if plan is not None and plan.scale is not None:
+            scale = plan.scale
+        self.world.scale = scale
+        seconds = draw.uniform(LEAST_S, MOST_S) if seconds is None else seconds
         settings = {
-            "replica_lag_time_max_ms": draw.choice([2_000, 5_000]),
-            "replica_high_watermark_checkpoint_interval_ms": draw.choice([100, 1_000, 5_000]),
+            "replica_lag_time_max_ms": int(draw.choice([2_000, 5_000]) * scale),
+            "replica_high_watermark_checkpoint_interval_ms": int(draw.choice([100, 1_000, 5_000]) * scale),
             "log_flush_interval_messages": draw.choice([1, 10, 1_000_000]),
             "auto_leader_rebalance_enable": draw.random() < 0.5,
-            "leader_imbalance_check_interval_seconds": 5,
+            "leader_imbalance_check_interval_seconds": max(1, round(5 * scale)),
         }
-        self.cluster = SimulatedCluster(self.world, draw.choice([3, 3, 4, 5]), settings)
+        self.ends_with: type[BaseException] = Exception
+        """What else ends a run early, and not all of them."""
+        for kind in self._kinds:
+            settings.update(kind.settings)
+        settings.update(plan.settings if plan is not None else ())
+        machines = draw.choice([3, 3, 4, 5])
+        if plan is not None and plan.machines is not None:
+            machines = plan.machines
+        self.cluster = SimulatedCluster(self.world, machines, settings)
         if plant is not None:
             plant(self.cluster)
         self.places = [TopicPartition(TOPIC, number) for number in range(draw.randint(1, 3))]
         self.path = folder / f"history-{seed}"
         self.invariants = Invariants(self.cluster)
+        brokers, session_s = len(self.cluster.machines), self.cluster.ensemble.session_timeout_s
+        self.plan = plan or draw_plan(seed, seconds, brokers, session_s)
 
     def run(self) -> Result:
         """Run it to its end."""
@@ -88,14 +141,15 @@ class Story:
             complete = loop.run_until_complete(self._whole())
             if not complete:
                 self.invariants.broken.append("the cluster did not come back after all faults had ended")
-        except Exception as error:  # noqa: BLE001 - it is what the run came to
+        except (Exception, self.ends_with) as error:  # noqa: BLE001 - it is what the run came to
             self.invariants.broken.append(f"the run ended with {error!r}")
         self.history.close()
         for context in loop.unhandled:
             self.invariants.broken.append(f"nobody caught: {context.get('message')} {context.get('exception')!r}")
         report = check(self.path)
         self.path.unlink()
-        return Result(self.world.seed, self.world.story, report, self.invariants.broken, loop.time())
+        broken = self.invariants.broken
+        return Result(self.world.seed, self.world.story, report, broken, loop.time(), self.plan)
 
     async def _whole(self) -> bool:
         cluster, loop, draw = self.cluster, self.world.loop, self.world.random
@@ -116,12 +170,19 @@ class Story:
             SimulatedReader(cluster, f"reader {number}", place, self.history)
             for number, place in enumerate(self.places)
         ]
-        pace = draw.choice([0.01, 0.05, 0.2])
+        workloads = [kind(cluster, self.history, self.invariants) for kind in self._kinds]
+        for workload in workloads:
+            self.world.tell(f"with {type(workload).__name__.lower()}")
+            await workload.begin(TOPIC, len(self.places))
+        # However many they are they send as much, since what is sent costs time, and what befalls it is looked for.
+        pace = draw.choice([0.02, 0.05, 0.2]) * len(producers)
         running = [each.host.task(each.run(lambda: draw.uniform(0, 2 * pace))) for each in producers]
         running += [each.host.task(each.run()) for each in readers]
-        nemesis = Nemesis(cluster, self.invariants)
-        await nemesis.trouble(self.seconds)
+        nemesis = Nemesis(cluster, self.invariants, self.plan)
+        await nemesis.trouble()
         nemesis.heal()
+        for workload in workloads:
+            workload.heal()
         self.world.tell("all faults have ended")
         for producer in producers:
             producer.is_done = True
@@ -129,34 +190,47 @@ class Story:
             reader.is_done = True
         for task in running:
             await task
-        end_s = loop.time() + HEAL_S
+        end_s = loop.time() + HEAL_S * self.world.scale
         while loop.time() < end_s and not self.invariants.is_whole():  # noqa: ASYNC110 - looked at from outside
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5 * self.world.scale)
         self.invariants.check_equal()
         whole = self.invariants.is_whole()
+        at_end: dict[TopicPartition, list[int]] = {}
         for number, place in enumerate(self.places):
             last = SimulatedReader(cluster, f"end {number}", place, self.history, final=True)
-            whole = await self._on(last.host, last.read_to_the_end(END_S)) and whole
+            whole = await self._on(last.host, last.read_to_the_end(END_S * self.world.scale)) and whole
+            at_end[place] = last.offsets
+        for workload in workloads:
+            whole = await workload.finish(at_end) and whole
         return whole
 
     async def _on(self, host: Host, work: Any) -> Any:
         return await host.task(work)
 
 
-def run(seed: int, seconds: float = 60.0, plant: Callable[[SimulatedCluster], Any] | None = None) -> Result:
-    """Run a story from a seed."""
+def run(
+    seed: int,
+    seconds: float | None = None,
+    plant: Callable[[SimulatedCluster], Any] | None = None,
+    plan: Plan | None = None,
+    workloads: Sequence[str] | None = None,
+    ends_with: type[BaseException] = Exception,
+) -> Result:
+    """Run a story from a seed.
+
+    :param seconds: of faults, in simulated time; drawn if it is not given.
+    :param plan: what is to befall the cluster; drawn from the seed if there is none.
+    :param workloads: what there is beside plain producers and readers; drawn from the seed if it is not given.
+    :param ends_with: what ends the run early, from a signal's handler say; its story so far is returned.
+    """
     gc.collect()
     gc.disable()  # what the dead leave behind is freed at no instant of the run
     with tempfile.TemporaryDirectory() as folder:
-        story = Story(seed, Path(folder), seconds, plant)
+        story = Story(seed, Path(folder), seconds, plant, plan, workloads)
+        story.ends_with = ends_with
         try:
-            return story.run()
+            with story.invariants.watching():
+                return story.run()
         finally:
             story.world.end()
             gc.enable()
-
-
-def run_quietly(arguments: tuple[int, float]) -> Result:
-    """Do the same for many, in a process of its own: seed and seconds."""
-    logging.disable(logging.CRITICAL)
-    return run(*arguments)

@@ -20,13 +20,16 @@ def refused(error: BarnabasError) -> Waiter:
 class Acknowledgements:
     """Those who wait on one partition for the same thing, its high watermark or its flushes."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_closed_with", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Waiter]] = []
+        self._closed_with: BarnabasError | None = None
 
     def wait_for(self, last_offset: int) -> Waiter:
         """Return a future that ends when `last_offset` is passed."""
+        if self._closed_with is not None:
+            return refused(self._closed_with)
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiting.append((last_offset, waiter))
         return waiter
@@ -53,3 +56,8 @@ class Acknowledgements:
         for _, waiter in waiting:
             if not waiter.done():
                 waiter.set_exception(error)
+
+    def close(self, error: BarnabasError) -> None:
+        """End the wait for all, and for all who come later: nobody will settle anything any longer."""
+        self._closed_with = error
+        self.end(error)

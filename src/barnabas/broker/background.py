@@ -24,7 +24,7 @@ from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination.tree import Tree
 from barnabas.errors import BarnabasError
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.data_folders import AnyLogs, DataFolders
 from barnabas.storage.reserve import Reserve
 
 INTERVAL_MS_MIN = 50
@@ -80,7 +80,7 @@ class Background:
         self._work = work
         self._may_claim = asyncio.Event()
 
-    def all(self, logs: LogManager, reserve: Reserve) -> list[Coroutine[Any, Any, None]]:
+    def all(self, logs: AnyLogs, reserve: Reserve) -> list[Coroutine[Any, Any, None]]:
         """Return the loops that need nothing else."""
         return [
             _again_and_again(lambda: CLAIM_INTERVAL_MS, "take partitions over", self._claim_when_due),
@@ -109,6 +109,11 @@ class Background:
             ),
             self._flush_sealed(logs),
         ]
+
+    def watch_folders(self, folders: DataFolders) -> Coroutine[Any, Any, None]:
+        """Return the loop that looks whether the disks of data folders fail."""
+        check = functools.partial(self._work.for_all, folders.check)
+        return _again_and_again(lambda: OFFLINE_INTERVAL_MS, "look at the data folders", check)
 
     async def begin_with_groups(self, tree: Tree, in_tree_thread: InTreeThread, *, must_move: bool) -> None:
         """Serve groups, once their offsets are where they are to be."""
@@ -157,7 +162,7 @@ class Background:
     def _retention_interval_ms(self) -> int:
         return self._config().log_retention_check_interval_ms
 
-    async def _flush_sealed(self, logs: LogManager) -> None:
+    async def _flush_sealed(self, logs: AnyLogs) -> None:
         due = asyncio.Event()
         # Called by the thread that rolls a segment; an asyncio event may be set by its loop's own thread only.
         logs.on_flush_due = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, due.set)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import barnabas
 from barnabas.broker.background import Background
-from barnabas.broker.cleaner_process import CleanerProcess
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_shortcuts import CommitShortcuts
 from barnabas.broker.disk_work import DiskWork
@@ -28,12 +28,14 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_configs import log_configs
+from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.membership import Membership
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.parts import Parts
 from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.reassigning import Reassigning
 from barnabas.broker.replication import Replication
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
@@ -48,9 +50,12 @@ from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, ConfigurationError, DataFolderError
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
+from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.file_names import LOCK
+from barnabas.storage.filesystem import make_folder_to_stay
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
+from barnabas.storage.segment_list import OpenSegments
 
 TREE_FILE = "tree.sqlite"
 FINISH_S = 5.0
@@ -87,6 +92,8 @@ class Broker:
         self._inter_broker_port = 0
         self._is_started = False
         self._is_leaving = False
+        self.on_failed: Callable[[str], object] = lambda _reason: None
+        """Called with the reason, on any thread, when no data folder is left. To be set before the start."""
 
     async def start(self) -> None:
         """Begin to serve; `port` is known afterwards.
@@ -122,20 +129,21 @@ class Broker:
 
     async def _start(self) -> None:
         stopping = self._stopping
-        open_files = OpenFiles(open_files_limit(), self.config.max_connections)
-        listener = self._listener = self._around.listen(_limits(self.config, open_files))
+        open_files = self._open_files = OpenFiles(open_files_limit(), self.config.max_connections)
+        limits = self._limits(open_files)
+        listener = self._listener = self._around.listen(limits)
         # Listening comes first: an address in use is told before any log is touched, and clients that come
         # early wait in the backlog instead of being refused.
         stopping.callback(listener.close)
         self.port = self._listen(listener, self.config.host, self.config.port, "--port")
-        inter_broker = self._inter_broker = self._around.listen(_limits(self.config, open_files))
+        inter_broker = self._inter_broker = self._around.listen(limits)
         stopping.callback(inter_broker.close)
         if self.config.zookeeper_connect:
             host = self.config.inter_broker_host or self.config.host
             self._inter_broker_port = self._listen(
                 inter_broker, host, self.config.inter_broker_port, "inter.broker.port"
             )
-        work = await self._join_cluster(Path(self.config.data), open_files)
+        work = await self._join_cluster(self.config.folders[0], open_files)
         await self._assemble(open_files, work)
         self._begin_background(must_move=await self._in_tree_thread(registry.must_move_offsets, self._tree))
         self._serve(listener)
@@ -159,8 +167,10 @@ class Broker:
         )
         self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
         self.config = self.settings.broker.config
-        logs = self._logs = self._open_logs(folder, open_files, tree)
+        open_files.allow_connections(self.config.max_connections)
+        logs = self._logs = self._open_logs(open_files, tree)
         stopping.callback(logs.close)
+        logs.on_all_failed = self.on_failed
         open_files.count_logs = logs.count
         open_files.tell()
         stopping.callback(self._threads.close_disk)
@@ -175,12 +185,14 @@ class Broker:
         self.topics = Topics(
             self.config, tree, logs, self._in_tree_thread, open_files, work, self.clock, self._around.chance
         )
+        self._moves = LogMoves(self.topics, logs, work)
         self.isr_updates = IsrUpdates(self.topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
         self.topics.roles.on_isr_wanted = self.isr_updates.want
+        self.reassigning = Reassigning(self.topics, self.identity.node_id)
+        self.topics.on_moving = self.reassigning.look
         watch = self._watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)
         await self.topics.load(await self._in_tree_thread(watch.read_everything), lost_memory=logs.lost_memory)
-        if logs.lost_memory:
-            await work.for_all(logs.note_boot)
+        await work.for_all(logs.note_boot)
         self._replication = Replication(
             self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around
         )
@@ -205,11 +217,23 @@ class Broker:
             watch.run(),
             self.membership.keep(self.topics, watch),
             self.isr_updates.run(),
+            self.reassigning.run(),
             background.begin_with_groups(tree, self._in_tree_thread, must_move=must_move),
             *background.all(logs, self._reserve),
         )
+        if logs.are_several:
+            self._begin(background.watch_folders(logs), self._moves.run())
         if self.config.log_cleaner_enable:
-            cleaner = LogCleaner(self.topics, logs, self.clock, lambda: self.config, self._new_cleaner)
+            around = self._around
+            cleaner = LogCleaner(
+                self.topics,
+                logs,
+                self.clock,
+                lambda: self.config,
+                lambda: around.new_cleaner(self.clock.monotonic),
+                self._work,
+                around.new_threads,
+            )
             self._begin(cleaner.run())
         if self._around.watches_loop:
             loop_watch = LoopWatch(self.clock.monotonic)
@@ -224,6 +248,9 @@ class Broker:
         self._stopping.callback(listener.close)
         self.parts = Parts(
             topics=self.topics,
+            folders=self._logs,
+            elections=self._replication.elections,
+            moves=self._moves,
             groups=self.groups,
             offsets=self.offsets,
             commit_shortcuts=CommitShortcuts(self.topics, self.groups, self.settings, self.clock),
@@ -244,6 +271,8 @@ class Broker:
         news = await self.topics.take_over(read)
         if news.is_everything or any(change.settings for change in news.changes):
             await self.settings.reread()
+        if news.brokers is not None:
+            await self.membership.look_for_itself(news.brokers)
         return news
 
     async def _hand_over(self) -> None:
@@ -258,11 +287,9 @@ class Broker:
         except (BarnabasError, TimeoutError) as error:
             log.warning("not all that this broker led could be handed on: %s", error or "it took too long")
 
-    def _new_cleaner(self) -> CleanerProcess:
-        return CleanerProcess(self.clock.monotonic)
-
     async def _put_into_force(self, config: BrokerConfig) -> None:
         self.config = config
+        self._open_files.allow_connections(config.max_connections)
         await self.topics.set_defaults(config)
 
     def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:
@@ -274,32 +301,55 @@ class Broker:
             )
             raise ConfigurationError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{hint}") from None
 
+    def _limits(self, open_files: OpenFiles) -> Limits:
+        """Return the limits for clients that the settings ask for."""
+        config = self.config
+        return Limits(
+            # Kafka demands socket.request.max.bytes <= queued.max.request.bytes; here the smaller of the two counts.
+            frame_bytes_max=min(config.socket_request_max_bytes, config.queued_max_request_bytes),
+            queued_bytes_max=config.queued_max_request_bytes,
+            connections_max=open_files.connections_max,
+            connections_per_host_max=lambda: self.config.max_connections_per_ip,
+            idle_s_max=config.connections_max_idle_ms / 1000,
+            partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,
+        )
+
     def _open_tree(self, folder: Path) -> RenewableTree:
         filesystem = self._around.filesystem
         try:
-            filesystem.make_folder(folder)
+            make_folder_to_stay(filesystem, folder)
             # SQLite would say "disk I/O error" where this says "Read-only file system".
             filesystem.open(folder / LOCK, create=True).close()
         except OSError as error:
-            raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
+            # Without a tree of its own, a broker can do with its other folders.
+            if not self.config.zookeeper_connect or len(self.config.folders) == 1:
+                raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         self._reserve.give_up_if_short()
         return RenewableTree(functools.partial(self._around.open_tree, self.config, folder / TREE_FILE, self.clock))
 
-    def _open_logs(self, folder: Path, open_files: OpenFiles, tree: Tree) -> LogManager:
-        return LogManager(
-            folder,
-            default_log_config(self.config),
-            self.clock,
-            self._around.filesystem,
-            broker_id=self.identity.node_id,
-            cluster_id=self.identity.cluster_id,
-            boot_id=self._around.boot_id(),
-            new_id=self._around.chance.new_id,
-            file_delete_delay_ms=self.config.file_delete_delay_ms,
-            segments_open_max=open_files.segments_max,
-            topic_configs=lambda: log_configs(tree, self.config),
-            new_threads=self._around.new_threads,
-        )
+    def _open_logs(self, open_files: OpenFiles, tree: Tree) -> DataFolders:
+        config, filesystem = default_log_config(self.config), self._around.filesystem
+        open_segments, boot_id = OpenSegments(open_files.segments_max), self._around.boot_id()
+        process_id = self._around.process_id()
+
+        def open_folder(folder: Path) -> LogManager:
+            return LogManager(
+                folder,
+                config,
+                self.clock,
+                filesystem,
+                broker_id=self.identity.node_id,
+                cluster_id=self.identity.cluster_id,
+                boot_id=boot_id,
+                process_id=process_id,
+                new_id=self._around.chance.new_id,
+                file_delete_delay_ms=self.config.file_delete_delay_ms,
+                open_segments=open_segments,
+                new_threads=self._around.new_threads,
+                loads=False,
+            )
+
+        return DataFolders(self.config.folders, filesystem, open_folder, lambda: log_configs(tree, self.config))
 
     def _registration(self) -> BrokerRegistration:
         own = self.identity
@@ -311,8 +361,9 @@ class Broker:
             replication_host=self.config.inter_broker_host,
             replication_port=self._inter_broker_port,
             rack=own.rack,
-            folder_id=self._logs.meta.directory_id if self._logs.meta else "",
+            folder_id=self._logs.folder_id,
             is_leaving=self._is_leaving,
+            release=barnabas.__version__,
         )
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
@@ -320,19 +371,6 @@ class Broker:
             # Deleting a topic makes room, so it must work on a full disk.
             self._reserve.give_up_if_short()
         return self._threads.in_tree_thread(function, *arguments)
-
-
-def _limits(config: BrokerConfig, open_files: OpenFiles) -> Limits:
-    """Return the limits for clients that the settings ask for."""
-    return Limits(
-        # Kafka demands socket.request.max.bytes <= queued.max.request.bytes; here the smaller of the two counts.
-        frame_bytes_max=min(config.socket_request_max_bytes, config.queued_max_request_bytes),
-        queued_bytes_max=config.queued_max_request_bytes,
-        connections_max=open_files.connections_max,
-        connections_per_host_max=config.max_connections_per_ip,
-        idle_s_max=config.connections_max_idle_ms / 1000,
-        partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,
-    )
 
 
 def _cluster_id_of(new_id: uuid.UUID) -> str:

@@ -7,7 +7,8 @@ and the time come in, states to be written come out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 
 from barnabas.broker.picture import Picture, next_state
@@ -15,9 +16,10 @@ from barnabas.broker.told_together import named
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.coordination.values import PartitionState
+from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.replication.claiming import Claim, claim, waited_for, why_offline
-from barnabas.replication.lost_memory import tell, who_has_most, withdraw
+from barnabas.replication.lost_memory import doubt, tell, who_has_most, withdraw
 from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
@@ -57,6 +59,7 @@ class Claims:
         self.on_later: Callable[[], None] = lambda: None
         """Called when `due` will have something later."""
         self._told_offline: set[TopicPartition] = set()
+        self._wanted_unclean: frozenset[TopicPartition] = frozenset()
 
     @property
     def next_deadline(self) -> float | None:
@@ -71,6 +74,15 @@ class Claims:
         """Look at partitions no longer that were to be looked at later."""
         for where in partitions:
             self._later.pop(where, None)
+
+    @contextmanager
+    def allowing_unclean(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
+        """Meanwhile allow that partitions are led by a replica that was not in sync."""
+        self._wanted_unclean = frozenset(partitions)
+        try:
+            yield
+        finally:
+            self._wanted_unclean = frozenset()
 
     def look_again(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
         """Have partitions looked at again soon, since what was to be written could not be."""
@@ -124,6 +136,20 @@ class Claims:
             log.error("alone in sync was this broker, and its log is gone; %s: %s", _PUT_BACK, named(gone))
         return changes
 
+    def doubt(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
+        """Return what is to be written where the tree is older than this broker's logs: who has the most is to lead."""
+        changes = []
+        for where in partitions:
+            info = self._picture.partition(where)
+            state = None if info is None else doubt(info.replicas, info.state, self._known_epoch(where))
+            if state is not None:
+                changes.append(next_state(where, self._picture.topics[where.topic], state))
+        if changes:
+            told = "the tree is older than the logs here; all replicas have to tell what they have: %s"
+            extra = about(changes[0].where) if len(changes) == 1 else None
+            log.error(told, named([each.where for each in changes]), extra=extra)
+        return changes
+
     def give_up(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
         """Return what is to be written of partitions that this broker cannot lead, so that others do: of those that it
         led in an earlier life. They see that it lives, and would leave them to it."""
@@ -161,7 +187,8 @@ class Claims:
             state,
             self._picture.brokers.keys(),
             is_new_incarnation=state.leader == self._broker_id and not is_leading,
-            is_unclean_allowed=self._is_unclean_allowed(where.topic),
+            is_unclean_allowed=where in self._wanted_unclean or self._is_unclean_allowed(where.topic),
+            adding=info.adding,
         )
         if found is None:
             if self._is_newly_offline(where, info):
@@ -206,4 +233,5 @@ def _tell(level: int, lines: Mapping[TopicPartition, str]) -> None:
         return
     first = [f"{where}: {why}" for where, why in islice(lines.items(), _NAMED_MAX)]
     more = len(lines) - len(first)
-    log.log(level, "%s%s", "; ".join(first), f"; and {more} partitions more" if more else "")
+    extra = about(next(iter(lines))) if len(lines) == 1 else None
+    log.log(level, "%s%s", "; ".join(first), f"; and {more} partitions more" if more else "", extra=extra)

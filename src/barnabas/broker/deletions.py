@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import registry
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.tree import NodeError, Tree
 from barnabas.coordination.values import Deletion
 from barnabas.errors import BarnabasError
+from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -70,8 +71,32 @@ class Deletions:
             self.keep_folders(topic_id)
 
     def keep_folders(self, topic_id: bytes) -> None:
-        """Folders of a topic are left that could not be set aside: the next start tries again."""
+        """Folders of a topic are left that could not be set aside, or seen: the next start tries again."""
         self._with_folders.add(topic_id)
+
+    async def make_room(self, topic_ids: Collection[bytes], untouched: Collection[str]) -> None:
+        """Set aside the folders of topics that were deleted while this broker was away: others may have their names.
+
+        Where one does not say whose it is, it is in doubt.
+
+        :param topic_ids: of the topics that there are.
+        :param untouched: topics of which nothing is known.
+        """
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(registry.read_deletions, self._tree)
+        own = self._own(noted, topic_ids)
+        self._with_folders = self._hosting.set_deleted_aside(own.keys(), untouched)
+        for topic_id, deletion in own.items():
+            if self._hosting.may_have_more(deletion.name):
+                self.keep_folders(topic_id)
+        self._hosting.doubt(deletion.name for deletion in own.values())
+
+    def _own(self, noted: Mapping[bytes, Deletion], topic_ids: Collection[bytes]) -> dict[bytes, Deletion]:
+        """Return the deletions that were done, and of which this broker has its part to do."""
+        return {
+            topic_id: deletion
+            for topic_id, deletion in noted.items()
+            if topic_id not in topic_ids and (not deletion.brokers or self._broker_id in deletion.brokers)
+        }
 
     async def load(
         self, topic_ids: Collection[bytes], known: Collection[TopicPartition], untouched: Collection[str]
@@ -83,16 +108,30 @@ class Deletions:
         :param untouched: topics of which nothing is known.
         """
         noted: Mapping[bytes, Deletion] = await self._in_tree_thread(registry.read_deletions, self._tree)
-        own = {
-            topic_id: deletion
-            for topic_id, deletion in noted.items()
-            if topic_id not in topic_ids and (not deletion.brokers or self._broker_id in deletion.brokers)
-        }
-        self._with_folders = self._hosting.set_strays_aside(known, untouched, own.keys())
+        own = self._own(noted, topic_ids)
+        self._with_folders |= self._hosting.set_strays_aside(known, untouched, own.keys())
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in noted.keys() & set(topic_ids):
             # Noted, and never begun.
             await self._in_tree_thread(registry.end_deletion, self._tree, topic_id, self._broker_id)
+
+    async def find_missed(self, topic_ids: Collection[bytes]) -> None:
+        """Take up deletions of topics that this broker never heard of: made and deleted by others while it could not
+        read the tree. Nobody may take over topics meanwhile.
+
+        :param topic_ids: of the topics that are known here; of their deletion it is heard.
+        :raises CoordinationError: the tree cannot be read.
+        """
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(registry.read_deletions, self._tree)
+        for topic_id, deletion in noted.items():
+            if self._broker_id not in deletion.brokers or topic_id in topic_ids:
+                continue
+            try:
+                topic = await self._in_tree_thread(registry.read_topic, self._tree, deletion.name)
+            except NodeError:  # it may be that topic
+                continue
+            if topic is None or topic.topic_id != topic_id:
+                self._names[topic_id] = deletion.name
 
     async def end_all(self, live_names: Collection[str]) -> None:
         """End what could not be ended before: the groups had to be loaded first, or another broker has begun it.
@@ -119,12 +158,12 @@ class Deletions:
             return
         self._told = ""
         for topic_id, name in names.items():
-            if topic_id not in self._with_folders:
+            if topic_id not in self._with_folders and not self._hosting.may_have_more(name):
                 await self._end(topic_id, name)
 
     async def _end(self, topic_id: bytes, name: str) -> None:
         try:
             await self._in_tree_thread(registry.end_deletion, self._tree, topic_id, self._broker_id)
         except BarnabasError as error:
-            log.warning("that nothing is left of topic %s is noted later: %s", name, error)
+            log.warning("that nothing is left of topic %s is noted later: %s", name, error, extra=about(name))
             self._names[topic_id] = name

@@ -241,8 +241,8 @@ class FetchLoop:
 
     async def _truncate(self, follower: Follower, leader: EpochStart) -> None:
         point = truncation_point(follower.log.leader_epochs, follower.log.log_end_offset, leader)
-        whom = f"{follower.topic_partition} to offset {point.offset}"
-        self._together.tell(logging.INFO, "truncated by the leader's epochs", whom)
+        alone = f" to offset {point.offset}"
+        self._together.tell(logging.INFO, "truncated by the leader's epochs", follower.topic_partition, alone)
         await follower.truncate_to(point.offset)
 
     # --- partitions ---

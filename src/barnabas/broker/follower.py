@@ -128,9 +128,11 @@ class Follower(Replica):
 
     async def _cut(self, cut: Callable[[int], object], offset: int) -> None:
         """Let the log end at an offset before its end."""
-        await self._disk.do(cut, offset)
-        if self._flusher:
-            self._flusher.note_truncation()
+        try:
+            await self._disk.do(cut, offset)
+        finally:  # it may have been cut when what notes it could not be stored
+            if self._flusher:
+                self._flusher.note_truncation()
 
     async def _append_in_turn(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):

@@ -21,7 +21,6 @@ from barnabas.broker.partition import Partition
 from barnabas.broker.picture import next_state
 from barnabas.broker.topics import Topics
 from barnabas.coordination.changes import StateChange
-from barnabas.coordination.values import PartitionState
 from barnabas.replication.claiming import hand_over
 
 CAUGHT_UP_S = 0.25
@@ -57,9 +56,9 @@ class HandingOver:
         :raises BarnabasError: the tree cannot be reached.
         """
         preferred = {
-            partition: state
-            for partition, state in self._to_hand_on(set(), self._topics.led()).items()
-            if state.leader == self._topics.preferred_replica(partition.topic_partition)
+            partition: change
+            for partition, change in self._to_hand_on(set(), self._topics.led()).items()
+            if change.state.leader == self._topics.preferred_replica(partition.topic_partition)
         }
         if preferred:
             await self._hand_on(preferred, is_urgent=False)
@@ -70,38 +69,46 @@ class HandingOver:
         :raises BarnabasError: the tree cannot be reached.
         """
         offline = [partition for partition in self._topics.led() if partition.followers and partition.log.is_offline]
-        states = self._to_hand_on({self._broker_id}, offline) if offline else {}
-        if states:
-            await self._topics.follow(await self._topics.propose([self._change(*each) for each in states.items()]))
-            log.warning("handed on %d partitions whose logs are offline here", len(states))
+        changes = self._to_hand_on({self._broker_id}, offline) if offline else {}
+        if changes:
+            await self._topics.follow(await self._topics.propose(list(changes.values())))
+            log.warning("handed on %d partitions whose logs are offline here", len(changes))
 
-    def _to_hand_on(self, leaving: set[int], among: Iterable[Partition]) -> dict[Partition, PartitionState]:
-        """Return, by partition, the state in which another broker leads, where there is one that can."""
+    async def hand_to(self, changes: dict[Partition, StateChange]) -> None:
+        """Hand partitions on to those that lead after these changes, where they have everything; the others have time.
+
+        :param changes: each with the version that follows that of the state from which it was made: what the tree has
+            by then may be newer.
+        :raises BarnabasError: the tree cannot be reached.
+        """
+        await self._hand_on(changes, is_urgent=False)
+
+    def _to_hand_on(self, leaving: set[int], among: Iterable[Partition]) -> dict[Partition, StateChange]:
+        """Return, by partition, the change after which another broker leads, where there is one that can."""
         picture = self._topics.picture
         live = picture.brokers.keys()
         leaving = leaving | {each for each, broker in picture.brokers.items() if broker.registration.is_leaving}
-        states = {}
+        changes = {}
         for partition in among:
             info = picture.partition(partition.topic_partition)
             if partition.followers is None or info is None or info.state.leader_epoch != partition.leader_epoch:
                 continue
             state = hand_over(info.state, info.replicas, live, leaving)
             if state is not None:
-                states[partition] = state
-        return states
+                where = partition.topic_partition
+                changes[partition] = next_state(where, picture.topics[where.topic], state)
+        return changes
 
-    async def _hand_on(self, states: dict[Partition, PartitionState], *, is_urgent: bool = True) -> None:
+    async def _hand_on(self, changes: dict[Partition, StateChange], *, is_urgent: bool = True) -> None:
         done = asyncio.Event()
-        held = [partition.hold_appends(done.wait) for partition in states]
+        held = [partition.hold_appends(done.wait) for partition in changes]
         try:
-            await self._wait_until_caught_up(states)
-            changes = [
-                self._change(partition, state)
-                for partition, state in states.items()
-                if is_urgent or _has_all(partition, state.leader)
+            await self._wait_until_caught_up(changes)
+            ready = [
+                change for partition, change in changes.items() if is_urgent or _has_all(partition, change.state.leader)
             ]
-            changed = await self._topics.propose(changes) if changes else {}
-            for partition in states:
+            changed = await self._topics.propose(ready) if ready else {}
+            for partition in changes:
                 # What has waited must not be appended here any more: the next leader has not got it.
                 if not self._leads_still(partition):
                     partition.fence()
@@ -115,14 +122,10 @@ class HandingOver:
         info = self._topics.picture.partition(partition.topic_partition)
         return info is not None and info.state.leader_epoch == partition.leader_epoch
 
-    def _change(self, partition: Partition, state: PartitionState) -> StateChange:
-        where = partition.topic_partition
-        return next_state(where, self._topics.picture.topics[where.topic], state)
-
-    async def _wait_until_caught_up(self, states: dict[Partition, PartitionState]) -> None:
+    async def _wait_until_caught_up(self, changes: dict[Partition, StateChange]) -> None:
         rounds = round(CAUGHT_UP_S / LOOK_S)
         for _ in range(rounds):
-            if all(_has_all(partition, state.leader) for partition, state in states.items()):
+            if all(_has_all(partition, change.state.leader) for partition, change in changes.items()):
                 return
             await asyncio.sleep(LOOK_S)
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
 from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.hosting import Hosting
+from barnabas.broker.hosting import Hosting, MakeLog, make_all
 from barnabas.broker.own_replicas import OwnReplicas
 from barnabas.broker.partition import Partition
 from barnabas.broker.picture import BrokersChange, Picture
+from barnabas.broker.removals import Removals
 from barnabas.broker.replica import ON_ANY_THREAD, Replica
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
@@ -35,12 +36,9 @@ from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeError, Tree
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, KafkaError, StorageError
+from barnabas.log_lines import about
 from barnabas.model import TopicPartition
-from barnabas.storage.log import Log
-from barnabas.storage.log_manager import LogManager
-
-MakeLog = Callable[..., Awaitable[Log]]
-"""`Hosting.make`, or one that takes its place."""
+from barnabas.storage.data_folders import AnyLogs
 
 AT_ONCE = 64
 """So many replicas are given their roles between two pauses."""
@@ -55,7 +53,7 @@ class HostedTopics(TopicLookup):
         self,
         config: BrokerConfig,
         tree: Tree,
-        logs: LogManager,
+        logs: AnyLogs,
         in_tree_thread: InTreeThread,
         work: DiskWork = ON_ANY_THREAD,
         clock: Clock = SYSTEM_CLOCK,
@@ -68,17 +66,22 @@ class HostedTopics(TopicLookup):
         self._work = work
         self._changing = asyncio.Lock()
         self.picture = Picture()
-        self.hosting = Hosting(logs, work.for_all)
+        self.hosting = Hosting(logs, work.in_order)
         self.roles = Roles(config.broker_id, self.picture, work, clock)
         own = self._own = OwnReplicas(self, self.picture, self.hosting)
         self.claims = Claims(config.broker_id, self.picture, self._is_unclean_allowed, own.known_epoch, own.end_of)
         self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting)
+        self.removals = Removals(config.broker_id, tree, in_tree_thread, self.hosting)
         self.on_led: Callable[[], None] = lambda: None
         """Called when this broker may lead other partitions than before."""
+        self.on_moving: Callable[[], None] = lambda: None
+        """Called when something is news of partitions, and some are on their way to other brokers."""
         self._damaged: dict[str, BarnabasError] = {}
         self._unread: set[str] = set()
         """Topics that could not be understood when this broker began its life, and were not since."""
         self._lost_memory = False
+        self._may_have_missed = False
+        """Whether topics may have come and gone of which this broker never heard."""
         self._incomplete: set[TopicPartition] = set()
         """Replicas that may lack records which this broker had acknowledged, and have yet to leave those in sync."""
 
@@ -95,19 +98,40 @@ class HostedTopics(TopicLookup):
         self._lost_memory = lost_memory
         self.picture.put_brokers(news.brokers or {})
         self._begin_life(news)
+        topics = {name: info for name, info in news.topics.items() if isinstance(info, TopicInfo)}
+        topic_ids = {info.topic_id for info in topics.values()}
+        await self.deletions.make_room(topic_ids, news.topics.keys() - topics.keys())
+        await self.removals.make_room(topics, news.topics.keys() - topics.keys())
         for name, info in news.topics.items():
             if (topic := self._understood(name, info)) is not None:
                 self.picture.put_topic(topic[0])
-                self._keep(self._restore(*topic))
+                self._keep(await self._restore(*topic))
         for name, reason in self._damaged.items():
-            log.error("topic %s is not served: %s; its folders stay as they are; mend it and start again", name, reason)
+            told = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
+            log.error(told, name, reason, extra=about(name))
         self._unread.update(self._damaged)
         own = [each.topic_partition for each in self.hosted()]
         self._note_incomplete(self.hosted())
+        while doubted := self.claims.doubt(own):
+            await self._write_states(doubted)
         await self._withdraw()
         await self._claim(own)
         await self._in_tree_thread(self._tree.flush)
         await self.deletions.load(self._by_id.keys(), set(own), self._damaged.keys())
+        self._tell_of_folders_left()
+
+    def _tell_of_folders_left(self) -> None:
+        """Name the logs here of partitions that others hold: by a tree from a backup they may be all that there is."""
+        for topic in self._by_id.values():
+            for number, info in enumerate(topic.partitions):
+                where = TopicPartition(topic.name, number)
+                if self._config.broker_id not in info.replicas and self.hosting.belongs_to(where, topic.id):
+                    told = (
+                        "%s is on brokers %s by the tree, in epoch %d; a log of it is left here, which knows epoch %d"
+                    )
+                    log.error(
+                        told, where, list(info.replicas), info.state.leader_epoch, self.hosting.known_epoch(where)
+                    )
 
     def _begin_life(self, news: News) -> None:
         topics = [info for info in news.topics.values() if info is not None and not isinstance(info, NodeError)]
@@ -121,7 +145,7 @@ class HostedTopics(TopicLookup):
 
     async def _withdraw(self) -> None:
         """Leave the in-sync replicas with those that may lack records."""
-        while wanted := self.claims.withdraw(self._incomplete, self.hosting.was_missing):
+        while wanted := self.claims.withdraw(self._incomplete, self.hosting.is_gone):
             await self._write_states(wanted)
             # Again where somebody else was faster: it may have counted on this broker still.
             self._incomplete = {each.where for each in wanted if self.picture.has_instead(each)}
@@ -137,13 +161,14 @@ class HostedTopics(TopicLookup):
             self._damaged[name] = error
             return None
 
-    def _restore(self, info: TopicInfo, config: TopicConfig) -> Topic:
-        hosted = {}
-        for number, each in enumerate(info.partitions):
-            if self._config.broker_id in each.replicas:
-                where = TopicPartition(info.name, number)
-                opened = self.hosting.restore(where, config.log, info.topic_id)
-                hosted[number] = self.roles.first(opened.partition, opened, each, config)
+    async def _restore(self, info: TopicInfo, config: TopicConfig) -> Topic:
+        own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
+        places = [TopicPartition(info.name, number) for number in own]
+        logs = await self.hosting.restore_all(places, config.log, info.topic_id)
+        hosted = {
+            number: self.roles.first(opened.partition, opened, info.partitions[number], config)
+            for number, opened in zip(own, logs, strict=True)
+        }
         return Topic(info.name, info.topic_id, info.partitions, dict(info.config), hosted)
 
     async def take_over(self, read: Read) -> News:
@@ -183,10 +208,12 @@ class HostedTopics(TopicLookup):
     async def _take_over_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
         """Return the partitions of which something is news."""
         known = self._by_name.get(name)
+        if known is None or not isinstance(info, TopicInfo) or known.id != info.topic_id:
+            self._may_have_missed = True
         understood = self._understood(name, info)
         if understood is None:
             if name in self._damaged:
-                log.error("topic %s stays as it was: %s", name, self._damaged[name])
+                log.error("topic %s stays as it was: %s", name, self._damaged[name], extra=about(name))
             elif known is not None:
                 await self._drop(known)
             return []
@@ -197,31 +224,53 @@ class HostedTopics(TopicLookup):
             self._unread.discard(name)
             self.picture.begin_life_with(self._config.broker_id, info)
             if known is None:
-                self._open_late(info, config)
+                await self._open_late(info, config)
+        before = self.picture.topics.get(name)
+        if before is not None and before.version != info.version:
+            self.removals.look()
         self.picture.put_topic(info)
+        await self._let_go_of_removed(name)
         await self._open_new(self.picture.topics[name], config, self.hosting.make_or_put_offline)
         return list(range(len(info.partitions)))
 
-    def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
+    async def _let_go_of_removed(self, name: str) -> None:
+        """Let go of replicas that other brokers hold instead; set aside the folders of those that are named to go."""
+        topic, info = self._by_name.get(name), self.picture.topics[name]
+        own = self._config.broker_id
+        removed = (
+            {n: each for n, each in topic.hosted.items() if own not in info.partitions[n].replicas} if topic else {}
+        )
+        if topic is None or not removed:
+            return
+        kept = {number: each for number, each in topic.hosted.items() if number not in removed}
+        self._keep(replace(topic, partitions=info.partitions, hosted=kept))
+        self.on_led()
+        for replica in removed.values():
+            await self.roles.end(replica, "other brokers hold it now")
+            await self.removals.carry_out(replica.topic_partition, topic.id, self._work)
+
+    def _is_held(self, where: TopicPartition, topic_id: bytes) -> bool:
+        topic = self._by_name.get(where.topic)
+        return topic is not None and topic.id == topic_id and where.partition in topic.hosted
+
+    async def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
         """Open what there should be of a topic that was mended, as a start does."""
         self.picture.put_topic(info)
-        topic = self._restore(info, config)
+        topic = await self._restore(info, config)
         self._keep(topic)
         self._note_incomplete(topic.hosted.values())
 
     async def _open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> Topic:
-        """Open the logs of replicas that are new here, and put the topic's settings into force; one log at a time, so
-        that others have their turn at the disk.
+        """Open the logs of replicas that are new here, and put the topic's settings into force.
 
         :raises BarnabasError: as `make` does.
         """
         topic = self._by_name.get(info.name)
         hosted = dict(topic.hosted) if topic else {}
-        logs = {}
-        for number, each in enumerate(info.partitions):
-            if number not in hosted and self._config.broker_id in each.replicas:
-                where = TopicPartition(info.name, number)
-                logs[number] = await make(where, config.log, info.topic_id)
+        own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
+        new = [number for number in own if number not in hosted]
+        places = [TopicPartition(info.name, number) for number in new]
+        logs = dict(zip(new, await make_all(make, places, config.log, info.topic_id), strict=True))
         for number, opened in logs.items():
             hosted[number] = self.roles.first(opened.partition, opened, info.partitions[number], config)
         if topic is not None and topic.settings != info.config:
@@ -247,6 +296,8 @@ class HostedTopics(TopicLookup):
                     await asyncio.sleep(0)
             self._keep(replace(topic, partitions=self.picture.topics[name].partitions, hosted=hosted))
         self.on_led()
+        if self.picture.moving:
+            self.on_moving()
 
     def _take_over_states(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
         """Let clients see new states; return, by topic, the partitions of which they are news. The replicas here do not
@@ -283,6 +334,16 @@ class HostedTopics(TopicLookup):
         async with self._changing:
             await self._claim(self.claims.due(self._clock.monotonic()))
 
+    async def claim_uncleanly(self, partitions: Sequence[TopicPartition]) -> None:
+        """Lead partitions that nobody leads though no in-sync replica of theirs lives, if it is this broker's turn: an
+        administrator wants that, whatever the topics' settings say.
+
+        :raises BarnabasError: the tree cannot be reached.
+        """
+        async with self._changing:
+            with self.claims.allowing_unclean(partitions):
+                await self._claim(partitions)
+
     async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
         own = [each for each in asked if each not in self._incomplete and self._own.may_lead(each)]
@@ -307,19 +368,44 @@ class HostedTopics(TopicLookup):
     async def propose(self, wanted: Sequence[StateChange]) -> dict[str, list[int]]:
         """Write states if nobody was faster; the picture has what there is now.
 
+        Who takes in a replica that was not in sync has to know that it is one: then the topic must be as it is known.
+
         :returns: the partitions, by topic, of which that is news: their replicas do not have their roles yet.
         """
-        written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted)
+        versions = {
+            each.where.topic: self.picture.topics[each.where.topic].version for each in wanted if self._adds(each)
+        }
+        written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
         others = set(wanted) - set(written)
         if others:
             written += await self._in_tree_thread(registry.read_partition_states, self._tree, others)
         return self._take_over_states(written)
+
+    def _adds(self, change: StateChange) -> bool:
+        info = self.picture.partition(change.where)
+        return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
     async def reread(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
         """Read states anew; return, by topic, the partitions of which that brings news."""
         return self._take_over_states(
             await self._in_tree_thread(registry.read_partition_states, self._tree, list(states))
         )
+
+    async def reread_topics(self, names: Iterable[str]) -> None:
+        """Read topics anew, and take over what they are now.
+
+        :raises CoordinationError: the tree cannot be reached.
+        """
+        async with self._changing:
+            await self._reread_topics(names)
+
+    async def _reread_topics(self, names: Iterable[str]) -> None:
+        changed: dict[str, list[int]] = {}
+        for name in names:
+            info = await self._in_tree_thread(registry.read_topic, self._tree, name)
+            if info is not None:  # that it is gone is told, and its deletion with it
+                changed[name] = await self._take_over_topic(name, info)
+        await self._follow(changed)
 
     async def follow(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Let replicas have the roles that the picture gives them now."""
@@ -342,11 +428,12 @@ class HostedTopics(TopicLookup):
         if await self.deletions.is_noted(topic.id):
             refused = await self._set_aside(topic)
             if refused:
-                log.warning("%s", refused)
-            log.info("topic %s was deleted", topic.name)
+                log.warning("%s", refused, extra=about(topic.name))
+            log.info("topic %s was deleted", topic.name, extra=about(topic.name))
             self.deletions.begin(topic.id, topic.name, has_folders=refused is not None)
             return
-        log.error("topic %s has left the tree, and nobody deleted it; its folders stay as they are", topic.name)
+        told = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
+        log.error(told, topic.name, extra=about(topic.name))
         self._let_go(topic)
         for replica in topic.hosted.values():
             await self.roles.end(replica, "the topic has left the tree")
@@ -368,7 +455,14 @@ class HostedTopics(TopicLookup):
         self.on_led()
 
     async def end_deletions(self) -> None:
-        """End the deletions that could not be: in the last run, while groups were loaded, or made by other brokers."""
+        """End the deletions that could not be: in the last run, while groups were loaded, or made by other brokers; and
+        delete replicas that have moved to others."""
+        async with self._changing:
+            await self.removals.go_on(self._is_held, self._work)
+        if self._may_have_missed:
+            async with self._changing:
+                await self.deletions.find_missed(self._by_id.keys())
+                self._may_have_missed = False
         await self.deletions.end_all(self._by_name)
 
     async def store_log_starts(self) -> None:

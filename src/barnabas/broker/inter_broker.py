@@ -1,7 +1,8 @@
 """What brokers serve each other, on a listener of their own.
 
 Followers are believed there what nobody is believed on the listener for clients: that they are replicas, and how far
-they have come (CVE-2018-1288). Nothing else is served there.
+they have come (CVE-2018-1288). Beside that they pass on what an administrator wants and only another can do: to hand on
+leadership, or to claim it. Nothing else is served there.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 
 from barnabas.broker.api import ServedApi, ServedApis
 from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.elections import Elections
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.handlers.api_versions import api_versions
+from barnabas.broker.handlers.elect_leaders import elect_leaders_here
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.replica_fetch import CheckBroker, replica_fetch
 from barnabas.broker.topics import Topics
@@ -19,7 +22,7 @@ from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 
 SERVED: dict[int, ServedApi] = {
-    served.api.key: served for served in (replica_fetch, api_versions, offset_for_leader_epoch)
+    served.api.key: served for served in (replica_fetch, api_versions, offset_for_leader_epoch, elect_leaders_here)
 }
 
 
@@ -30,13 +33,20 @@ class InterBrokerParts:
     topics: Topics
     follower_sessions: FollowerSessions
     check_broker: CheckBroker
+    elections: Elections
+    turns: Turns
     clock: Clock
     served: ServedApis
 
 
 def inter_broker_dispatcher(
-    topics: Topics, follower_sessions: FollowerSessions, check_broker: CheckBroker, turns: Turns, clock: Clock
+    topics: Topics,
+    follower_sessions: FollowerSessions,
+    check_broker: CheckBroker,
+    elections: Elections,
+    turns: Turns,
+    clock: Clock,
 ) -> Dispatcher:
     """Return the handler of the listener that brokers have for each other."""
-    parts = InterBrokerParts(topics, follower_sessions, check_broker, clock, SERVED)
+    parts = InterBrokerParts(topics, follower_sessions, check_broker, elections, turns, clock, SERVED)
     return Dispatcher({key: each.bind(parts) for key, each in SERVED.items()}, turns)

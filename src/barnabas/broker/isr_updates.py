@@ -107,6 +107,8 @@ class IsrUpdates:
             self.want(partition)
         if ended:
             await self._topics.follow(ended)
+        if self._topics.picture.moving:
+            self._topics.on_moving()
 
     def _change_of(self, partition: Partition) -> StateChange | None:
         followers, where = partition.followers, partition.topic_partition

@@ -14,10 +14,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple
 
 from barnabas.broker.cleaner_process import AnyCleaner
+from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig
@@ -36,7 +37,7 @@ from barnabas.storage.cleaner.job import (
 )
 from barnabas.storage.cleaner.planning import CleanableRange
 from barnabas.storage.cleaner.rewriting import MAP_BYTES_MIN
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.data_folders import AnyLogs
 from barnabas.storage.replacement import SegmentReplacedError
 from barnabas.storage.segment import SealedSegment
 
@@ -87,22 +88,27 @@ class LogCleaner:
 
     :param config: returns the broker's settings as they are in force.
     :param new_cleaner: makes what does the jobs.
+    :param work: where checkpoints are stored.
+    :param new_threads: makes so many threads, of this name, on which cleaners are asked.
     """
 
     def __init__(
         self,
         topics: Topics,
-        logs: LogManager,
+        logs: AnyLogs,
         clock: Clock,
         config: Callable[[], BrokerConfig],
         new_cleaner: Callable[[], AnyCleaner],
+        work: DiskWork | None = None,
+        new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         self._topics = topics
         self._logs = logs
         self._clock = clock
         self._config = config
         self._new_cleaner = new_cleaner
-        self._threads = ThreadPoolExecutor(CLEANERS_MAX, thread_name_prefix="cleaner")
+        self._work = work or DiskWork()
+        self._threads = new_threads(CLEANERS_MAX, "cleaner")
         self._idle: list[AnyCleaner] = []
         self._busy: dict[TopicPartition, AnyCleaner] = {}
         self._put_off: dict[TopicPartition, _PutOff] = {}
@@ -191,7 +197,7 @@ class LogCleaner:
     def _is_candidate(self, partition: Replica) -> bool:
         if not partition.config.log.is_compacted or partition.is_deleted or partition.log.is_offline:
             return False
-        if partition.topic_partition in self._busy:
+        if partition.topic_partition in self._busy or partition.is_being_moved:
             return False
         found = self._put_off.get(partition.topic_partition)
         if found is None or found.partition is not partition or found.config != partition.config:
@@ -247,7 +253,7 @@ class LogCleaner:
         if not isinstance(plan, CleaningPlan):
             raise CleaningFailedError(f"no plan, but {plan!r}")
         # If the topic is no longer compacted when the broker crashes, gaps are believed below the recovery point only.
-        await asyncio.to_thread(self._logs.checkpoint_recovery_points)
+        await self._work.for_all(self._logs.checkpoint_recovery_points)
         bytes_read = bytes_left = records_read = records_kept = 0
         while (group := await self._ask(cleaner, partition, None)) is not None:
             if not isinstance(group, CleanedGroup):
@@ -259,7 +265,7 @@ class LogCleaner:
             bytes_read, bytes_left = bytes_read + group.bytes_read, bytes_left + group.size
             records_read, records_kept = records_read + group.records_read, records_kept + group.records_kept
         partition.log.mark_compacted(plan.end_offset, truncations)
-        await asyncio.to_thread(self._logs.checkpoint_first_dirty_offsets)
+        await self._work.for_all(self._logs.checkpoint_first_dirty_offsets)
         return (
             f"compacted up to offset {plan.end_offset}: {records_kept} of {records_read} records,"
             f" {bytes_left} of {bytes_read} bytes are left,"
@@ -268,6 +274,8 @@ class LogCleaner:
     async def _swap(self, partition: Replica, replaced: Sequence[SealedSegment], group: CleanedGroup) -> None:
         if tuple(segment.base_offset for segment in replaced) != group.base_offsets:
             raise CleaningFailedError(f"segments {group.base_offsets}, and not {replaced}")
+        if partition.is_being_moved:
+            raise SegmentReplacedError("the log is moved to another data folder")
         try:
             renamed = await partition.replace_segments(replaced, group.size)
         except SegmentReplacedError:

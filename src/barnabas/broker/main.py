@@ -11,6 +11,7 @@ import sys
 
 from barnabas.broker.broker import Broker
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.surroundings import Surroundings
 
 SWITCH_INTERVAL_S = 0.0005
 """How long another thread may hold the interpreter before the event loop gets it back. The loop lets go of it with each
@@ -21,29 +22,30 @@ GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
 """The objects of a request are freed by their reference counts. The garbage collector is for cycles: a full collection
 takes 0.1 s with 10,000 partitions, so it is made rare; one of young objects takes a few milliseconds."""
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
-
-def run(config: BrokerConfig) -> int:
+def run(config: BrokerConfig, surroundings: Surroundings | None = None) -> int:
     """Serve until SIGTERM or SIGINT; prints `ready HOST:PORT` when it serves. Return the exit code.
 
+    :param surroundings: what it is to take for the world around it; None: the machine's.
     :raises ConfigurationError: the address cannot be listened on.
     :raises DataFolderError: the data folder cannot be used.
+    :raises StorageError: the stop was not a clean one; or all data folders have failed.
     """
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _raise_open_files_limit()
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        runner.run(_serve(config))
+        runner.run(_serve(config, surroundings))
     return 0
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, surroundings: Surroundings | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    broker = Broker(config)
+    broker = Broker(config, surroundings)
+    # To stop is not clean then, and the command says why.
+    broker.on_failed = lambda _reason: loop.call_soon_threadsafe(stop.set)
     # Nearly all objects that a start makes are kept: collecting garbage meanwhile would take a quarter of its time.
     gc.disable()
     await broker.start()

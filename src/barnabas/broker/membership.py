@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from barnabas.broker.cluster_watch import ClusterWatch
@@ -61,6 +61,7 @@ class Membership:
         self._registration = registration
         self._loop = asyncio.get_running_loop()
         self._is_lost = asyncio.Event()
+        self._why_lost = ""
         self._timeout_s = tree.session_timeout_s
         self._last_word_s = clock.monotonic()
         self._in_doubt: list[Partition] | None = None
@@ -75,6 +76,7 @@ class Membership:
         :raises CoordinationError: the tree cannot be reached.
         """
         self._is_lost.clear()
+        self._why_lost = "its session with the tree is lost"
         self._tree.on_session_end(self._on_session_end)
         deadline = self._clock.monotonic() + (self._timeout_s or 0)
         while True:
@@ -96,6 +98,20 @@ class Membership:
         """
         await self._in_tree_thread(registry.register_broker, self._tree, self._registration())
 
+    async def look_for_itself(self, brokers: Container[int]) -> None:
+        """Come back with a new registration if somebody has deleted this one's: all others take this broker for dead.
+
+        :param brokers: those that are registered, as they were read last.
+        :raises CoordinationError: the tree cannot be reached.
+        """
+        own = self._registration().id
+        if own in brokers or self._is_lost.is_set():
+            return
+        # What was read may be older than the registration.
+        if not await self._in_tree_thread(registry.is_registered, self._tree, own) and not self._is_lost.is_set():
+            self._why_lost = "somebody has deleted its registration"
+            self._is_lost.set()
+
     async def keep(self, topics: Topics, watch: ClusterWatch) -> None:
         """Keep this broker a member until cancelled."""
         while True:
@@ -104,7 +120,7 @@ class Membership:
             else:
                 await self._listen(topics, self._timeout_s)
             if self._is_lost.is_set():
-                self._fence(topics, "its session with the tree is lost")
+                self._fence(topics, self._why_lost)
                 # Whatever is heard from now on, these are of an earlier life: they are led again in later epochs only.
                 self._in_doubt = None
                 await self._renew()

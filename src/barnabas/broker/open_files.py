@@ -43,6 +43,10 @@ class OpenFiles:
         """How many sealed segments are kept open after they were read."""
         self._files_max = files_max
         self._shared = max(0, files_max - OTHER_FILES - 2 * self.segments_max)
+        self.allow_connections(connections_max)
+
+    def allow_connections(self, connections_max: int) -> None:
+        """Share the files out anew: the settings allow so many connections from now on."""
         self._connections_max = connections_max
         self._connections_kept = min(connections_max, self._shared // 4)
 

@@ -165,8 +165,8 @@ class Partition(Replica):
 
     def _stop(self, error: KafkaError) -> None:
         super()._stop(error)
-        self._readable.end(error)
-        self._trimmed.end(error)
+        self._readable.close(error)
+        self._trimmed.close(error)
 
     # --- followers ---
 

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 from barnabas.broker.api import ServedApis
 from barnabas.broker.commit_shortcuts import CommitShortcuts
+from barnabas.broker.elections import Elections
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.identity import Identity
+from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
+from barnabas.storage.data_folders import DataFolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,9 @@ class Parts:
     """What a handler may ask for: a parameter of one of these names is given the part of that name."""
 
     topics: Topics
+    folders: DataFolders
+    elections: Elections
+    moves: LogMoves
     groups: GroupShell
     offsets: OffsetStore
     commit_shortcuts: CommitShortcuts

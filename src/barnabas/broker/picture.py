@@ -32,6 +32,10 @@ class Picture:
     def __init__(self) -> None:
         self.brokers: Mapping[int, LiveBroker] = {}
         self.topics: dict[str, TopicInfo] = {}
+        self.moving: set[TopicPartition] = set()
+        """The partitions whose replicas are being changed."""
+        self._moving_of: dict[str, list[TopicPartition]] = {}
+        """The same by topic."""
         self._earlier: dict[TopicPartition, int] = {}
 
     # -- this broker's lives --------------------------------------------------------------------------------
@@ -100,22 +104,32 @@ class Picture:
         )
 
     def put_topic(self, info: TopicInfo) -> bool:
-        """Take over a topic as it was read; return whether that is news. Newer states are kept."""
+        """Take over a topic as it was read; return whether that is news. Newer states and replicas are kept."""
         known = self.topics.get(info.name)
         if known is not None and known.topic_id == info.topic_id:
-            partitions = tuple(
-                known.partitions[number]
-                if number < len(known.partitions) and known.partitions[number].version > each.version
-                else each
-                for number, each in enumerate(info.partitions)
-            )
-            info = replace(info, partitions=partitions)
+            older, newer = (info, known) if known.version > info.version else (known, info)
+            states = dict(enumerate(older.partitions))
+            partitions = tuple(_newer(each, states.get(number, each)) for number, each in enumerate(newer.partitions))
+            info = replace(info, partitions=partitions, version=newer.version)
+        self._forget_moving(info.name)
+        moving = [
+            TopicPartition(info.name, number)
+            for number, each in enumerate(info.partitions)
+            if each.adding or each.removing
+        ]
+        if moving:
+            self._moving_of[info.name] = moving
+            self.moving.update(moving)
         self.topics[info.name] = info
         return info != known
 
     def remove_topic(self, name: str) -> bool:
         """Forget a topic; return whether it was known."""
+        self._forget_moving(name)
         return self.topics.pop(name, None) is not None
+
+    def _forget_moving(self, name: str) -> None:
+        self.moving.difference_update(self._moving_of.pop(name, ()))
 
     def put_states(self, changes: Iterable[StateChange]) -> dict[str, list[int]]:
         """Take over states; return the partitions, by topic, of which that is news."""
@@ -142,6 +156,13 @@ class Picture:
         if changed:
             self.topics[name] = replace(topic, partitions=tuple(partitions))
         return changed
+
+
+def _newer(replicas_of: PartitionInfo, other: PartitionInfo) -> PartitionInfo:
+    """Return a partition with the replicas of the one, and the newer state of both."""
+    if other.version <= replicas_of.version:
+        return replicas_of
+    return replace(replicas_of, state=other.state, version=other.version)
 
 
 def next_state(where: TopicPartition, topic: TopicInfo, state: PartitionState) -> StateChange:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from barnabas.broker.picture import Picture
+from barnabas.coordination.values import ReplicaSet, TopicAssignment
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
+from barnabas.replication.reassignment import cancelled, check_target, reassigned
 
 PARTITIONS_MAX = 10_000
 """The most partitions of a topic. Kafka's controllers allow as many in one request; each costs folders and files."""
@@ -57,6 +60,44 @@ def added_replicas(
         check_assignment(wanted, picture.brokers, len(existing), len(existing[0]))
         return [tuple(each) for each in assignment]
     return assign_added(_racks(picture), existing, added_count)
+
+
+def reassigned_partitions(
+    name: str,
+    found: TopicAssignment,
+    wanted: Mapping[int, Sequence[int] | None],
+    live: AbstractSet[int],
+    may_change_factor: bool,
+) -> tuple[dict[int, ReplicaSet], dict[int, KafkaError]]:
+    """Return the replicas of the partitions of a topic that can move as it is wanted, and of the others why not.
+
+    :param found: the topic as it is.
+    :param wanted: by partition, the brokers that are to hold it; None: it stays where it was.
+    """
+    changed: dict[int, ReplicaSet] = {}
+    refused: dict[int, KafkaError] = {}
+    for number, target in wanted.items():
+        if not 0 <= number < len(found.replicas):
+            refused[number] = unknown_partition(name, number)
+            continue
+        before = found.replica_set(number)
+        try:
+            if target is None:
+                after = cancelled(before)
+            else:
+                check_target(before, target, live, may_change_factor=may_change_factor)
+                after = reassigned(before, target)
+        except KafkaError as error:
+            refused[number] = KafkaError(error.code, error.reason, f"{name}-{number}")
+            continue
+        if after != before:
+            changed[number] = after
+    return changed, refused
+
+
+def unknown_partition(name: str, number: int) -> KafkaError:
+    """Return the error that there is no such partition."""
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
 
 
 def _racks(picture: Picture) -> dict[int, str | None]:

@@ -20,6 +20,7 @@ from barnabas.broker.acknowledgements import Acknowledgements
 from barnabas.broker.disk_work import DiskQueue, DiskWork
 from barnabas.broker.flusher import Flusher
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.log_lines import about
 from barnabas.model import FileRegion, OffsetAndTimestamp, TopicPartition
 from barnabas.storage.replacement import SegmentReplacedError
 from barnabas.storage.segment import IndexDamagedError, SealedSegment
@@ -64,7 +65,9 @@ class Replica:
         "_moving",
         "_on_readable",
         "_refusal",
+        "_swapping",
         "config",
+        "is_being_moved",
         "is_deleted",
         "leader",
         "leader_epoch",
@@ -95,6 +98,9 @@ class Replica:
         self._flushed = Acknowledgements()
         self._line: deque[Callable[[], Awaitable[None]]] | None = None
         self._moving: asyncio.Task[None] | None = None
+        self._swapping: asyncio.Future[None] | None = None
+        self.is_being_moved = False
+        """Whether the log is copied to another data folder, and must not be compacted meanwhile."""
         self._mending: dict[SealedSegment, asyncio.Task[None]] = {}
         self.configure(config)
 
@@ -141,7 +147,7 @@ class Replica:
         """Flush no more, and end all that waits."""
         if self._flusher:
             self._flusher.stop()
-        self._flushed.end(error)
+        self._flushed.close(error)
 
     # --- work during which nothing is appended ---
 
@@ -201,6 +207,40 @@ class Replica:
         else:
             self._flushed.end(error)
 
+    async def exchange_log(self, complete: Callable[[], Awaitable[None]], swap: Callable[[], Log]) -> None:
+        """Go on with another log that holds the same. Nothing is appended meanwhile, and reads go on.
+
+        :param complete: gives the other log what it lacks.
+        :param swap: returns it, durable up to its end; called on a thread.
+        :raises BarnabasError: as those do, and it goes on with the log that it has; or the role has ended.
+        """
+
+        async def exchange() -> None:
+            await complete()
+            self._take_log(await self._disk.do(swap))
+
+        self._swapping = self._get_in_line(exchange)
+        try:
+            await self._swapping
+        finally:
+            self._swapping = None
+
+    def _take_log(self, new: Log) -> None:
+        old, had_flusher = self.log, self._flusher
+        if had_flusher:
+            had_flusher.stop()
+            self._flusher = None
+        self.log = new
+        self.configure(self.config)
+        new.high_watermark = max(new.high_watermark, old.high_watermark)
+        if self._flusher:
+            self._on_flushed(None)
+
+    async def _until_exchanged(self) -> None:
+        """Wait while the log is exchanged: where it begins must not be told to the one that goes."""
+        if self._swapping is not None:
+            await asyncio.wait([self._swapping])
+
     async def _roll(self) -> None:
         await self._get_in_line(lambda: self._disk.do(self.log.roll))
 
@@ -222,7 +262,7 @@ class Replica:
             return self.log.read(offset, max_bytes, end_offset, min_one_batch=min_one_batch)
         except IndexDamagedError as error:
             if error.segment not in self._mending:
-                log.warning("%s; the indexes are made anew", error)
+                log.warning("%s; the indexes are made anew", error, extra=about(self.topic_partition))
                 mending = asyncio.get_running_loop().create_task(self._mend_indexes(error.segment))
                 self._mending[error.segment] = mending
             return None
@@ -235,7 +275,7 @@ class Replica:
         try:
             region = self.log.read(offset, max_bytes, self.log.log_end_offset)
         except IndexDamagedError as error:
-            log.warning("%s; the indexes are made anew", error)
+            log.warning("%s; the indexes are made anew", error, extra=about(self.topic_partition))
             await self._disk.do(error.segment.rebuild_indexes, store=True)
             region = self.log.read(offset, max_bytes, self.log.log_end_offset)
         if region is None:
@@ -247,7 +287,8 @@ class Replica:
         try:
             await self._disk.do(segment.rebuild_indexes, store=True)
         except OSError as error:
-            log.warning("%s: the indexes cannot be made: %s", segment.paths.log, error)
+            told = "%s: the indexes cannot be made: %s"
+            log.warning(told, segment.paths.log, error, extra=about(self.topic_partition))
         finally:
             del self._mending[segment]
             self._notify(GONE_BYTES)
@@ -283,6 +324,7 @@ class Replica:
         """
         if self.log.log_start_offset < offset == self.log.log_end_offset == self.log.high_watermark:
             await self._roll()
+        await self._until_exchanged()
         return self.log.delete_records_before(offset)
 
     async def delete_old_records(self) -> None:
@@ -309,6 +351,7 @@ class Replica:
             return
         if end > self.log.active_base_offset:
             await self._roll()
+        await self._until_exchanged()
         start = self.log.delete_records_before(end)
         log.info("%s: deleted old segments; it begins with offset %d", self.topic_partition, start)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from barnabas import __version__
 from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.elections import Elections
 from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_sessions import FollowerSessions
@@ -47,7 +48,10 @@ class Replication:
             config, around.clock, self._dial, lambda: (config.broker_id, own_epoch()), topics.store_log_starts
         )
         sessions = FollowerSessions(around.chance.random_below)
-        self.dispatcher: Dispatcher = inter_broker_dispatcher(topics, sessions, self._check_broker, turns, around.clock)
+        self.elections = Elections(topics, config.broker_id, self._connect, turns)
+        self.dispatcher: Dispatcher = inter_broker_dispatcher(
+            topics, sessions, self._check_broker, self.elections, turns, around.clock
+        )
         """Serves the other brokers."""
 
     def begin(self) -> None:
@@ -62,11 +66,23 @@ class Replication:
         self._manager.close()
 
     def _on_role_begun(self, replica: Replica) -> None:
-        leader = self._topics.picture.brokers.get(replica.leader)
-        if isinstance(replica, Follower) and leader is not None and leader.registration.replication_port:
-            told = leader.registration
-            address = Node(told.id, told.replication_host or told.host, told.replication_port)
-            self._manager.follow(replica, address)
+        leader = self._address_of(replica.leader)
+        if isinstance(replica, Follower) and leader is not None:
+            self._manager.follow(replica, leader)
+
+    def _address_of(self, broker_id: int) -> Node | None:
+        """Return where a live broker serves others."""
+        broker = self._topics.picture.brokers.get(broker_id)
+        if broker is None or not broker.registration.replication_port:
+            return None
+        told = broker.registration
+        return Node(told.id, told.replication_host or told.host, told.replication_port)
+
+    async def _connect(self, broker_id: int) -> Connection:
+        address = self._address_of(broker_id)
+        if address is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "it is not known where it serves other brokers")
+        return await self._dial(address.host, address.port)
 
     def _on_role_ended(self, replica: Replica) -> None:
         if isinstance(replica, Follower):

@@ -52,7 +52,7 @@ class Roles:
         leader = self._leader(replica.topic_partition, info)
         if (replica.leader, replica.leader_epoch) == (leader, info.state.leader_epoch):
             if isinstance(replica, Partition) and replica.followers is not None:
-                _adopt(replica, replica.followers, info.state.isr)
+                _adopt(replica, replica.followers, info)
             return replica
         await self.end(replica, f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now")
         return self.first(replica.topic_partition, replica.log, info, replica.config)
@@ -99,11 +99,15 @@ class Roles:
         return partition
 
 
-def _adopt(partition: Partition, followers: LeaderReplicas, isr: tuple[int, ...]) -> None:
-    """Let a leader have the in-sync replicas that the tree has.
+def _adopt(partition: Partition, followers: LeaderReplicas, info: PartitionInfo) -> None:
+    """Let a leader have the replicas, and the in-sync ones, that the tree has.
 
     If these are the ones that it has, they may be older than a change of its own that is under way, which goes on.
     """
-    if isr != followers.isr:
-        followers.adopt(isr)
+    if info.state.isr != followers.isr:
+        followers.adopt(info.state.isr)
         partition.isr_changed()
+    if info.replicas != followers.replicas:
+        followers.set_replicas(info.replicas)
+        partition.isr_changed()
+        partition.on_isr_wanted(partition)

@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas.model import TopicPartition
 
 _NAMED_MAX = 3
 """So many are named in a line."""
@@ -24,6 +27,14 @@ def named(them: Sequence[object]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
+class _Told(NamedTuple):
+    partition: TopicPartition
+    alone: str
+
+    def __str__(self) -> str:
+        return f"{self.partition}{self.alone}"
+
+
 class ToldTogether:
     """Used from the event loop's thread only. What is told in one round of the event loop is one line.
 
@@ -32,20 +43,24 @@ class ToldTogether:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told: dict[tuple[int, str], list[object]] = {}
+        self._told: dict[tuple[int, str], list[_Told]] = {}
 
-    def tell(self, level: int, what: str, whom: object) -> None:
+    def tell(self, level: int, what: str, whom: TopicPartition, alone: str = "") -> None:
         """Say something of a partition.
 
         :param level: of the log.
         :param what: the same for all that are to share a line.
-        :param whom: the partition, and what is to be said of it alone.
+        :param alone: what is said of this partition alone, behind its name.
         """
         if not self._told:
             asyncio.get_running_loop().call_soon(self._write)
-        self._told.setdefault((level, what), []).append(whom)
+        self._told.setdefault((level, what), []).append(_Told(whom, alone))
 
     def _write(self) -> None:
         told, self._told = self._told, {}
         for (level, what), whom in told.items():
-            self._log.log(level, "%s: %s", what, named(whom))
+            if len(whom) == 1:
+                # The partition is an argument as it is, so that the line is known to be about it.
+                self._log.log(level, "%s: %s%s", what, *whom[0])
+            else:
+                self._log.log(level, "%s: %s", what, named(whom))

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,8 +21,16 @@ from barnabas.broker import internal_topics
 from barnabas.broker.chance import Chance
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosted_topics import HostedTopics
+from barnabas.broker.hosting import make_all
 from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.placement import Assignment, added_replicas, check_partition_count, new_replicas
+from barnabas.broker.placement import (
+    Assignment,
+    added_replicas,
+    check_partition_count,
+    new_replicas,
+    reassigned_partitions,
+    unknown_partition,
+)
 from barnabas.broker.replica import ON_ANY_THREAD
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -29,12 +38,15 @@ from barnabas.broker.topic_lookup import Topic
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.coordination import registry
+from barnabas.coordination import configs, reassignments, registry
+from barnabas.coordination.reassignments import End
 from barnabas.coordination.registry import TopicInfo
-from barnabas.coordination.tree import NodeExistsError, Tree
+from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree
+from barnabas.coordination.values import ReplicaSet, TopicAssignment
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.log_lines import about
 from barnabas.model import TopicPartition
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.data_folders import AnyLogs
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +60,20 @@ def _to_its_end(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 
     @functools.wraps(change)
     async def run(*arguments: P.args, **named: P.kwargs) -> T:
-        return await asyncio.shield(asyncio.create_task(change(*arguments, **named)))
+        changing = asyncio.create_task(change(*arguments, **named))
+        try:
+            return await asyncio.shield(changing)
+        except asyncio.CancelledError:
+            changing.add_done_callback(_let_go)  # a refusal would be logged as an error that nobody has looked at
+            raise
 
     return run
+
+
+def _let_go(changing: asyncio.Task[Any]) -> None:
+    """Look at how a change ended whose client is gone: what was refused is no concern of anybody else."""
+    if not changing.cancelled() and (error := changing.exception()) and not isinstance(error, BarnabasError):
+        log.error("a change whose client is gone failed", exc_info=error)
 
 
 class Topics(HostedTopics):
@@ -60,7 +83,7 @@ class Topics(HostedTopics):
         self,
         config: BrokerConfig,
         tree: Tree,
-        logs: LogManager,
+        logs: AnyLogs,
         in_tree_thread: InTreeThread,
         open_files: OpenFiles,
         work: DiskWork = ON_ANY_THREAD,
@@ -128,7 +151,7 @@ class Topics(HostedTopics):
             except BarnabasError:
                 await self._take_back(info)
                 raise
-            log.info("created topic %s with %d partitions", name, partition_count)
+            log.info("created topic %s with %d partitions", name, partition_count, extra=about(name))
             self.on_led()
             return topic
 
@@ -140,8 +163,10 @@ class Topics(HostedTopics):
             await self.deletions.note(info.topic_id, info.name, others)
         await self._in_tree_thread(registry.delete_topic, self._tree, info.name)
         self.picture.remove_topic(info.name)
-        # No log of this name was there before: those that are there are what was made now.
-        self.hosting.delete(TopicPartition(info.name, number) for number in range(len(info.partitions)))
+        # Of its own replicas none had a log before: those that are there are what was made now. Of others' replicas
+        # there may be folders of a topic that the tree does not know.
+        own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
+        self.hosting.delete(TopicPartition(info.name, number) for number in own)
 
     async def create_with_defaults(self, name: str) -> Topic:
         """Make a topic of which nobody said how it is to be.
@@ -181,7 +206,7 @@ class Topics(HostedTopics):
             added_count = self.check_growth(name, partition_count)
             topic = self._by_name[name]
             count = len(topic.partitions)
-            existing = [each.replicas for each in topic.partitions]
+            existing = [each.replica_set.target for each in topic.partitions]
             placed = added_replicas(self.picture, existing, added_count, assignment)
             own = [n for n, each in enumerate(placed, start=count) if self._config.broker_id in each]
             self._open_files.check_room(len(own))
@@ -189,8 +214,8 @@ class Topics(HostedTopics):
             config = topic_config(self._config, topic.settings)
             try:
                 # Logs first: the tree must not list what cannot be opened.
-                for number in own:
-                    await self.hosting.make(TopicPartition(name, number), config.log, topic.id)
+                places = [TopicPartition(name, number) for number in own]
+                await make_all(self.hosting.make, places, config.log, topic.id)
                 grow, live = registry.grow_topic, set(self.picture.brokers)
                 there = await self._in_tree_thread(grow, self._tree, name, placed, count, live)
                 if there != partition_count:
@@ -199,10 +224,52 @@ class Topics(HostedTopics):
             except BarnabasError:
                 self.hosting.delete(new)
                 raise
-            info = await self._in_tree_thread(registry.read_topic, self._tree, name)
-            if info is not None:
-                await self._follow({name: await self._take_over_topic(name, info)})
-            log.info("topic %s now has %d partitions", name, partition_count)
+            await self._reread_topics([name])
+            log.info("topic %s now has %d partitions", name, partition_count, extra=about(name))
+
+    @_to_its_end
+    async def reassign(
+        self, name: str, wanted: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
+    ) -> dict[int, KafkaError]:
+        """Have partitions of a topic move to other brokers; what takes time goes on when this returns.
+
+        :param wanted: for each partition the brokers that are to hold it, the preferred leader first; None: it stays
+            where it was before a move that is under way.
+        :param may_change_factor: whether partitions may have more or fewer replicas than before.
+        :returns: why partitions do not move, by number; the others do.
+        :raises CoordinationError: the tree refused.
+        """
+        async with self._changing:
+            topic = self._by_name.get(name)
+            if topic is None:
+                # One for all: a request may name very many.
+                error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+                return dict.fromkeys(wanted, error)
+            live, refused = set(self.picture.brokers), dict[int, KafkaError]()
+
+            def change(found: TopicAssignment) -> dict[int, ReplicaSet]:
+                changed, refusals = reassigned_partitions(name, found, wanted, live, may_change_factor)
+                refused.clear()
+                refused.update(refusals)
+                return changed
+
+            try:
+                begin = reassignments.begin_reassignments
+                await self._in_tree_thread(begin, self._tree, name, topic.id, change)
+            except NoNodeError:
+                return {number: unknown_partition(name, number) for number in wanted}
+            await self._reread_topics([name])
+            return refused
+
+    async def end_reassignments(self, topic_id: bytes, ends: Sequence[End]) -> None:
+        """End moves of partitions of one topic which this broker leads, and take over what there is then.
+
+        :raises CoordinationError: the tree refused; perhaps some have ended.
+        """
+        async with self._changing:
+            with suppress(NoNodeError):
+                await self._in_tree_thread(reassignments.end_reassignments, self._tree, topic_id, ends)
+            await self._reread_topics([ends[0].where.topic])
 
     @_to_its_end
     async def configure(
@@ -222,7 +289,7 @@ class Topics(HostedTopics):
             config = topic_config(self._config, settings)
             if validate_only:
                 return
-            await self._in_tree_thread(registry.write_topic_config, self._tree, name, settings)
+            await self._in_tree_thread(configs.write_topic_config, self._tree, name, settings)
             for replica in topic.hosted.values():
                 replica.configure(config)
             self._keep(replace(topic, settings=dict(settings)))
@@ -263,7 +330,7 @@ class Topics(HostedTopics):
             refused = await self._set_aside(topic)
             if refused:
                 self.deletions.keep_folders(topic.id)
-            log.info("deleted topic %s", name)
+            log.info("deleted topic %s", name, extra=about(name))
         # Others may change topics meanwhile: this may take long, and concerns nobody else.
         await self.deletions.end({topic.id: name}, self._by_name)
         if refused:

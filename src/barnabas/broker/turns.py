@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +20,10 @@ T = TypeVar("T")
 SLICE_S = 0.002
 SHORT_TURNS = 8
 """So many of those whose work is short have their turn together: one request, say, or one answer."""
+
+
+ENTRIES_AT_ONCE = 32
+"""So many of many entries, each of which takes microseconds, are gone through before somebody else may have a turn."""
 
 
 class Unfinished:
@@ -98,6 +102,13 @@ class Turns:
         """
         if self.is_over():
             await self._stand_in_line(is_short=is_short)
+
+    async def each(self, entries: Iterable[T]) -> AsyncIterator[T]:
+        """Yield entries, and let others have their turn now and then."""
+        for count, entry in enumerate(entries, start=1):
+            yield entry
+            if not count % ENTRIES_AT_ONCE:
+                await self.pause()
 
     def wake(self, waiter: asyncio.Future[Any], result: Any = None) -> None:
         """Give a future its result, in its turn: many that become due together would all do their work at once."""

@@ -7,6 +7,7 @@ events does.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -86,9 +87,13 @@ class ChildProcess:
         """Whether it has not ended yet."""
         return self._process.poll() is None
 
+    def terminate(self) -> None:
+        """Let it end in order."""
+        self._process.terminate()
+
     def stop(self, timeout_s: float) -> bool:
         """Let it end in order; kill it when that takes longer. Return whether it ended by itself."""
-        self._process.terminate()
+        self.terminate()
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -114,8 +119,20 @@ class ChildProcess:
         with contextlib.closing(source):
             while line := source.readline(LINE_BYTES_MAX):
                 text = line.decode(errors="replace").rstrip()
-                self.last_line = text.removeprefix("barnabas: ") or self.last_line
+                self.last_line = _said_in(text) or self.last_line
                 self._on_line(text)
+
+
+def _said_in(line: str) -> str:
+    """Return what a line of the log says.
+
+    >>> _said_in("barnabas: no room"), _said_in('{"level": "CRITICAL", "message": "no room"}')
+    ('no room', 'no room')
+    """
+    with contextlib.suppress(ValueError, KeyError):
+        if line.startswith("{"):
+            return str(json.loads(line)["message"])
+    return line.removeprefix("barnabas: ")
 
 
 def how_it_ended(code: int) -> str:

@@ -1,18 +1,23 @@
-"""`barnabas cluster`: a whole cluster on this machine, and how any cluster is."""
+"""`barnabas cluster`: a whole cluster on this machine, and how any cluster is; where its partitions are."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.broker_log import ClusterLines, log_format_option, telling_errors
+from barnabas.cli.cluster_moves import balance, drain, replace
 from barnabas.cli.options import bootstrap_option, connect, json_option
+
+if TYPE_CHECKING:
+    from barnabas.log_lines import LogFormat
 
 NO_BROKER_LEFT = 1
 NOT_HEALTHY = 1
@@ -21,11 +26,13 @@ NOT_HEALTHY = 1
 ACQUAINTED_S = 30.0
 """So long a cluster that has started waits for its brokers to know each other."""
 LOOK_S = 0.05
+OLD_SESSIONS_S = 60.0
+"""So long brokers may be registered in a tree from a backup that do not live any more: as long as their sessions."""
 
 
 @click.group()
 def cluster() -> None:
-    """Start a cluster on this machine; show how a cluster is."""
+    """Start a cluster on this machine; show how one is; restart it while it serves; move its partitions."""
 
 
 @cluster.command()
@@ -42,6 +49,7 @@ def cluster() -> None:
 @click.option("--zookeeper", metavar="HOST:PORT,.../PATH", help="A ZooKeeper that runs already, instead.")
 @click.option("--restart", is_flag=True, help="Start again what dies, after 1 s, 2 s, 4 s ... 30 s.")
 @click.option("--config", metavar="FILE", help="A TOML file of settings for all brokers, with Kafka's names.")
+@log_format_option
 def up(
     brokers: int | None,
     data: str,
@@ -51,6 +59,7 @@ def up(
     zookeeper: str | None,
     restart: bool,
     config: str | None,
+    log_format: LogFormat,
 ) -> int:
     """Start a cluster on this machine: ZooKeeper and brokers, as processes.
 
@@ -66,8 +75,6 @@ def up(
     from barnabas.cli.local_cluster import LocalCluster, Wanted
     from barnabas.clock import SYSTEM_CLOCK
 
-    # What matters is raised, or told by the processes. While ZooKeeper starts, its client logs each attempt in vain.
-    logging.basicConfig(level=logging.CRITICAL)
     wanted = Wanted(
         data=Path(data),
         brokers=brokers,
@@ -77,16 +84,22 @@ def up(
         first_port=port,
         config=config,
         restart=restart,
+        log_format=log_format,
     )
+    lines = ClusterLines(log_format)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with LocalCluster(wanted, os.environ, clock=SYSTEM_CLOCK, say=_say, on_line=_pass_on) as running:
+        # What matters is raised, or told by the processes. While ZooKeeper starts, its client logs what is in vain.
+        with (
+            telling_errors(log_format, logging.CRITICAL),
+            LocalCluster(wanted, os.environ, clock=SYSTEM_CLOCK, say=lines.say, on_line=lines.pass_on) as running,
+        ):
             _wait_until_acquainted(running.addresses)
             click.echo(f"ready {','.join(running.addresses)}")
             running.keep()
     except KeyboardInterrupt:
         return 0
-    _say("no broker is left")
+    lines.say("no broker is left")
     return NO_BROKER_LEFT
 
 
@@ -104,6 +117,89 @@ def status(as_json: bool, bootstrap: str) -> int:
         health = ask_for_health(admin)
     (show_health_as_json if as_json else show_health)(health)
     return 0 if health.is_healthy else NOT_HEALTHY
+
+
+@cluster.command()
+@click.option("--rolling", is_flag=True, required=True, help="One broker after the other: the one way that there is.")
+@click.option("--data", metavar="DIR", help="The folder of a cluster on this machine.  [default: barnabas-data]")
+@click.option("--by-hand", is_flag=True, help="Say which broker is to be restarted, and wait for it: any cluster.")
+@click.option("--force", is_flag=True, help="Begin also where something is wrong.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a broker may take to come back, and then to catch up.",
+)
+@bootstrap_option
+def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout: float, bootstrap: str) -> None:
+    """Restart the brokers of a cluster, one after the other, while it serves.
+
+    Each stops in order and starts again; the next one follows when every replica is in sync again. Nothing is done
+    where not all is well before.
+
+    \b
+    barnabas cluster restart --rolling                      the cluster that barnabas cluster up keeps
+    barnabas cluster restart --rolling --by-hand -b HOST:PORT    brokers of another supervisor
+    """
+    if by_hand and data:
+        raise click.UsageError("--data is for a cluster that barnabas cluster up keeps; leave it out with --by-hand")
+
+    from barnabas.cli.cluster_file import ClusterFile
+    from barnabas.cli.cluster_status import ANSWER_TIMEOUT_MS, ask_for_health
+    from barnabas.cli.restart_request import LocalRestart, runs_in
+    from barnabas.cli.rolling_restart import ByHand, RollingRestart
+    from barnabas.clock import SYSTEM_CLOCK
+
+    now_s, sleep = SYSTEM_CLOCK.monotonic, SYSTEM_CLOCK.sleep
+    folder = Path(data or "barnabas-data")
+    if not by_hand:
+        if not runs_in(folder):
+            hint = "name its folder with --data, or restart brokers of another supervisor with --by-hand"
+            raise click.ClickException(f"no cluster runs in {folder}; {hint}")
+        bootstrap = ",".join(ClusterFile.read(folder).addresses)
+    with connect(bootstrap, quiet=True, timeout_ms=ANSWER_TIMEOUT_MS) as admin:
+        brokers = [node.id for node in admin.brokers()] if by_hand else sorted(ClusterFile.read(folder).broker_ports)
+        one = (
+            ByHand(lambda: [node.id for node in admin.brokers()], sleep=sleep, say=click.echo)
+            if by_hand
+            else LocalRestart(folder, timeout, now_s=now_s, sleep=sleep)
+        )
+        RollingRestart(
+            brokers, one, lambda: ask_for_health(admin), now_s=now_s, sleep=sleep, say=click.echo, patience_s=timeout
+        ).run(force=force)
+    click.echo(f"all {len(brokers)} brokers were restarted")
+
+
+@cluster.command()
+@click.option("--zookeeper", metavar="HOST:PORT,.../PATH", required=True, help="The ZooKeeper of the cluster.")
+def restored(zookeeper: str) -> int:
+    """Say that the cluster's tree in ZooKeeper was brought back from a backup, before the brokers start.
+
+    The replica with the most records leads each partition then, once all its replicas are there: who was in sync when
+    the backup was made may lack what was acknowledged since.
+    """
+    import logging
+
+    from barnabas.broker.restored_tree import distrust
+    from barnabas.clock import SYSTEM_CLOCK
+    from barnabas.coordination import registry
+    from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+    from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+
+    logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
+    with contextlib.closing(ZooKeeperTree(ZooKeeperConfig(zookeeper))) as tree:
+        deadline_s = SYSTEM_CLOCK.monotonic() + OLD_SESSIONS_S
+        while registry.read_brokers(tree) and SYSTEM_CLOCK.monotonic() < deadline_s:
+            SYSTEM_CLOCK.sleep(LOOK_S)
+        count = distrust(tree)
+    click.echo(f"{count} partitions: who has the most will lead, once all replicas are there; now start the brokers")
+    return 0
+
+
+for _command in (drain, replace, balance):
+    cluster.add_command(_command)
 
 
 def _wait_until_acquainted(addresses: Sequence[str]) -> None:
@@ -124,14 +220,3 @@ def _wait_until_acquainted(addresses: Sequence[str]) -> None:
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _say(text: str) -> None:
-    _pass_on(f"barnabas: {text}")
-
-
-def _pass_on(line: str) -> None:
-    """Write a line to standard error; where nobody reads that any more, the brokers serve on."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()

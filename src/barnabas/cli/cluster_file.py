@@ -1,6 +1,7 @@
 """`cluster.json`, which a cluster on this machine keeps in its folder: ports, for the next start, and process ids.
 
-    {"version": 1, "zookeeper": [40001], "brokers": {"1": {"port": 9092, "process": 4711}, "2": ...}}
+    {"version": 1, "host": "127.0.0.1", "zookeeper": [40001],
+     "brokers": {"1": {"port": 9092, "process": 4711}, "2": ...}}
 
 `process` is null while a broker does not run.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from barnabas.errors import DataFolderError
 
 NAME = "cluster.json"
+USUAL_HOST = "127.0.0.1"
 FILE_BYTES_MAX = 1 << 20
 
 
@@ -31,6 +33,13 @@ class ClusterFile:
     """The processes of the brokers that run, or ran when the file was written."""
     zookeeper_ports: tuple[int, ...] = ()
     """Empty where ZooKeeper is somebody else's."""
+    host: str = USUAL_HOST
+    """The address that the brokers listen on."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the brokers serve, or would."""
+        return [f"{self.host}:{port}" for _, port in sorted(self.broker_ports.items())]
 
     def write(self, folder: Path) -> None:
         """Write the file as a whole: a reader finds what was before, or this."""
@@ -38,7 +47,7 @@ class ClusterFile:
             str(broker): {"port": port, "process": self.processes.get(broker)}
             for broker, port in sorted(self.broker_ports.items())
         }
-        content = {"version": 1, "zookeeper": list(self.zookeeper_ports), "brokers": brokers}
+        content = {"version": 1, "host": self.host, "zookeeper": list(self.zookeeper_ports), "brokers": brokers}
         new = folder / f"{NAME}.new"
         new.write_text(json.dumps(content, indent=2) + "\n")
         new.replace(folder / NAME)
@@ -68,6 +77,7 @@ def _parse(text: bytes) -> ClusterFile:
         {broker: _port(entry["port"]) for broker, entry in brokers.items()},
         {broker: int(entry["process"]) for broker, entry in brokers.items() if entry["process"] is not None},
         tuple(_port(each) for each in content["zookeeper"]),
+        str(content.get("host", USUAL_HOST)),  # files of 0.1.0 do not say it
     )
 
 

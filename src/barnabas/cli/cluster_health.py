@@ -61,6 +61,8 @@ class BrokerHealth:
     coordinates: tuple[int, ...]
     """The partitions of OFFSETS_TOPIC that it leads: it coordinates the groups whose offsets are there."""
     groups: int | None
+    offline_folders: tuple[str, ...] = ()
+    """Its data folders that are offline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,11 @@ class ClusterHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every replica is in sync, every partition has a leader, and every broker answers."""
-        return not self.ailing and all(each.address and each.groups is not None for each in self.brokers)
+        """Whether every replica is in sync, every partition has a leader, every broker answers, and no data folder is
+        offline."""
+        return not self.ailing and all(
+            each.address and each.groups is not None and not each.offline_folders for each in self.brokers
+        )
 
     @property
     def summary(self) -> str:
@@ -100,6 +105,11 @@ class ClusterHealth:
                 *([f"{_partitions(below)} below min.insync.replicas"] if below else []),
                 *(f"broker {each.id} is away" for each in self.brokers if each.address is None),
                 *(f"broker {each.id} does not answer" for each in self.brokers if each.address and each.groups is None),
+                *(
+                    f"{folder} of broker {each.id} is offline"
+                    for each in self.brokers
+                    for folder in each.offline_folders
+                ),
             ]
         )
 
@@ -109,11 +119,13 @@ def assess(
     topics: Iterable[TopicDescription],
     min_insync: Mapping[str, int],
     groups: Mapping[int, int | None],
+    offline_folders: Mapping[int, tuple[str, ...]],
 ) -> ClusterHealth:
     """Put together what the brokers said.
 
     :param min_insync: min.insync.replicas of each topic; 1 where it is not known.
     :param groups: how many groups each broker coordinates, by its id; None for one that did not answer.
+    :param offline_folders: the data folders of each broker, by its id, that are offline.
     """
     partitions = tuple(
         PartitionHealth(
@@ -144,6 +156,7 @@ def assess(
                     each.partition for each in partitions if each.topic == OFFSETS_TOPIC and each.leader == broker
                 ),
                 groups=groups.get(broker),
+                offline_folders=offline_folders.get(broker, ()),
             )
         )
     return ClusterHealth(cluster.id, cluster.controller.id if cluster.controller else None, tuple(brokers), partitions)

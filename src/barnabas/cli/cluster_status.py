@@ -9,7 +9,7 @@ import click
 
 from barnabas.cli.cluster_health import OFFSETS_TOPIC, ClusterHealth, assess, ranges
 from barnabas.cli.tables import Row, show_json, show_table
-from barnabas.errors import RetriableError
+from barnabas.errors import RetriableError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from barnabas import Admin
@@ -27,7 +27,8 @@ def ask_for_health(admin: Admin) -> ClusterHealth:
     settings = admin.describe_topic_configs([each.name for each in topics], [MIN_INSYNC])
     min_insync = {topic: int(found[MIN_INSYNC].value or 1) for topic, found in settings.items() if MIN_INSYNC in found}
     groups = {broker.id: _count_groups(admin, broker.id) for broker in cluster.brokers}
-    return assess(cluster, topics, min_insync, groups)
+    offline = {broker.id: _offline_folders(admin, broker.id) for broker in cluster.brokers}
+    return assess(cluster, topics, min_insync, groups, offline)
 
 
 def _count_groups(admin: Admin, broker: int) -> int | None:
@@ -35,6 +36,13 @@ def _count_groups(admin: Admin, broker: int) -> int | None:
         return len(admin.list_groups(broker=broker))
     except RetriableError:  # that it does not answer is what is told
         return None
+
+
+def _offline_folders(admin: Admin, broker: int) -> tuple[str, ...]:
+    try:
+        return tuple(each.path for each in admin.log_dirs(broker, with_sizes=False) if each.error)
+    except (RetriableError, UnsupportedVersionError):
+        return ()
 
 
 def show_health(health: ClusterHealth) -> None:

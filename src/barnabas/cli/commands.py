@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -31,12 +31,15 @@ from barnabas.cli.standard_output import (
 from barnabas.cli.version import version_line
 from barnabas.errors import BarnabasError
 
+if TYPE_CHECKING:
+    from barnabas.broker.surroundings import Surroundings
+
 EXIT_FAILED = 1
 
 COMMANDS = {
     "up": "Start a broker in the foreground.",
-    "cluster": "Start a cluster on this machine; show how a cluster is.",
-    "topic": "Create, list, describe, delete and alter topics.",
+    "cluster": "Start a cluster on this machine; show how one is; restart it while it serves; move its partitions.",
+    "topic": "Create, list, describe, delete, alter and move topics.",
     "group": "List, describe, reset and delete consumer groups.",
     "config": "Show, set and unset the settings of topics, brokers and groups.",
     "produce": "Send lines from standard input or files to a topic.",
@@ -115,13 +118,14 @@ def command() -> None:
     """Barnabas: a distributed log that speaks Kafka's protocol, and its pipeline on Spark."""
 
 
-def run(arguments: list[str] | None = None) -> int:
+def run(arguments: list[str] | None = None, surroundings: Surroundings | None = None) -> int:
     """Run the command and return its exit code.
 
     :param arguments: the command line without the program's name; None: that of the process.
+    :param surroundings: what a broker is to take for the world around it; None: the machine's.
     """
     try:
-        outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False)
+        outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False, obj=surroundings)
     except click.Abort:
         return EXIT_INTERRUPTED
     except ReaderGoneError:

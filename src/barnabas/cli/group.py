@@ -14,6 +14,7 @@ from barnabas.cli.group_reset import partitions_option, reset
 from barnabas.cli.offset_reset import parse_partitions
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
 from barnabas.cli.tables import show_json, show_table
+from barnabas.cli.zookeeper_groups import groups_of, zookeeper_option
 from barnabas.model import TopicPartition
 
 
@@ -43,11 +44,12 @@ def _split(_context: click.Context, _option: click.Parameter, texts: tuple[str, 
     "--type", "types", metavar="TYPE,...", multiple=True, callback=_split, help="Only groups of these types: classic."
 )
 @json_option
+@zookeeper_option
 @bootstrap_option
-def list_(states: list[str], types: list[str], as_json: bool, bootstrap: str) -> None:
+def list_(states: list[str], types: list[str], as_json: bool, zookeeper: str | None, bootstrap: str) -> None:
     """List the groups: those with members, and those that have committed offsets alone."""
-    with connect(bootstrap) as admin:
-        listed = admin.list_groups(states=states, types=types)
+    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+        listed = groups.list_groups(states=states, types=types)
     if as_json:
         show_json([asdict(each) for each in listed])
     elif listed:
@@ -65,13 +67,14 @@ def list_(states: list[str], types: list[str], as_json: bool, bootstrap: str) ->
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_groups)
 @click.option("--all-groups", is_flag=True, help="Delete all groups without members.")
 @yes_option
+@zookeeper_option
 @bootstrap_option
-def delete(names: tuple[str, ...], all_groups: bool, yes: bool, bootstrap: str) -> None:
+def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str | None, bootstrap: str) -> None:
     """Forget groups without members, and their committed offsets."""
     if bool(names) == all_groups:
         raise click.UsageError("say which groups: NAME..., or --all-groups")
-    with connect(bootstrap) as admin:
-        known = {listed.group: listed.state for listed in admin.list_groups()}
+    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+        known = {listed.group: listed.state for listed in groups.list_groups()}
         for name in names:
             if name not in known:
                 raise unknown_group(name, known)
@@ -81,7 +84,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, bootstrap: str) 
                 raise click.ClickException("there are no groups without members")
         confirm(f"forget {', '.join(names)} with all committed offsets?", yes=yes)
         for name in names:
-            admin.delete_group(name)
+            groups.delete_group(name)
             click.echo(f"deleted group {name}")
 
 
@@ -89,20 +92,21 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, bootstrap: str) 
 @click.argument("name", shell_complete=complete_groups)
 @partitions_option(required=True)
 @yes_option
+@zookeeper_option
 @bootstrap_option
-def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
+def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, zookeeper: str | None, bootstrap: str) -> None:
     """Forget what the group NAME has committed in topics that none of its members reads."""
     try:
         named = [parse_partitions(text) for text in topics]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with connect(bootstrap) as admin:
-        known = [listed.group for listed in admin.list_groups()]
+    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+        known = [listed.group for listed in groups.list_groups()]
         if name not in known:
             raise unknown_group(name, known)
-        wanted = _committed(admin.group_offsets(name), named, name)
+        wanted = _committed(groups.group_offsets(name), named, name)
         confirm(f"forget the offsets of {name} in {', '.join(map(str, wanted))}?", yes=yes)
-        admin.delete_group_offsets(name, wanted)
+        groups.delete_group_offsets(name, wanted)
     for tp in wanted:
         click.echo(f"deleted the offset of {name} in {tp}")
 

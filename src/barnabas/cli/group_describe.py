@@ -15,6 +15,7 @@ from barnabas.cli.failures import unknown_group
 from barnabas.cli.group_lag import PartitionLag, count_members, lags, member_name, short_partitions, total_lag
 from barnabas.cli.options import bootstrap_option, connect, existing_partitions, json_option
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.zookeeper_groups import Groups, groups_of, zookeeper_option
 
 if TYPE_CHECKING:
     from barnabas import Admin, GroupDescription
@@ -37,6 +38,7 @@ class Found(NamedTuple):
 @click.option(
     "--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, as group reset --from-file takes it."
 )
+@zookeeper_option
 @bootstrap_option
 def describe(
     names: tuple[str, ...],
@@ -46,6 +48,7 @@ def describe(
     state_only: bool,
     as_json: bool,
     as_csv: bool,
+    zookeeper: str | None,
     bootstrap: str,
 ) -> None:
     """Show the members of the groups NAME, and their lag per partition and in all.
@@ -60,9 +63,9 @@ def describe(
         raise click.UsageError("say what to show in one way: --offsets, --members, --state, --json or --csv")
     if as_csv and len(names) != 1:
         raise click.UsageError("--csv is for one group at a time")
-    with connect(bootstrap) as admin:
-        chosen = [listed.group for listed in admin.list_groups()] if all_groups else list(dict.fromkeys(names))
-        found = [_find(admin, name, with_lag=not (members_only or state_only)) for name in chosen]
+    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+        chosen = [listed.group for listed in groups.list_groups()] if all_groups else list(dict.fromkeys(names))
+        found = [_find(admin, groups, name, with_lag=not (members_only or state_only)) for name in chosen]
     if as_json:
         described = [_as_json(*each) for each in found]
         show_json(described if all_groups or len(names) > 1 else described[0])
@@ -79,13 +82,13 @@ def describe(
             _show_group(each, with_members=not offsets_only)
 
 
-def _find(admin: Admin, name: str, *, with_lag: bool) -> Found:
-    found = admin.describe_group(name)
+def _find(admin: Admin, groups: Groups, name: str, *, with_lag: bool) -> Found:
+    found = groups.describe_group(name)
     if not found.exists:
-        raise unknown_group(name, [listed.group for listed in admin.list_groups()])
+        raise unknown_group(name, [listed.group for listed in groups.list_groups()])
     if not with_lag:
         return Found(found, [])
-    committed = admin.group_offsets(name)
+    committed = groups.group_offsets(name)
     read = {tp for member in found.members for tp in member.partitions}
     ends = admin.end_offsets(existing_partitions(admin, committed.keys() | read))
     return Found(found, lags(committed, ends, found.members))
@@ -96,6 +99,7 @@ def _as_json(found: GroupDescription, rows: Sequence[PartitionLag]) -> dict[str,
         "group": found.group,
         "state": found.state,
         "assignor": found.assignor,
+        "coordination": found.coordination,
         "coordinator": None if found.coordinator is None else asdict(found.coordinator),
         "members": [asdict(member) for member in found.members],
         "lag": total_lag(rows),
@@ -111,7 +115,8 @@ def _show_csv(rows: Iterable[PartitionLag]) -> None:
 
 def _show_states(groups: Iterable[GroupDescription]) -> None:
     rows: list[Row] = [
-        [each.group, each.state, len(each.members), each.assignor or None, str(each.coordinator)] for each in groups
+        [each.group, each.state, len(each.members), each.assignor or None, str(each.coordinator or each.coordination)]
+        for each in groups
     ]
     show_table(["group", "state", "members", "assignor", "coordinator"], rows)
 
@@ -122,8 +127,8 @@ def _show_all_members(groups: Sequence[GroupDescription]) -> None:
             each.group,
             member.member_id,
             member.instance_id,
-            member.client_id,
-            member.host,
+            member.client_id or None,
+            member.host or None,
             ",".join(member.topics) or None,
             short_partitions(member.partitions) or None,
         ]
@@ -140,9 +145,12 @@ def _show_all_members(groups: Sequence[GroupDescription]) -> None:
 def _show_group(found: Found, *, with_members: bool) -> None:
     group, rows = found
     how = f", assigned by {group.assignor}" if group.assignor else ""
-    click.echo(f"group {group.group}: {group.state}, {count_members(group.members)}{how}")
+    where = "" if group.coordinator else f", coordination {group.coordination}"
+    click.echo(f"group {group.group}: {group.state}, {count_members(group.members)}{how}{where}")
     if group.members and with_members:
-        table: list[Row] = [[member_name(each), each.host, short_partitions(each.partitions)] for each in group.members]
+        table: list[Row] = [
+            [member_name(each), each.host or None, short_partitions(each.partitions)] for each in group.members
+        ]
         click.echo()
         show_table(["member", "host", "partitions"], table)
     if rows:

@@ -25,6 +25,7 @@ from barnabas.cli.options import (
 from barnabas.cli.start_offset import Anchor, Bound
 from barnabas.cli.tables import Row, show_json, show_table
 from barnabas.cli.timestamps import DURATION_HELP, TIME_HELP, parse_duration_ms, parse_time_ms
+from barnabas.cli.zookeeper_groups import Groups, groups_of, zookeeper_option
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
 
@@ -112,6 +113,7 @@ def partitions_option(*, required: bool = False) -> Callable[[Any], Any]:
 @click.option("--execute", is_flag=True, help="Do it; without this, only what would be done is shown.")
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, as --from-file takes it.")
+@zookeeper_option
 @bootstrap_option
 def reset(
     names: tuple[str, ...],
@@ -121,6 +123,7 @@ def reset(
     execute: bool,
     as_json: bool,
     as_csv: bool,
+    zookeeper: str | None,
     bootstrap: str,
     **targets: Target | None,
 ) -> None:
@@ -132,20 +135,20 @@ def reset(
     """
     target, of_file = _only(targets), targets["from_file"] is not None
     _check_usage(len(names), all_groups, bool(topics) + all_topics + of_file, of_file, as_json, as_csv)
-    with connect(bootstrap) as admin:
-        chosen = [listed.group for listed in admin.list_groups()] if all_groups else list(dict.fromkeys(names))
+    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+        chosen = [listed.group for listed in groups.list_groups()] if all_groups else list(dict.fromkeys(names))
         if not chosen:
             raise click.ClickException("there are no groups")
         for name in chosen:
-            _require_no_members(admin.describe_group(name))
+            _require_no_members(groups.describe_group(name))
         named = _partitions(admin, topics) if topics else None if all_topics else _of_file(target)
-        moves = {name: _plan(admin, name, target, named) for name in chosen}
+        moves = {name: _plan(admin, groups, name, target, named) for name in chosen}
         if not any(moves.values()):
             which = f"group {chosen[0]!r} has" if len(chosen) == 1 else "the groups have"
             raise click.ClickException(f"{which} no committed offsets; name topics: --topic TOPIC")
         if execute:
             for name, each in moves.items():
-                admin.set_group_offsets(name, {(move.topic, move.partition): move.after for move in each})
+                groups.set_group_offsets(name, {(move.topic, move.partition): move.after for move in each})
     if as_json:
         shown = [_as_json(name, each, execute) for name, each in moves.items()]
         show_json(shown if all_groups or len(names) > 1 else shown[0])
@@ -177,12 +180,14 @@ def _as_json(name: str, moves: Iterable[Move], executed: bool) -> dict[str, obje
     return {"group": name, "executed": executed, "partitions": [asdict(move) for move in moves]}
 
 
-def _plan(admin: Admin, name: str, target: Target, named: Iterable[TopicPartition] | None) -> list[Move]:
+def _plan(
+    admin: Admin, groups: Groups, name: str, target: Target, named: Iterable[TopicPartition] | None
+) -> list[Move]:
     """Return where a group goes in the partitions that were named, or in those in which it has committed offsets.
 
     :raises click.ClickException: a partition does not exist, or the target is nowhere in it.
     """
-    committed = admin.group_offsets(name)
+    committed = groups.group_offsets(name)
     try:
         return plan(target, _require_partitions(admin, committed if named is None else named), committed, admin)
     except ValueError as error:
@@ -207,7 +212,9 @@ def _of_file(target: Target) -> Iterable[TopicPartition]:
 def _require_no_members(group: GroupDescription) -> None:
     members = group.members
     if members:
-        hosts = ", ".join(f"{member_name(each)} at {each.host}" for each in members[:3])
+        hosts = ", ".join(
+            f"{member_name(each)} at {each.host}" if each.host else member_name(each) for each in members[:3]
+        )
         more = ", ..." if len(members) > 3 else ""
         raise click.ClickException(
             f"group {group.group!r} has {count_members(members)} ({hosts}{more}); stop them first, they would go on "

@@ -18,13 +18,15 @@ from typing import Self
 from barnabas.broker.settings.static import BrokerConfig, given_settings
 from barnabas.cli.cluster_file import ClusterFile
 from barnabas.cli.ends_with_parent import ending_with_this_process
-from barnabas.cli.supervision import Restarts, Say, Supervised, Supervisor
+from barnabas.cli.restart_request import LOCK_NAME, take_request, withdraw_request
+from barnabas.cli.supervision import OnLine, Restarts, Say, Supervised, Supervisor
 from barnabas.cli.zookeeper_watch import ZooKeeperWatch
 from barnabas.clock import Clock
 from barnabas.coordination.zookeeper.servers import HOST as ZOOKEEPER_HOST
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.errors import ConfigurationError, DataFolderError
-from barnabas.net.free_port import is_free
+from barnabas.log_lines import LogFormat
+from barnabas.net.free_port import is_free, lasting_ports
 
 REPLICAS = 3
 REPLICATION_FACTORS = "default_replication_factor", "offsets_topic_replication_factor"
@@ -50,17 +52,18 @@ class Wanted:
     first_port: int | None = None
     config: str | None = None
     restart: bool = False
+    log_format: LogFormat = "plain"
 
 
 class LocalCluster:
     """Starts the processes when it is entered, as a context manager, and ends them when it is left.
 
     :param say: tells people what happened, in one line.
-    :param on_line: takes a line that a broker logged, with the broker's name before it; called on threads.
+    :param on_line: takes the id of a broker and a line that it logged; called on threads.
     :raises BarnabasError: it does not start; nothing of it is left then.
     """
 
-    def __init__(self, wanted: Wanted, environ: Mapping[str, str], *, clock: Clock, say: Say, on_line: Say) -> None:
+    def __init__(self, wanted: Wanted, environ: Mapping[str, str], *, clock: Clock, say: Say, on_line: OnLine) -> None:
         self._wanted = wanted
         self._given = given_settings(wanted.config, None, environ)
         self._host = wanted.host or BrokerConfig(**self._given).host
@@ -71,6 +74,7 @@ class LocalCluster:
         self._ending = ExitStack()
         self._zookeeper_ports: tuple[int, ...] = ()
         self._supervisor: Supervisor | None = None
+        self._look_at_zookeeper: Callable[[], None] = _nothing
 
     @property
     def addresses(self) -> list[str]:
@@ -82,6 +86,7 @@ class LocalCluster:
         with ExitStack() as ending:
             ending.enter_context(_only_cluster_in(folder))
             before = ClusterFile.read(folder)
+            withdraw_request(folder)  # whoever asked for it has seen since that no cluster runs here
             servers = None if self._wanted.zookeeper else self._zookeeper_servers(before)
             if servers is not None:
                 ending.enter_context(servers)
@@ -111,11 +116,13 @@ class LocalCluster:
                 f"the cluster in {self._wanted.data} has {had} ZooKeeper server{'s' if had > 1 else ''}, and the number"
                 " cannot change: servers without data could outvote those that have it"
             )
-        ports = before.zookeeper_ports
-        if not all(is_free(ZOOKEEPER_HOST, port) for port in ports):
-            ports = ()
+        # Of ports that the system gives to connections one may be taken when its server comes back.
+        fresh = lasting_ports(ZOOKEEPER_HOST, 3 * count)
+        ports, peer_ports = before.zookeeper_ports, fresh[count:]
+        if not ports or not all(is_free(ZOOKEEPER_HOST, port) for port in ports):
+            ports = tuple(fresh[:count])
         folder = self._wanted.data.absolute() / "zookeeper"  # ZooKeeper would warn of a relative one
-        servers = ZooKeeperServers(folder, count, ports=ports, wrap=ending_with_this_process)
+        servers = ZooKeeperServers(folder, count, ports=ports, peer_ports=peer_ports, wrap=ending_with_this_process)
         self._zookeeper_ports = servers.ports
         return servers
 
@@ -129,6 +136,7 @@ class LocalCluster:
             for broker, port in ports.items()
         ]
         watch = ZooKeeperWatch(servers, restart=restart, now_s=now_s, say=self._say) if servers else None
+        self._look_at_zookeeper = watch.look if watch else _nothing
         return Supervisor(
             brokers,
             environment=environment_of(count, self._given, self._environ),
@@ -137,8 +145,14 @@ class LocalCluster:
             say=self._say,
             on_line=self._on_line,
             on_change=self._note,
-            look=watch.look if watch else _nothing,
+            look=self._look_around,
         )
+
+    def _look_around(self) -> None:
+        self._look_at_zookeeper()
+        wanted = take_request(self._wanted.data)
+        if wanted is not None and self._supervisor is not None:
+            self._supervisor.restart(wanted)
 
     def _command(self, broker: int, connect: str, port: int) -> list[str]:
         flags = {
@@ -148,6 +162,7 @@ class LocalCluster:
             "--port": port,
             "--data": self._wanted.data / f"broker-{broker}",
             "--config": self._wanted.config,
+            "--log-format": self._wanted.log_format,
         }
         given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
         # -P: what lies in the folder in which the cluster was started is none of its modules.
@@ -159,6 +174,7 @@ class LocalCluster:
             {each.id: each.port for each in self._brokers if each.port},
             {each.id: each.child.pid for each in self._brokers if each.child is not None},
             self._zookeeper_ports,
+            self._host,
         ).write(self._wanted.data)
 
 
@@ -205,7 +221,7 @@ def _only_cluster_in(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, which the kernel gives up when the process ends in whatever way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "cluster.lock").open("w")
+        lock = (folder / LOCK_NAME).open("w")
     except OSError as error:
         raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
     with lock:

@@ -84,9 +84,10 @@ def yes_option(function: Decorated) -> Decorated:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where nobody is at a terminal.")(function)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed, unless `yes` was given.
+def confirm(question: str, *, yes: bool, otherwise: str = "nothing was deleted") -> None:
+    """Ask before something is destroyed or begun, unless `yes` was given.
 
+    :param otherwise: what is said where the answer is no.
     :raises click.ClickException: the answer is no.
     :raises click.UsageError: nobody is at a terminal to answer.
     """
@@ -95,7 +96,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Nobody is at a terminal to answer; say yes with -y")
     if not click.confirm(question, prompt_suffix=" ", err=True):
-        raise click.ClickException("nothing was deleted")
+        raise click.ClickException(otherwise)
 
 
 def quiet_option(function: Decorated) -> Decorated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,9 @@ from barnabas.cli.tables import Row, show_json, show_table
 
 if TYPE_CHECKING:
     from barnabas import Admin, ConfigSetting
+
+ALL_BROKERS = "all"
+"""Stands for all brokers where a broker's id can stand."""
 
 _kind = click.argument("kind", type=click.Choice(["topic", "broker", "group"]))
 _name = click.argument("name", shell_complete=complete_topics)
@@ -37,6 +40,7 @@ def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json
     \b
     barnabas config show topic clicks
     barnabas config show broker 0 --changed
+    barnabas config show broker all            what was changed of all brokers
     """
     with connect(bootstrap) as admin:
         found = admin.describe_config(**_resource(admin, kind, name))
@@ -50,6 +54,8 @@ def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json
     elif chosen:
         rows: list[Row] = [[each.name, _value(each), each.source.label, each.documentation] for each in chosen]
         show_table(["setting", "value", "source", "documentation"], rows)
+    elif name == ALL_BROKERS and kind == "broker":
+        click.echo("nothing was changed of all brokers: see barnabas config show broker ID", err=True)
     else:
         click.echo("nothing was set: all settings have their defaults", err=True)
 
@@ -65,12 +71,18 @@ def _resource(admin: Admin, kind: str, name: str) -> dict[str, Any]:
         require_topics(admin, [name])
         return {"topic": name}
     ids = [node.id for node in admin.brokers()]
+    if name == ALL_BROKERS:
+        return {"all_brokers": True}
     if not (name.isascii() and name.isdigit() and int(name) in ids):
-        raise click.ClickException(f"no broker {name!r}; the brokers are: {', '.join(map(str, ids)) or 'none'}")
+        known = ", ".join(map(str, ids)) or "none"
+        raise click.ClickException(f"no broker {name!r}; the brokers are: {known}; for all of them: all")
     return {"broker": int(name)}
 
 
-def _check_known(settings: Iterable[str], known: Iterable[str], kind: str, name: str) -> None:
+def _check_known(admin: Admin, resource: Mapping[str, Any], settings: Iterable[str], kind: str, name: str) -> None:
+    if "all_brokers" in resource:
+        return  # which settings there are, a broker says when it is to change them
+    known = admin.describe_config(**resource)
     for setting in settings:
         if setting not in known:
             raise unknown_setting(setting, known, kind, name)
@@ -102,11 +114,12 @@ def set_(kind: str, name: str, pairs: tuple[str, ...], bootstrap: str) -> None:
 
     \b
     barnabas config set topic clicks retention.ms=86400000 retention.bytes=-1
+    barnabas config set broker all log.retention.ms=86400000
     """
     to_set = parse_pairs(pairs)
     with connect(bootstrap) as admin:
         resource = _resource(admin, kind, name)
-        _check_known(to_set, admin.describe_config(**resource), kind, name)
+        _check_known(admin, resource, to_set, kind, name)
         admin.alter_config(**resource, to_set=to_set)
     for setting, value in to_set.items():
         click.echo(f"{kind} {name}: {setting} = {value}")
@@ -121,8 +134,9 @@ def unset(kind: str, name: str, settings: tuple[str, ...], bootstrap: str) -> No
     """Give settings their defaults again."""
     with connect(bootstrap) as admin:
         resource = _resource(admin, kind, name)
-        _check_known(settings, admin.describe_config(**resource), kind, name)
+        _check_known(admin, resource, settings, kind, name)
         admin.alter_config(**resource, to_unset=settings)
         found = admin.describe_config(**resource)
     for setting in settings:
-        click.echo(f"{kind} {name}: {setting} = {_value(found[setting])} ({found[setting].source.label})")
+        now = f"= {_value(found[setting])} ({found[setting].source.label})" if setting in found else "is unset"
+        click.echo(f"{kind} {name}: {setting} {now}")

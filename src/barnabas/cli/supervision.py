@@ -10,6 +10,7 @@ import contextlib
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from barnabas.cli.child_process import ChildProcess, Ended, Event, Ready, how_it_ended
 from barnabas.clock import Clock
@@ -23,6 +24,8 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 Say = Callable[[str], None]
+OnLine = Callable[[int, str], None]
+"""Takes the id of a broker and a line that it logged."""
 
 
 @dataclass(slots=True)
@@ -76,6 +79,8 @@ class Supervised:
     child: ChildProcess | None = None
     address: str | None = None
     """Where it serves; None while it does not."""
+    kill_due_s: float | None = None
+    """Where it was asked to end, to be started again at once: when it is killed if it has not ended."""
 
     @property
     def name(self) -> str:
@@ -87,7 +92,7 @@ class Supervisor:
     """Starts, keeps and stops brokers.
 
     :param say: tells people what happened, in one line.
-    :param on_line: takes a line that a broker logged, with the broker's name before it; called on threads.
+    :param on_line: called on threads.
     :param on_change: called when a broker begins to serve, and when one has ended.
     :param look: called a few times in a second while the brokers run.
     """
@@ -100,7 +105,7 @@ class Supervisor:
         clock: Clock,
         restart: bool,
         say: Say,
-        on_line: Say,
+        on_line: OnLine,
         on_change: Callable[[], None],
         look: Callable[[], None] = lambda: None,
     ) -> None:
@@ -144,9 +149,31 @@ class Supervisor:
                 self._serves(broker, event)
                 self._say(f"{broker.name} serves again at {event.address}")
             self._look()
+            self._kill_overdue()
             for each in self.brokers:
                 if each.restarts.is_due:
                     self._launch(each)
+
+    def restart(self, broker_id: int) -> None:
+        """Let a broker end in order, and start it again when it has; `keep` does that. Called by `look`.
+
+        A broker that there is not is passed over.
+        """
+        broker = next((each for each in self.brokers if each.id == broker_id), None)
+        if broker is None or broker.kill_due_s is not None:
+            return
+        if broker.child is None:
+            self._launch(broker)
+            return
+        broker.kill_due_s = self._clock.monotonic() + STOP_TIMEOUT_S
+        broker.child.terminate()
+
+    def _kill_overdue(self) -> None:
+        now_s = self._clock.monotonic()
+        for broker in self.brokers:
+            if broker.child is not None and broker.kill_due_s is not None and now_s >= broker.kill_due_s:
+                self._say(f"{broker.name} did not end within {STOP_TIMEOUT_S:.0f} s, and was killed")
+                broker.child.kill()
 
     def stop(self) -> None:
         """End all, one after the other, so that each can hand over what it leads; at once when that is interrupted."""
@@ -180,7 +207,7 @@ class Supervisor:
             broker.command(broker.port),
             self._environment,
             self._events,
-            lambda line: self._on_line(f"{broker.name}: {line}"),
+            partial(self._on_line, broker.id),
         )
 
     def _serves(self, broker: Supervised, event: Ready) -> None:
@@ -191,6 +218,10 @@ class Supervisor:
     def _died(self, broker: Supervised, event: Ended) -> None:
         broker.child = broker.address = None
         self._on_change()
+        if broker.kill_due_s is not None:
+            broker.kill_due_s = None
+            self._launch(broker)
+            return
         then = ""
         if self._restart:
             then = f"; it is started again in {broker.restarts.died():.0f} s"

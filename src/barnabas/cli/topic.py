@@ -1,4 +1,4 @@
-"""`barnabas topic`: create, list, describe, delete and alter topics."""
+"""`barnabas topic`: create, list, describe, delete, alter and move topics."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.topic_reassign import reassign
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, delete and alter topics."""
+    """Create, list, describe, delete, alter and move topics."""
 
 
 @topic.command()
@@ -182,6 +183,9 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
     changes += [f"{setting} unset" for setting in unset]
     changes += [] if partitions is None else [f"{partitions} partitions"]
     click.echo(f"altered topic {name}: {', '.join(changes)}")
+
+
+topic.add_command(reassign)
 
 
 def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, int]]:

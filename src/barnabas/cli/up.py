@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
+
+from barnabas.cli.broker_log import log_format_option, telling_errors
+
+if TYPE_CHECKING:
+    from barnabas.broker.surroundings import Surroundings
+    from barnabas.log_lines import LogFormat
 
 
 @click.command()
@@ -17,16 +24,25 @@ import click
 @click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: a free one.  [default: 9092]")
 @click.option("--rack", metavar="NAME", help="Where it stands: replicas are spread over racks.")
-@click.option("--data", metavar="DIR", help="The folder of the log.  [default: barnabas-data]")
+@click.option(
+    "--data",
+    metavar="DIR",
+    multiple=True,
+    help="The folder of the log; again for more of them, on other disks.  [default: barnabas-data]",
+)
 @click.option("--config", metavar="FILE", help="A TOML file of settings, with Kafka's names.")
+@log_format_option
+@click.pass_obj
 def up(
+    surroundings: Surroundings | None,
     broker_id: int | None,
     zookeeper: str | None,
     host: str | None,
     port: int | None,
     rack: str | None,
-    data: str | None,
+    data: tuple[str, ...],
     config: str | None,
+    log_format: LogFormat,
 ) -> int:
     """Start a broker in the foreground.
 
@@ -42,6 +58,17 @@ def up(
         "host": host,
         "port": port,
         "rack": rack,
-        "data": data,
+        **_data_flags(data),
     }
-    return run(load_config(config, flags, os.environ))
+    with telling_errors(log_format) as lines:
+        settings = load_config(config, flags, os.environ)
+        lines.broker = settings.broker_id
+        return run(settings, surroundings)
+
+
+def _data_flags(folders: tuple[str, ...]) -> dict[str, str]:
+    if len(folders) < 2:
+        return {"data": folders[0]} if folders else {}
+    if with_comma := next((each for each in folders if "," in each), None):
+        raise click.BadParameter(f"{with_comma!r}: one of several folders cannot have a comma in its name")
+    return {"log_dirs": ",".join(folders)}

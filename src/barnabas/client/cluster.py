@@ -64,6 +64,10 @@ STALE_METADATA = frozenset(
 )
 """Errors after which the leaders should be looked up again."""
 
+OTHER_BROKER_S = 1.0
+"""So long it may take to connect to a broker because those that are connected told what is not true any more: they may
+have more to tell soon, and that other one may be gone."""
+
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
 """How long a topic may be unknown to a broker that has just not heard of it yet, where none is created."""
 
@@ -121,11 +125,15 @@ class Cluster:
         self._channels: dict[tuple[str, int, str], Channel] = {}
         self._dialing: dict[tuple[str, int, str], asyncio.Lock] = {}
         self._coordinators: dict[str, Node] = {}
+        self._asked: Address | None = None
+        self._doubted: set[Address] = set()
         self._topics: set[str] = set()
         self._creatable: set[str] = set()
         self._all_topics = False
         self._refresh_wanted = asyncio.Event()
         self._is_kept_fresh = False
+        self._is_refreshing = False
+        """Whether `keep_fresh` has asked and was not answered yet."""
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
         """Since when (monotonic seconds) no broker can be reached, and why."""
@@ -195,22 +203,24 @@ class Cluster:
     async def any_channel(self) -> Channel:
         """Return a connection to some broker: an open one, else to a known broker, else to a bootstrap address.
 
+        One that told what was not true any more is asked again only after all others: it may have lost the cluster,
+        and not hear of new leaders for as long as that lasts.
+
         :raises DisconnectedError: none can be reached.
         """
-        for (*_, purpose), channel in self._channels.items():
-            if channel.is_open and not purpose:
-                self.unreachable = None
-                return channel
-        known = [(node.host, node.port) for node in self.view.brokers.values()]
-        known.sort(key=lambda _: self._random())
+        channel = await self._open_channel()
+        if channel is not None:
+            self.unreachable = None
+            return channel
         failure: DisconnectedError | TimedOutError | None = None
-        for address in dict.fromkeys((*known, *self._config.bootstrap_servers)):
+        for address in self._addresses():
             try:
                 channel = await self.connect(address)
             except (DisconnectedError, TimedOutError) as error:
                 failure = error
             else:
                 self.unreachable = None
+                self._asked = address
                 return channel
         names = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
         nobody = DisconnectedError(
@@ -222,6 +232,45 @@ class Cluster:
             for listener in self.lost:
                 listener(*self.unreachable)
         raise nobody from failure
+
+    def _addresses(self) -> list[Address]:
+        """Return where brokers are known to be, in any order, and then the bootstrap addresses."""
+        known = [(node.host, node.port) for node in self.view.brokers.values()]
+        known.sort(key=lambda _: self._random())
+        return list(dict.fromkeys((*known, *self._config.bootstrap_servers)))
+
+    async def _open_channel(self) -> Channel | None:
+        """Return a connection that is open, or, where all of those are doubted, a new one to another broker."""
+        found = {
+            (host, port): channel
+            for (host, port, purpose), channel in self._channels.items()
+            if channel.is_open and not purpose
+        }
+        if not found:
+            return None
+        trusted = [address for address in found if address not in self._doubted]
+        if trusted:
+            self._asked = trusted[0]
+            return found[self._asked]
+        for address in self._addresses():
+            if address not in self._doubted:
+                self._asked = address
+                try:
+                    async with asyncio.timeout(OTHER_BROKER_S):
+                        return await self.connect(address)
+                except (DisconnectedError, TimedOutError, TimeoutError):
+                    self._doubted.add(address)
+                    break  # one at a time: somebody waits
+        else:
+            self._doubted.clear()
+        # Those that are connected are asked in turn.
+        self._asked = next((each for each in found if each != self._asked), next(iter(found)))
+        return found[self._asked]
+
+    def _doubt(self) -> None:
+        """Ask others than the one that was asked last."""
+        if self._asked is not None:
+            self._doubted.add(self._asked)
 
     async def finish(self) -> None:
         """End all connections: for a client that nobody closed."""
@@ -281,9 +330,19 @@ class Cluster:
             listener(self.view)
         return self.view
 
-    def want_refresh(self) -> None:
-        """Let `keep_fresh` look the metadata up again soon."""
+    def want_refresh(self, *, is_stale: bool = False) -> None:
+        """Let `keep_fresh` look the metadata up again soon.
+
+        :param is_stale: whether the last answer is not true, or lacks a leader: another broker may know better.
+        """
+        if is_stale:
+            self._doubt()
         self._refresh_wanted.set()
+
+    @property
+    def will_refresh(self) -> bool:
+        """Whether `keep_fresh` asks already, or is about to, so that an answer comes without another word."""
+        return self._is_refreshing or self._refresh_wanted.is_set()
 
     async def keep_fresh(self) -> None:
         """Refresh the metadata when it is wanted and when it is old, for ever."""
@@ -299,6 +358,7 @@ class Cluster:
             except TimeoutError:
                 pass
             self._refresh_wanted.clear()
+            self._is_refreshing = True
             try:
                 await self.refresh()
             except ClosedError:
@@ -311,6 +371,8 @@ class Cluster:
             else:
                 delay_s = min(self.backoff.delay_s(attempt), ASKED_AGAIN_S_MAX)
                 attempt += 1
+            finally:
+                self._is_refreshing = False
             await asyncio.sleep(delay_s)
 
     async def topic(self, name: str, *, timeout_s: float) -> TopicView:
@@ -432,14 +494,16 @@ class Cluster:
         """Look up again what `failure` says has moved, before the next try."""
         if isinstance(failure, KafkaError) and failure.code in STALE_COORDINATOR and group:
             self.forget_coordinator(group)
+            self._doubt()
         stale = isinstance(failure, (DisconnectedError, TimedOutError)) or (
             isinstance(failure, KafkaError) and failure.code in STALE_METADATA
         )
-        if not stale or self.unreachable is not None:
+        if not stale:
             return
         if self._is_kept_fresh:
-            self.want_refresh()
+            self.want_refresh(is_stale=True)
             return
+        self._doubt()
         try:
             async with asyncio.timeout(max(deadline_s - self.clock.monotonic(), 0.001)):
                 await self.refresh()

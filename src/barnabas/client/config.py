@@ -209,6 +209,20 @@ class ProducerConfig(ClientConfig):
             )
 
 
+ZOOKEEPER = "zookeeper://"
+
+
+def _coordination(name: str, value: object) -> str | None:
+    text = _optional_text(name, value)
+    if text is not None and not (text.startswith(ZOOKEEPER) and len(text) > len(ZOOKEEPER)):
+        raise ConfigurationError(f"{name}={value!r} must be 'zookeeper://host:port,host:port/chroot', or None")
+    return text
+
+
+def _rack(name: str, value: object) -> str:
+    return (_optional_text(name, value) or "") if value else ""
+
+
 RESET_POLICIES = {
     "earliest": "earliest",
     "latest": "latest",
@@ -225,6 +239,11 @@ class ConsumerConfig(ClientConfig):
     """The settings of `Consumer`."""
 
     group: str | None = setting(None, _optional_text, "group_id")
+    coordination: str | None = setting(None, _coordination)
+    """`zookeeper://host:port,host:port/chroot`: the group's consumers share the partitions out among themselves there,
+    by the paper's Algorithm 1; all of a group must do the same. None: the brokers coordinate the group."""
+    offsets_storage: str = setting("zookeeper", _choice({"zookeeper": "zookeeper", "kafka": "kafka"}))
+    """Where offsets are committed with `coordination`: there too, or with the brokers. Without, always the brokers."""
     group_instance_id: str | None = setting(None, _optional_text)
     auto_offset_reset: str = setting("latest", _choice(RESET_POLICIES))
     enable_auto_commit: bool = setting(True, _boolean)
@@ -249,11 +268,18 @@ class ConsumerConfig(ClientConfig):
     """Bytes of fetched batches that may wait for the application: the bound of the prefetch. Two fetches' worth of
     each partition is kept at hand, if there is room for that."""
     check_crcs: bool = setting(True, _boolean)
+    client_rack: str = setting("", _rack)
+    """Where this consumer stands. Brokers with `replica.selector.class=RackAwareReplicaSelector` let it read from a
+    replica in its rack (KIP-392)."""
     allow_auto_create_topics: bool = setting(False, _boolean)
     """Whether asking for a topic that does not exist may create it. Reading creates none, unless this says so."""
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
+        if self.coordination is not None and self.group is None:
+            raise ConfigurationError("coordination needs a group whose consumers coordinate: Consumer(..., group=...)")
+        if self.coordination is not None and self.group_instance_id is not None:
+            raise ConfigurationError("group_instance_id is for groups that brokers coordinate; leave it out")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigurationError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be less than session_timeout_ms="

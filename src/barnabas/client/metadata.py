@@ -83,7 +83,7 @@ class ClusterView:
             if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and before is not None and before.partitions:
                 known[topic.name] = before  # it is there, and has no leader for a moment: its partitions are the same
             else:
-                known[topic.name] = _topic_view(topic)
+                known[topic.name] = _not_older(_topic_view(topic), before)
         return replace(
             self,
             brokers={each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers},
@@ -91,6 +91,24 @@ class ClusterView:
             cluster_id=response.cluster_id,
             controller_id=response.controller_id,
         )
+
+
+def _not_older(now: TopicView, before: TopicView | None) -> TopicView:
+    """Keep of `before` the partitions of which a later leader is known: a broker may not have heard of it yet.
+
+    Who believed it would ask the leader before, which lacks what was read since, and says that there is no such offset
+    (KIP-320). Epochs of another topic that had the name earlier say nothing.
+    """
+    if before is None or now.topic_id == ZERO_UUID or now.topic_id != before.topic_id:
+        return now
+    later = before.partitions
+    partitions = tuple(
+        later[each.partition]
+        if each.partition < len(later) and each.leader_epoch < later[each.partition].leader_epoch
+        else each
+        for each in now.partitions
+    )
+    return replace(now, partitions=partitions)
 
 
 def _topic_view(topic: MetadataResponseTopic) -> TopicView:

@@ -47,6 +47,8 @@ class ProducerSettings(ClientSettings, total=False):
 class ConsumerSettings(ClientSettings, total=False):
     """What `Consumer` and `AsyncConsumer` take beside their `group`."""
 
+    coordination: str | None
+    offsets_storage: Literal["zookeeper", "kafka"]
     group_instance_id: str | None
     auto_offset_reset: Literal["earliest", "latest", "none"]
     enable_auto_commit: bool
@@ -62,4 +64,5 @@ class ConsumerSettings(ClientSettings, total=False):
     max_partition_fetch_bytes: int | None
     fetch_buffer_bytes: int
     check_crcs: bool
+    client_rack: str
     allow_auto_create_topics: bool

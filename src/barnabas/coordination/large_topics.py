@@ -17,6 +17,7 @@ one before, and of two who are at it at once only one gets to the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, tell
@@ -75,8 +76,8 @@ def is_large(tree: Tree, name: str) -> bool:
 
 def create_in_steps(
     tree: Tree, name: str, assignment: TopicAssignment, states: Sequence[PartitionState], config: Mapping[str, str]
-) -> None:
-    """Make a topic, in place of what an earlier attempt may have left.
+) -> int:
+    """Make a topic, in place of what an earlier attempt may have left; return the version of its node.
 
     :raises NodeExistsError: there is a topic of this name, or somebody else has begun to make it since.
     """
@@ -87,6 +88,7 @@ def create_in_steps(
         tree.multi([Set(path, encode_topic(assignment), version), tell(Change(topics=(name,)))])
     except (BadVersionError, NoNodeError) as error:
         raise NodeExistsError(path, "somebody else makes or deletes it") from error
+    return version + 1
 
 
 def grow_in_steps(
@@ -100,7 +102,7 @@ def grow_in_steps(
     """
     path = paths.topic(name)
     count = len(wanted.replicas) - len(states)
-    before = TopicAssignment(wanted.topic_id, wanted.replicas[:count])
+    before = replace(wanted, replicas=wanted.replicas[:count])
     version = tree.set(path, encode_topic(before), version).version
     _remove_partitions(tree, name, count, version)
     _add_partitions(tree, name, count, states, version)

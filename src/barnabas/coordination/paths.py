@@ -25,6 +25,7 @@ CONSUMERS = "/consumers"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 DELETED_TOPIC_IDS = "/admin/deleted_topic_ids"
+REMOVED_REPLICAS = "/admin/removed_replicas"
 OFFSETS_MOVED = "/admin/offsets_in_log"
 """Is there when the offsets of groups that brokers coordinate are in `__consumer_offsets`."""
 
@@ -66,6 +67,12 @@ def decode_name(part: str) -> str:
 def deleted_topic_id(topic_id: bytes) -> str:
     """`/admin/deleted_topic_ids/0001...0f`: a topic of which folders or offsets may be left; in hexadecimal."""
     return f"{DELETED_TOPIC_IDS}/{topic_id.hex()}"
+
+
+def removed_replica(topic_id: bytes, partition: int, broker_id: int) -> str:
+    """`/admin/removed_replicas/0001...0f-0-1`: a broker that has yet to delete what it holds of a partition; the
+    topic's id in hexadecimal, the partition, the broker."""
+    return f"{REMOVED_REPLICAS}/{topic_id.hex()}-{partition}-{broker_id}"
 
 
 def broker(broker_id: int) -> str:
@@ -123,10 +130,15 @@ def group_member(group_id: str, consumer_id: str) -> str:
     return f"{group_members(group_id)}/{encode_name(consumer_id)}"
 
 
+def group_owners(group_id: str) -> str:
+    """`/consumers/ctr/owners`: one child a topic, and below it one a partition that is owned."""
+    return f"{group(group_id)}/owners"
+
+
 def group_owner(group_id: str, topic_partition: TopicPartition) -> str:
     """`/consumers/ctr/owners/clicks/0`: which consumer owns the partition; ephemeral."""
     name, number = topic_partition
-    return f"{group(group_id)}/owners/{encode_name(name)}/{number}"
+    return f"{group_owners(group_id)}/{encode_name(name)}/{number}"
 
 
 def group_offsets(group_id: str) -> str:
@@ -141,6 +153,6 @@ def group_offset(group_id: str, topic_partition: TopicPartition) -> str:
 
 
 def partition_of_offset(path: str) -> TopicPartition:
-    """Return the partition whose committed offset stands at a path made by `group_offset`."""
+    """Return the partition whose path was made by `group_offset`, or by `group_owner`."""
     name, number = path.rsplit("/", 2)[1:]
     return TopicPartition(decode_name(name), int(number))

@@ -1,4 +1,4 @@
-"""The cluster's registry: brokers, topics, partition states, configurations, the cluster's id, producer ids.
+"""The cluster's registry: brokers, topics, partition states, the cluster's id, producer ids.
 
 Typed functions over any `Tree`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). Values that
 several brokers change are read together with the version of their node, and written back with it: a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, StateChange, tell
@@ -23,9 +23,10 @@ from barnabas.coordination.large_topics import (
     is_unfinished,
     partition_nodes,
 )
-from barnabas.coordination.subtrees import delete_all, ensure_paths, put_all
+from barnabas.coordination.subtrees import delete_all, ensure_paths
 from barnabas.coordination.tree import (
     BadVersionError,
+    Check,
     Create,
     Delete,
     NodeData,
@@ -44,6 +45,7 @@ from barnabas.coordination.values import (
     Deletion,
     LiveBroker,
     PartitionState,
+    ReplicaSet,
     TopicAssignment,
     decode_broker,
     decode_cluster_id,
@@ -74,27 +76,42 @@ TOPICS_AT_ONCE = 100
 
 
 _NONE: Mapping[int, LiveBroker] = {}
+_NO_VERSIONS: Mapping[str, int] = {}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition's replicas and its state; `version` is what a compare-and-set of the state must name."""
+    """A partition's replicas and its state; `version` is what a compare-and-set of the state must name.
+
+    :param adding: while the replicas are being changed, those that are new; `removing`: those that are to go.
+    """
 
     replicas: tuple[int, ...]
     state: PartitionState
     version: int
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def replica_set(self) -> ReplicaSet:
+        """The replicas, with what is to become of them."""
+        return ReplicaSet(self.replicas, self.adding, self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """All that the tree knows of a topic; `partitions` by partition number."""
+    """All that the tree knows of a topic; `partitions` by partition number.
+
+    :param version: of the topic's node, which has the replicas.
+    """
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionInfo, ...]
     config: dict[str, str] = field(default_factory=dict)
+    version: int = 0
 
 
 # -- the cluster and its brokers ---------------------------------------------------------------------------
@@ -106,8 +123,10 @@ def prepare(tree: Tree, new_cluster_id: str) -> str:
     A new id survives a loss of power before it is returned: the logs' folder bears it from then on.
 
     :param new_cluster_id: becomes the cluster's id if it has none yet.
+    :raises NewerFormatError: a newer release has written what stands there.
     """
     ensure_paths(tree, [paths.BROKER_IDS, paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS, paths.CONSUMERS])
+    ensure_paths(tree, [paths.REMOVED_REPLICAS])
     try:
         tree.create(paths.CLUSTER_ID, encode_cluster_id(new_cluster_id), make_parents=True)
     except NodeExistsError:
@@ -143,6 +162,11 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
         raise NodeExistsError(path, f"a broker with this id is alive at {other.host}:{other.port}")
     tree.multi([Delete(path, stat.version), create, change])
     return tree.get(path).stat.created_at
+
+
+def is_registered(tree: Tree, broker_id: int) -> bool:
+    """Return whether there is a registration with this id."""
+    return tree.exists(paths.broker(broker_id)) is not None
 
 
 def read_brokers(
@@ -198,11 +222,12 @@ def create_topic(
     """
     assignment = TopicAssignment(bytes(topic_id), tuple(tuple(each) for each in replicas))
     states = [_first_state(each, live) for each in assignment.replicas]
+    version = 0
     if not _is_created_at_once(tree, name, assignment, states, config):
-        create_in_steps(tree, name, assignment, states, config or {})
+        version = create_in_steps(tree, name, assignment, states, config or {})
     tree.flush()
     partitions = tuple(map(PartitionInfo, assignment.replicas, states, [0] * len(states)))
-    return TopicInfo(name, assignment.topic_id, partitions, dict(config or {}))
+    return TopicInfo(name, assignment.topic_id, partitions, dict(config or {}), version)
 
 
 def _is_created_at_once(
@@ -251,7 +276,7 @@ def grow_topic(
         raise NoNodeError(path, "the topic is being made or deleted")
     if count == from_count:
         replicas = tuple(tuple(each) for each in added)
-        wanted = TopicAssignment(found.topic_id, found.replicas + replicas)
+        wanted = replace(found, replicas=found.replicas + replicas)
         states = [_first_state(each, live) for each in replicas]
         if not _is_grown_at_once(tree, name, wanted, stat.version, states):
             grow_in_steps(tree, name, wanted, stat.version, states)
@@ -403,62 +428,6 @@ def _state_paths(name: str, assignment: TopicAssignment | NodeError) -> list[str
     return [paths.partition_state(TopicPartition(name, number)) for number in range(count)]
 
 
-def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
-    """Return what is configured for a topic, beside the broker's defaults."""
-    return _read_config(tree, paths.topic_config(name))
-
-
-def write_topic_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a topic."""
-    _write_config(tree, paths.topic_config(name), config, Change(topics=(name,)))
-
-
-# -- configurations of brokers and groups ------------------------------------------------------------------
-
-
-def read_broker_config(tree: Tree, name: str) -> dict[str, str]:
-    """Return what is configured for a broker, beside its file and flags; for all brokers, where the name is empty."""
-    return _read_config(tree, paths.broker_config(name))
-
-
-def write_broker_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a broker, or for all."""
-    path = paths.broker_config(name)
-    _write_config(tree, path, config, Change(settings=(path,)))
-
-
-def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
-    """Return what is configured for groups, by group."""
-    try:
-        names = tree.children(paths.GROUP_CONFIGS)
-    except NoNodeError:
-        return {}
-    return {name: _read_config(tree, paths.group_config(name)) for name in map(paths.decode_name, names)}
-
-
-def write_group_config(tree: Tree, group_id: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a group; of one without settings nothing is kept."""
-    path = paths.group_config(group_id)
-    change = Change(settings=(path,))
-    if config:
-        _write_config(tree, path, config, change)
-    else:
-        delete_all(tree, [path], [tell(change)])
-        tree.flush()
-
-
-def _read_config(tree: Tree, path: str) -> dict[str, str]:
-    try:
-        return decode_config(path, tree.get(path).data)
-    except NoNodeError:
-        return {}
-
-
-def _write_config(tree: Tree, path: str, config: Mapping[str, str], change: Change) -> None:
-    put_all(tree, {path: encode_config(config)}, also=[tell(change)])
-    tree.flush()
-
-
 # -- partition states --------------------------------------------------------------------------------------
 
 
@@ -486,19 +455,27 @@ def read_partition_states(tree: Tree, wanted: Iterable[StateChange]) -> list[Sta
     return found
 
 
-def write_partition_states(tree: Tree, changes: Sequence[StateChange]) -> list[StateChange]:
+def write_partition_states(
+    tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int] = _NO_VERSIONS
+) -> list[StateChange]:
     """Change the states of partitions whose nodes still have the version before the one named, many in one step.
 
+    :param topic_versions: of topics whose nodes must have the version named, too: who takes a replica in has to know
+        that it is one still.
     :returns: those that were changed. Of the others the nodes have another version, or are gone: read them again.
     """
     written: list[StateChange] = []
     for start in range(0, len(changes), STATES_AT_ONCE):
-        written += _write_states(tree, changes[start : start + STATES_AT_ONCE])
+        written += _write_states(tree, changes[start : start + STATES_AT_ONCE], topic_versions)
     return written
 
 
-def _write_states(tree: Tree, changes: Sequence[StateChange]) -> Sequence[StateChange]:
-    operations: list[Operation] = [
+def _write_states(
+    tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
+) -> Sequence[StateChange]:
+    names = {each.where.topic for each in changes} & topic_versions.keys()
+    operations: list[Operation] = [Check(paths.topic(name), topic_versions[name]) for name in sorted(names)]
+    operations += [
         Set(paths.partition_state(each.where), encode_partition_state(each.state), each.version - 1) for each in changes
     ]
     try:
@@ -507,16 +484,24 @@ def _write_states(tree: Tree, changes: Sequence[StateChange]) -> Sequence[StateC
         if len(changes) == 1:
             return []
         # Others were faster, often with very many: two brokers that take over from a third. So it is read which.
-        left = [each for each in changes if _version(tree, each.where) == each.version - 1]
+        refused = {name for name in names if _version(tree, paths.topic(name)) != topic_versions[name]}
+        left = [
+            each
+            for each in changes
+            if each.where.topic not in refused and _version(tree, paths.partition_state(each.where)) == each.version - 1
+        ]
         if len(left) < len(changes):
-            return _write_states(tree, left) if left else left
+            return _write_states(tree, left, topic_versions) if left else left
         middle = len(changes) // 2
-        return [*_write_states(tree, changes[:middle]), *_write_states(tree, changes[middle:])]
+        return [
+            *_write_states(tree, changes[:middle], topic_versions),
+            *_write_states(tree, changes[middle:], topic_versions),
+        ]
     return changes
 
 
-def _version(tree: Tree, where: TopicPartition) -> int | None:
-    stat = tree.exists(paths.partition_state(where))
+def _version(tree: Tree, path: str) -> int | None:
+    stat = tree.exists(path)
     return None if stat is None else stat.version
 
 
@@ -581,11 +566,13 @@ def _topic_info(
 
 def _put_together(name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]) -> TopicInfo:
     partitions = []
-    for path, replicas in zip(_state_paths(name, assignment), assignment.replicas, strict=True):
+    for number, path in enumerate(_state_paths(name, assignment)):
         if path not in nodes:
             raise NoNodeError(path, f"topic {name!r} has lost the state of a partition")
         data, stat = nodes[path]
-        partitions.append(PartitionInfo(replicas, decode_partition_state(path, data), stat.version))
+        replicas, adding, removing = assignment.replica_set(number)
+        partitions.append(PartitionInfo(replicas, decode_partition_state(path, data), stat.version, adding, removing))
     config = paths.topic_config(name)
     settings = decode_config(config, nodes[config].data) if config in nodes else {}
-    return TopicInfo(name, assignment.topic_id, tuple(partitions), settings)
+    version = nodes[paths.topic(name)].stat.version
+    return TopicInfo(name, assignment.topic_id, tuple(partitions), settings, version)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from barnabas.coordination.tree import NodeError
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, OffsetAndMetadata
@@ -29,6 +29,17 @@ class BadNodeError(NodeError):
     reason = "the node's value cannot be understood"
 
 
+class NewerFormatError(NodeError):
+    """The nodes are of a format that only newer releases know."""
+
+    reason = "a newer release of Barnabas has written what stands in the tree"
+
+
+FORMAT = 1
+"""Of the nodes, all together; a release reads those of its own and of less. It grows when a release writes what those
+before it would take for something else; a field that they pass over is no such thing."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """A broker that is alive, as `/brokers/ids/<id>` tells it. Its node is ephemeral.
@@ -38,6 +49,7 @@ class BrokerRegistration:
     :param rack: where it stands; empty where nobody said.
     :param folder_id: of its data folder: who has it is this broker, and no other one with the same id.
     :param is_leaving: whether it is shutting down: it is not to become a leader, nor in sync again.
+    :param release: of Barnabas; empty where it does not say.
     """
 
     id: int
@@ -49,6 +61,7 @@ class BrokerRegistration:
     rack: str = ""
     folder_id: str = ""
     is_leaving: bool = False
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +118,62 @@ class PartitionState:
     lost_memory: tuple[Remnant, ...] = ()
 
 
+class ReplicaSet(NamedTuple):
+    """The brokers that hold a partition, the preferred leader first; and, while they are being changed, which of them
+    are new and which are to go (KIP-455). One that is new, and is not wanted any more, is both.
+
+    >>> ReplicaSet((1, 4, 2), adding=(4,), removing=(2,)).target
+    (1, 4)
+    >>> ReplicaSet((1, 4, 2), adding=(4,), removing=(2,)).origin
+    (1, 2)
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Those that are to hold it in the end."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Those that held it before."""
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether they are being changed."""
+        return bool(self.adding or self.removing)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """A topic as `/brokers/topics/<topic>` tells it: its id (16 bytes), and each partition's replicas."""
+    """A topic as `/brokers/topics/<topic>` tells it: its id (16 bytes), and each partition's replicas.
+
+    :param adding: of partitions whose replicas are being changed, by number, those that are new.
+    :param removing: likewise, those that are to go.
+    """
 
     topic_id: bytes
     replicas: tuple[tuple[int, ...], ...]
+    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def replica_set(self, number: int) -> ReplicaSet:
+        """Return the replicas of a partition."""
+        return ReplicaSet(self.replicas[number], self.adding.get(number, ()), self.removing.get(number, ()))
+
+    def changed(self, sets: Mapping[int, ReplicaSet]) -> TopicAssignment:
+        """Return the same with other replicas of some partitions, by number."""
+        all_sets = {number: self.replica_set(number) for number in range(len(self.replicas))} | dict(sets)
+        return TopicAssignment(
+            self.topic_id,
+            tuple(all_sets[number].replicas for number in range(len(self.replicas))),
+            {number: each.adding for number, each in all_sets.items() if each.adding},
+            {number: each.removing for number, each in all_sets.items() if each.removing},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +210,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "features": {},
             "folder_id": broker.folder_id,
             "is_leaving": broker.is_leaving,
+            "release": broker.release,
         }
     )
 
@@ -168,6 +232,7 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
         fields.optional_string("rack"),
         fields.string("folder_id", ""),
         is_leaving=fields.boolean("is_leaving"),
+        release=fields.string("release", ""),
     )
 
 
@@ -188,8 +253,8 @@ def encode_topic(topic: TopicAssignment) -> bytes:
             "version": 3,
             "topic_id": base64.urlsafe_b64encode(topic.topic_id).rstrip(b"=").decode(),
             "partitions": {str(index): list(replicas) for index, replicas in enumerate(topic.replicas)},
-            "adding_replicas": {},
-            "removing_replicas": {},
+            "adding_replicas": {str(number): list(each) for number, each in topic.adding.items()},
+            "removing_replicas": {str(number): list(each) for number, each in topic.removing.items()},
         }
     )
 
@@ -201,11 +266,18 @@ def decode_topic(path: str, data: bytes) -> TopicAssignment:
     try:
         replicas = tuple(_brokers(partitions[str(index)]) for index in range(len(partitions)))
         topic_id = base64.urlsafe_b64decode(fields.string("topic_id") + "==")
+        adding, removing = (_replicas_by_number(fields, name) for name in ("adding_replicas", "removing_replicas"))
     except (KeyError, TypeError, ValueError) as error:
         raise BadNodeError(path, repr(error)) from error
     if len(topic_id) != _TOPIC_ID_BYTES:
         raise BadNodeError(path, f"a topic id of {len(topic_id)} bytes")
-    return TopicAssignment(topic_id, replicas)
+    return TopicAssignment(topic_id, replicas, adding, removing)
+
+
+def _replicas_by_number(fields: _Fields, name: str) -> dict[int, tuple[int, ...]]:
+    """Read what a topic's node says of partitions whose replicas are being changed; earlier versions say nothing."""
+    found = fields.mapping(name, {})
+    return {int(number): _brokers(each) for number, each in found.items() if each}
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
@@ -297,14 +369,32 @@ def decode_offset(path: str, data: bytes) -> CommittedOffset:
     return CommittedOffset(offset, fields.integer("timestamp", 0))
 
 
+def encode_consumer(topics: Iterable[str], registered_ms: int) -> bytes:
+    """Return what a consumer's node holds: Kafka 0.8's version 1, with one stream of each topic."""
+    subscription = dict.fromkeys(sorted(topics), 1)
+    return _dump({"version": 1, "subscription": subscription, "pattern": "static", "timestamp": str(registered_ms)})
+
+
+def decode_consumer(path: str, data: bytes) -> frozenset[str]:
+    """Read the topics that a consumer subscribes to."""
+    return frozenset(_Fields(path, data).mapping("subscription"))
+
+
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """Return what `/cluster/id` holds."""
-    return _dump({"version": "1", "id": cluster_id})
+    """Return what `/cluster/id` holds: what Kafka writes there, and the format of all nodes."""
+    return _dump({"version": "1", "id": cluster_id, "format": FORMAT})
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
-    """Read what `/cluster/id` holds."""
-    return _Fields(path, data).string("id")
+    """Read what `/cluster/id` holds.
+
+    :raises NewerFormatError: this release does not know the format of the nodes.
+    """
+    fields = _Fields(path, data)
+    found = fields.integer("format", 1)  # the nodes of 0.1.0 did not say it at first
+    if found > FORMAT:
+        raise NewerFormatError(path, f"its format is {found}, and this release knows {FORMAT}; start a newer one")
+    return fields.string("id")
 
 
 def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:
@@ -345,8 +435,8 @@ class _Fields:
         except ValueError as error:
             raise self._wrong(name, value) from error
 
-    def mapping(self, name: str) -> Mapping[str, Any]:
-        value = self._fields.get(name)
+    def mapping(self, name: str, default: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        value = self._fields.get(name, default)
         if not isinstance(value, dict):
             raise self._wrong(name, value)
         return value

@@ -28,7 +28,8 @@ class Limits:
     `frame_bytes_max`: the largest request (`socket.request.max.bytes`).
     `queued_bytes_max`: bytes of requests held over all connections (`queued.max.request.bytes`).
     `connections_max`: tells how many connections may be open now, which depends on `max.connections` and on the files
-    that the process may have open. `connections_per_host_max`: from one address (`max.connections.per.ip`).
+    that the process may have open. `connections_per_host_max`: how many from one address (`max.connections.per.ip`).
+    Both can change while the broker runs.
     `idle_s_max`: how long a connection may be silent (`connections.max.idle.ms`).
     `partial_frame_s_max`: how long a request may take to arrive, from its first byte to its last; a large one may
     take longer.
@@ -37,7 +38,7 @@ class Limits:
     frame_bytes_max: int = 100 * 1024 * 1024
     queued_bytes_max: int = 512 * 1024 * 1024
     connections_max: Callable[[], int] = lambda: 10_000
-    connections_per_host_max: int = 10_000
+    connections_per_host_max: Callable[[], int] = lambda: 10_000
     idle_s_max: float = 600.0
     partial_frame_s_max: float = 30.0
 
@@ -156,8 +157,8 @@ class ConnectionCount:
         connections_max = self._limits.connections_max()
         if self._by_host.total() >= connections_max:
             return f"{connections_max} connections are open (max.connections, or the limit of open files)"
-        if self._by_host[host] >= self._limits.connections_per_host_max:
-            return f"{host} has {self._limits.connections_per_host_max} connections open (max.connections.per.ip)"
+        if self._by_host[host] >= self._limits.connections_per_host_max():
+            return f"{host} has {self._by_host[host]} connections open (max.connections.per.ip)"
         self._by_host[host] += 1
         return None
 

@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 class Peer:
     """Who is at the other end of a connection, and at which of this machine's addresses it arrived."""
 
-    __slots__ = ("address", "host", "is_gone", "local_host", "on_request_behind", "repeats", "shortcut")
+    __slots__ = ("address", "host", "is_gone", "local_host", "on_request_behind", "refused", "repeats", "shortcut")
 
     def __init__(self, host: str, port: int, local_host: str) -> None:
         self.host = host
@@ -74,6 +74,8 @@ class Peer:
         self.is_gone = False
         self.repeats: RepeatedRequests | None = None
         """The produce requests that it is known to repeat, if it does."""
+        self.refused: object = None
+        """What the handler has refused of it, and must know when more comes."""
         self.on_request_behind: Callable[[], None] | None = None
         """Set by a request that waits for something, to be called when another one stands behind it."""
         self.shortcut: Callable[[Frame], Answer | None] | None = None

@@ -10,6 +10,7 @@ Where all that were in sync have lost memory, one may lead that has the most of 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -37,12 +38,14 @@ def claim(
     *,
     is_new_incarnation: bool,
     is_unclean_allowed: bool,
+    adding: Collection[int] = (),
 ) -> Claim | None:
     """Return the state that a broker may write to lead a partition, or None if it may not.
 
     Clean candidates are the live members of the ISR, in the order of the replicas. If the ISR is empty because all
     members lost memory, those may lead that have the most, once all have told. Failing that, and only where the topic
-    allows it, any replica, those first that were in sync before they lost memory.
+    allows it, any replica, those first that were in sync before they lost memory, and those last that a
+    move has only just brought in: they may have next to nothing yet.
 
     The leader of an unclean claim is alone in the new ISR: what the others have may differ.
 
@@ -50,6 +53,7 @@ def claim(
     :param is_new_incarnation: the leader that the state names has registered again since the state was written. It
         does not lead until it claims, for which it is the first in line.
     :param is_unclean_allowed: `unclean.leader.election.enable` of the topic.
+    :param adding: the replicas that are new in a move that is under way.
 
     >>> state = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
     >>> claim(3, (1, 2, 3), state, {2, 3}, is_new_incarnation=False, is_unclean_allowed=False)
@@ -61,7 +65,7 @@ def claim(
     members = [each for each in in_line if each in state.isr]
     candidates = members or [each for each in in_line if each in who_has_most(state)]
     if not candidates and is_unclean_allowed:
-        candidates = sorted(in_line, key=lambda each: _distance(remnant_of(each, state)))
+        candidates = sorted(in_line, key=lambda each: (_distance(remnant_of(each, state)), each in adding))
     if broker_id not in candidates:
         return None
     isr = tuple(each for each in replicas if each in members) if members else (broker_id,)

@@ -286,6 +286,21 @@ class LeaderReplicas:
             return is_near or follower_end_offset == log_end_offset
         return is_near and follower_end_offset >= max(self._high_watermark, self._epoch_start_offset)
 
+    def set_replicas(self, replicas: tuple[int, ...]) -> None:
+        """Take over that other brokers hold replicas now. One that does no longer counts as long as it is in sync, or
+        may be."""
+        self._replicas = replicas
+        for broker_id in replicas:
+            if broker_id != self._broker_id and broker_id not in self._followers:
+                self._followers[broker_id] = _Follower(_NEVER_S)
+        for broker_id in self._followers.keys() - {*replicas, *self._maximal_isr}:
+            del self._followers[broker_id]
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """All replicas, as they were told last."""
+        return self._replicas
+
     def begin_change(self, isr: tuple[int, ...]) -> None:
         """Note, before the change is sent, that `isr` may be in force from now on."""
         self._is_changing = True

@@ -9,6 +9,8 @@ anything else, and the state remembers that it was a member (`PartitionState.los
   disks of some, and nobody knows of which. So all that withdrew tell, in the state, of which epoch their last record is
   and where their log ends. Who has the most, by epoch first, has all that any of them has (`who_has_most`), and leads.
   Whoever is away is waited for, unless the topic allows an unclean election.
+- Where the tree has lost its memory, and not the replicas (it was brought back from a backup), nobody knows who was in
+  sync last. A log with a later epoch than the tree's gives that away (`doubt`), and then all replicas have to tell.
 
 What was told stays true until somebody leads: without a leader logs do not change. A broker that loses memory once
 more withdraws once more, which takes back what it told. In the spirit of KIP-966's unclean recovery.
@@ -43,6 +45,22 @@ def withdraw(broker_id: int, state: PartitionState, *, is_gone: bool = False) ->
     if state.leader == broker_id:
         return PartitionState(NO_LEADER, state.leader_epoch + 1, isr, lost)
     return replace(state, isr=isr, lost_memory=lost)
+
+
+def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) -> PartitionState | None:
+    """Return the state that a broker writes whose log knows a later epoch than the tree; None if it knows none.
+
+    Each leader writes its epoch into the tree before any log has it. So the tree is older than the log, and the in-sync
+    replicas that it names may lack what others acknowledged since. A sole replica is led, whatever the tree says.
+
+    :param known_epoch: the latest that the broker's log knows.
+
+    >>> doubt((2, 1), PartitionState(leader=1, leader_epoch=4, isr=(1,)), 6).lost_memory
+    (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1))
+    """
+    if known_epoch <= state.leader_epoch or len(replicas) == 1:
+        return None
+    return PartitionState(NO_LEADER, known_epoch, (), tuple(Remnant(each) for each in sorted(replicas)))
 
 
 def tell(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:

@@ -139,12 +139,16 @@ def encode_clean_shutdown() -> bytes:
 
 
 class MetaProperties(NamedTuple):
-    """Which cluster and broker a data folder belongs to, and in which boot of the machine it was used last."""
+    """Which cluster and broker a data folder belongs to, and in which boot of the machine it was used last.
+
+    :param folder_ids: the ids of all data folders of the broker, in order; empty where there are no others.
+    """
 
     broker_id: int
     cluster_id: str
     directory_id: str = ""
     boot_id: str = ""
+    folder_ids: tuple[str, ...] = ()
 
 
 def encode_meta_properties(meta: MetaProperties) -> bytes:
@@ -152,6 +156,7 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
     rows = [f"version=0\nbroker.id={meta.broker_id}\ncluster.id={meta.cluster_id}"]
     rows += [f"directory.id={meta.directory_id}"] if meta.directory_id else []
     rows += [f"boot.id={meta.boot_id}"] if meta.boot_id else []
+    rows += [f"folder.ids={','.join(meta.folder_ids)}"] if meta.folder_ids else []
     return "\n".join([*rows, ""]).encode()
 
 
@@ -169,4 +174,5 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
         properties["cluster.id"],
         properties.get("directory.id", ""),
         properties.get("boot.id", ""),
+        tuple(each for each in properties.get("folder.ids", "").split(",") if each),
     )

@@ -21,6 +21,8 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 """Of a file that a cleaner wrote, and that is taking its place."""
 DELETED_FOLDER_SUFFIX = "-delete"
+FUTURE_FOLDER_SUFFIX = "-future"
+"""Of a log that is to take the place of one in another data folder (KIP-113)."""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -31,6 +33,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 DELETION_NOTE = ".deleted-by-broker"
+MOVE_NOTE = ".moved-by-broker"
 RESERVE = ".reserve"
 LOCK = ".lock"
 
@@ -121,8 +124,36 @@ def is_deleted_folder(name: str) -> bool:
     return _DELETED_FOLDER.fullmatch(name) is not None
 
 
+def is_future_folder(name: str) -> bool:
+    """Whether this is the name that a broker gives the folder of a log that is being moved there.
+
+    >>> is_future_folder("clicks-0.0123456789abcdef0123456789abcdef-future"), is_future_folder("the-future")
+    (True, False)
+    """
+    whole = name.removesuffix(FUTURE_FOLDER_SUFFIX)
+    return whole != name and is_deleted_folder(whole + DELETED_FOLDER_SUFFIX)
+
+
+def future_folder_name(partition: TopicPartition, unique_id: str) -> str:
+    """Return the name that a partition's folder has until it takes the place of another one."""
+    return deleted_folder_name(partition, unique_id).removesuffix(DELETED_FOLDER_SUFFIX) + FUTURE_FOLDER_SUFFIX
+
+
+def is_of_empty_log(name: str) -> bool:
+    """Whether a log that was made, and perhaps closed or deleted, but never had a record, has files of this name.
+
+    >>> is_of_empty_log("partition.metadata"), is_of_empty_log("00000000000000000007.log"), is_of_empty_log("notes")
+    (True, False, False)
+    """
+    return name in _OF_EMPTY_LOG
+
+
 def _is_of_segment(name: str) -> bool:
     return any(offset_of(name, suffix) is not None for suffix in _SEGMENT_SUFFIXES)
+
+
+_WHOLE = (*(offset_name(0, suffix) for suffix in _SEGMENT_SUFFIXES), LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+_OF_EMPTY_LOG = frozenset([*_WHOLE, *(name + TEMPORARY_SUFFIX for name in _WHOLE), DELETION_NOTE])
 
 
 def partition_of(folder_name: str) -> TopicPartition | None:

@@ -273,6 +273,15 @@ def replace_file(
         filesystem.fsync_folder(path.parent)
 
 
+def remove_if_there(filesystem: FileSystem, path: Path) -> None:
+    """Remove a file, if there is one. Needs no room on the disk.
+
+    :raises OSError: the disk refuses.
+    """
+    if filesystem.exists(path):
+        filesystem.unlink(path)
+
+
 def read_file(filesystem: FileSystem, path: FilePath) -> bytes:
     """Return a file's content. :raises OSError: it is missing or cannot be read."""
     file = filesystem.open(path, writable=False)
@@ -280,3 +289,16 @@ def read_file(filesystem: FileSystem, path: FilePath) -> bytes:
         return filesystem.read_all(file)
     finally:
         file.close()
+
+
+def make_folder_to_stay(filesystem: FileSystem, path: Path) -> None:
+    """Make a folder, and those above it that are missing, so that a loss of power leaves them there.
+
+    What is in a folder may be as durable as can be: it is gone with a name that was never fsynced.
+
+    :raises OSError: it cannot be made.
+    """
+    missing = [each for each in (path, *path.parents) if not filesystem.exists(each)]
+    filesystem.make_folder(path)
+    for each in missing:
+        filesystem.fsync_folder(each.parent)

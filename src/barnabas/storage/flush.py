@@ -19,7 +19,15 @@ from typing import NamedTuple
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.checkpoints import EpochStart, encode_leader_epochs
 from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
-from barnabas.storage.filesystem import OPEN_FILES, SHORTAGES, FilePath, FileSystem, replace_file
+from barnabas.storage.filesystem import (
+    OPEN_FILES,
+    SHORTAGES,
+    FilePath,
+    FileSystem,
+    is_shortage,
+    remove_if_there,
+    replace_file,
+)
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_state import ProducerEntry, encode_snapshot
 from barnabas.storage.recovery import snapshot_offsets
@@ -82,9 +90,20 @@ class BesideFiles:
         self._last_snapshot = max(snapshot_offsets(self._filesystem, self._folder), default=None)
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
-        """Store the leader epochs; not durable yet: recovery learns them from batches that are not flushed."""
+        """Store the leader epochs of a log that was cut; not durable yet: recovery learns them from batches that are
+        not flushed. Where there is no room for them, remove those that were stored, and leave it to the next flush.
+
+        :raises OSError: the disk refuses.
+        """
         with self.lock:
-            self._write_epochs(epochs.entries)
+            try:
+                self._write_epochs(epochs.entries)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                # Epochs of what is gone would be believed; where there are none, recovery takes those of the batches.
+                remove_if_there(self._filesystem, self._path(LEADER_EPOCH_CHECKPOINT))
+                self._stored_epochs, self._epochs_unflushed = None, True
 
     def _write_epochs(self, entries: tuple[EpochStart, ...]) -> None:
         content = encode_leader_epochs(entries)

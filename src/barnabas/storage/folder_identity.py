@@ -1,7 +1,8 @@
 """Whose a data folder is: the lock that one process holds, and `meta.properties`, which names broker and cluster.
 
 Beside what Kafka writes there, `meta.properties` says in which boot of the machine the folder was used last: what was
-not fsynced before another boot is lost, if the broker had not stopped cleanly.
+not fsynced before another boot is lost, if the broker had not stopped cleanly. Where a broker has several folders, each
+names them all: what was in one that is no longer among them is lost.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import errno
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from barnabas.errors import DataFolderError
@@ -24,9 +25,10 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a start can do without."""
 
 
-def lock_folder(filesystem: FileSystem, folder: Path) -> DataFile:
+def lock_folder(filesystem: FileSystem, folder: Path, process_id: int | None = None) -> DataFile:
     """Take the folder's lock; closing the file lets go of it, and so does the end of the process.
 
+    :param process_id: who is to be told to others; if it is not given, this process.
     :raises DataFolderError: another process has it.
     :raises OSError: the disk refuses.
     """
@@ -40,9 +42,10 @@ def lock_folder(filesystem: FileSystem, folder: Path) -> DataFile:
         )
     try:
         filesystem.truncate(file, 0)
-        write_fully(filesystem, file, [str(os.getpid()).encode()])
+        write_fully(filesystem, file, [str(os.getpid() if process_id is None else process_id).encode()])
     except OSError as error:
         if error.errno not in NO_ROOM:
+            file.close()  # a broker may go on without this folder
             raise
         logger.warning("%s does not say which process uses it: %s", path, error)
     return file
@@ -87,13 +90,16 @@ def identify(
     return named
 
 
-def note_boot(filesystem: FileSystem, folder: Path, meta: MetaProperties, boot_id: str) -> MetaProperties:
-    """Note in which boot of the machine the folder is used; return what it says now.
+def note_boot(
+    filesystem: FileSystem, folder: Path, meta: MetaProperties, boot_id: str, folder_ids: Collection[str] = ()
+) -> MetaProperties:
+    """Note in which boot of the machine the folder is used, and with which others; return what it says now.
 
     :param boot_id: names the present one; empty where that is not known.
+    :param folder_ids: the ids of all folders of the broker, if there are others.
     :raises DataFolderError: it cannot be written.
     """
-    now = meta._replace(boot_id=boot_id)
+    now = meta._replace(boot_id=boot_id, folder_ids=tuple(sorted(folder_ids)))
     if now != meta:
         _write(filesystem, folder, now)
     return now

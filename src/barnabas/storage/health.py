@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from barnabas.errors import BarnabasError, ClosedError, StorageError
+from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.storage.filesystem import FilePath, is_shortage
 
@@ -50,7 +51,7 @@ class LogHealth:
         """Something was written: a shortage, if there was one, has passed."""
         if self._is_short:
             self._is_short = False
-            logger.warning("%s: writes succeed again", self._folder)
+            logger.warning("%s: writes succeed again", self._folder, extra=about(self._partition))
 
     def refused(self, action: str, error: OSError) -> StorageError:
         """Note that a shortage kept something from being done, which changed nothing; return the error to raise.
@@ -59,15 +60,22 @@ class LogHealth:
         """
         if not self._is_short:
             self._is_short = True
-            logger.error("%s: %s failed: %s; it will be tried again when it is asked for", self._folder, action, error)
+            told = "%s: %s failed: %s; it will be tried again when it is asked for"
+            logger.error(told, self._folder, action, error, extra=about(self._partition))
         return StorageError(f"{self._partition}: {action} failed: {error}; try again later")
 
     def go_offline(self, action: str, error: BaseException) -> StorageError:
         """Take the log offline, because it is not known any more what its files hold; return the error to raise."""
         self._offline = f"{action} failed: {error}"
         unforeseen = not isinstance(error, OSError)
-        logger.critical("%s: %s; the log is offline", self._folder, self._offline, exc_info=unforeseen)
+        told, extra = "%s: %s; the log is offline", about(self._partition)
+        logger.critical(told, self._folder, self._offline, exc_info=unforeseen, extra=extra)
         return StorageError(f"the log {self._partition} is offline: {self._offline}")
+
+    def put_offline(self, reason: str) -> None:
+        """Take the log offline for a reason that was logged already."""
+        if self._offline is None:
+            self._offline = reason
 
     @contextmanager
     def offline_on_error(

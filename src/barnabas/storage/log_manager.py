@@ -9,52 +9,45 @@ A log that cannot be loaded is offline: its files are not touched, and the other
 The marker of a clean shutdown is written after every log was fsynced, and only if every one was; it is removed,
 durably, before anything is written.
 
-Not safe to use from several threads, except for `flush_sealed`, `remove_deleted_records`, `checkpoint_...` and
-`purge_deleted`.
+Not safe to use from several threads, except for `create` and `restore` with different partitions, `flush_sealed`,
+`remove_deleted_records`, `checkpoint_...` and `purge_deleted`.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, DataFolderError, StorageError
+from barnabas.log_lines import lines_about_partition
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import (
-    StoredOffsets,
-    decode_partition_metadata,
     encode_clean_shutdown,
-    encode_partition_metadata,
 )
 from barnabas.storage.deleted_files import DeletedFiles
 from barnabas.storage.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
-    DELETED_FOLDER_SUFFIX,
-    DELETION_NOTE,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
-    deleted_folder_name,
-    is_deleted_folder,
     partition_of,
 )
-from barnabas.storage.filesystem import FileSystem, is_shortage, read_file, replace_file
-from barnabas.storage.folder_identity import NO_ROOM, identify, lock_folder, note_boot
+from barnabas.storage.filesystem import DataFile, FileSystem, make_folder_to_stay, replace_file
+from barnabas.storage.folder_identity import identify, lock_folder, note_boot
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.offline_log import offline_log
+from barnabas.storage.log_folders import LogFolders
+from barnabas.storage.log_loading import LogLoader
+from barnabas.storage.moved_logs import MovedLogs
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
-from barnabas.storage.set_aside import set_aside
 from barnabas.storage.side_by_side import in_groups
 
 logger = logging.getLogger(__name__)
@@ -65,21 +58,7 @@ side."""
 
 _CLOSING_THREADS = 16
 _AT_ONCE = 16
-"""Many logs are loaded or closed on a thread in groups of this size."""
-
-_LOADING_THREADS = 4
-"""A start that finds nothing in the page cache waits for the disk most of the time, once for every file. More threads
-only wait for the interpreter."""
-_ONE_BY_ONE_MAX = 1_000
-"""So many logs are loaded one by one, since some may have much to check; if they are more, in groups."""
-
-
-class _Found(NamedTuple):
-    """A log folder as it was loaded."""
-
-    log: Log
-    topic_id: uuid.UUID | None
-
+"""Many logs are closed on a thread in groups of this size."""
 
 SEALED_UNFLUSHED_MAX = 16
 """Segments sealed since the last flush, over all logs, that are worth a flush soon: each holds a file open."""
@@ -93,10 +72,13 @@ class LogManager:
         damage in a log depends on its settings.
     :param file_delete_delay_ms: how long the files of what was deleted stay.
     :param segments_open_max: how many sealed segments, of all logs, are kept open after they were read.
+    :param open_segments: those that logs in other folders keep open too, in place of `segments_open_max`.
     :param cluster_id: of the cluster that the broker belongs to; written into a new folder, compared with what
         an old one says. None: whatever the folder says.
     :param boot_id: names the present boot of the machine: after another one, and a stop that was not clean,
         `lost_memory` says that what was not fsynced is lost, until `note_boot`.
+    :param loads: whether to load the logs; where not, `load` is to be called before all else.
+    :param process_id: what the folder's lock says of who has it; if it is not given, this process.
     :raises DataFolderError: the folder is used by another broker, belongs to another one, or cannot be read or
         written; the message names the file or folder.
     """
@@ -113,9 +95,12 @@ class LogManager:
         file_delete_delay_ms: int = 0,
         segments_open_max: int = SEALED_OPEN_MAX,
         boot_id: str = "",
+        process_id: int | None = None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
         new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
+        open_segments: OpenSegments | None = None,
+        loads: bool = True,
     ) -> None:
         self.data_dir = data_dir
         self.config = config
@@ -123,53 +108,100 @@ class LogManager:
         """What `partition.metadata` says, where there is one."""
         self.missing: set[TopicPartition] = set()
         """Those that `restore` had to make anew."""
+        self.gone: set[TopicPartition] = set()
+        """Of those, all that may have been made before, and had records: they can be put back."""
         self.on_flush_due: Callable[[], object] = lambda: None
         """Called on the thread that rolls a segment, when `flush_sealed` should be called soon."""
         self._rolled = 0
-        self._on_rolled, self._on_truncated = self._note_roll, self._checkpoint  # the same ones for all logs
-        self._clock = clock
         self._boot_id = boot_id
         self._filesystem = filesystem
-        self._new_id = new_id
         self._new_threads = new_threads
         self._logs: dict[TopicPartition, Log] = {}
-        self._open_segments = OpenSegments(segments_open_max)
         self._foreign: set[TopicPartition] = set()
         """Their folders belong to other topics."""
-        self._half_deleted: set[TopicPartition] = set()
-        """Logs that were deleted, but whose folders could not be renamed."""
         self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
+        self._folders = LogFolders(filesystem, data_dir, self._deleted, new_id)
         self._checkpoints = OffsetCheckpoints(filesystem, data_dir)
+        self._loader = LogLoader(
+            data_dir,
+            config,
+            clock,
+            filesystem,
+            self._folders,
+            self._checkpoints,
+            open_segments or OpenSegments(segments_open_max),
+            new_threads,
+            self._checkpoint,
+            self._note_roll,
+        )
+        self.moved = MovedLogs(self._logs, self._folders, self._loader, self._checkpoint)
+        """What concerns logs that come from other folders, or go there."""
         self._closed = False
-        try:
-            filesystem.make_folder(data_dir)
-            self._lock_file = lock_folder(filesystem, data_dir)
-        except OSError as error:
-            raise DataFolderError(f"{data_dir}: cannot be used as a data folder: {error}") from error
+        self.failure: str | None = None
+        """Why the whole folder is offline, if it is."""
+        self._lock_file = self._lock(process_id)
         try:
             self.meta = identify(filesystem, data_dir, broker_id, cluster_id, new_id)
-            self.was_clean = self._load_logs(topic_configs)
-            last_boot_id = self.meta.boot_id if self.meta else ""
-            self.lost_memory = not self.was_clean and last_boot_id not in {"", boot_id}
-            if not self.lost_memory:
-                self.note_boot()
+            self.was_clean = self.lost_memory = False
+            # A new one may stand for another that was there before, and may come back.
+            self.is_old = bool(self.meta and self.meta.boot_id)
+            if loads:
+                self.load(topic_configs)
+                if self.is_old and not self.lost_memory:
+                    self.note_boot()
         except BaseException:
-            self._abandon()
+            self.abandon()
             raise
 
-    def note_boot(self) -> None:
-        """Count nothing as lost any longer. Until then each start finds `lost_memory`, however this one ends.
+    def _lock(self, process_id: int | None) -> DataFile:
+        try:
+            make_folder_to_stay(self._filesystem, self.data_dir)
+            return lock_folder(self._filesystem, self.data_dir, process_id)
+        except OSError as error:
+            raise DataFolderError(f"{self.data_dir}: cannot be used as a data folder: {error}") from error
 
+    def load(
+        self,
+        topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
+        contested: Collection[TopicPartition] = (),
+    ) -> None:
+        """Load, and recover, every log.
+
+        :param contested: logs that are in other folders of the broker too; they are left alone.
+        :raises DataFolderError: the folder cannot be read or written.
+        """
+        self.was_clean = self._load_logs(topic_configs, contested)
+        last_boot_id = self.meta.boot_id if self.meta else ""
+        self.lost_memory = not self.was_clean and last_boot_id not in {"", self._boot_id}
+
+    def note_boot(self, folder_ids: Collection[str] = ()) -> None:
+        """Count nothing as lost any longer, and the folder as no new one.
+
+        Until then each start finds `lost_memory`, or that it is new, however this one ends.
+
+        :param folder_ids: all folders of the broker, if there are others.
         :raises DataFolderError: it cannot be written.
         """
         if self.meta is not None:
-            self.meta = note_boot(self._filesystem, self.data_dir, self.meta, self._boot_id)
+            self.meta = note_boot(self._filesystem, self.data_dir, self.meta, self._boot_id, folder_ids)
         self.lost_memory = False
+
+    @property
+    def folder_id(self) -> str:
+        """The id of the folder; empty where it has none."""
+        return self.meta.directory_id if self.meta else ""
 
     @property
     def cluster_id(self) -> str | None:
         """The cluster that the folder belongs to, if it is known."""
         return self.meta.cluster_id if self.meta else None
+
+    def fail(self, reason: str) -> None:
+        """Put the whole folder offline, with all its logs; it is not written to any more. May be called from any
+        thread."""
+        self.failure = reason
+        for log in self.all().values():
+            log.put_offline(reason)
 
     # --- logs ---
 
@@ -185,12 +217,14 @@ class LogManager:
         """Return all logs."""
         return dict(self._logs)
 
+    @lines_about_partition
     def create(
         self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
     ) -> Log:
-        """Begin a log; return the one that is here already if there is one.
+        """Begin a log; return the one that is here already if there is one. Several threads may do this at once, each
+        with partitions of its own.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the disk refuses, or a folder with something in it has the name.
         """
         log = self._logs.get(partition)
         if log is not None:
@@ -198,39 +232,101 @@ class LogManager:
         if any(self._checkpoints.of(partition)) or self._checkpoints.first_dirty_offset(partition):
             # They are of a log that was deleted, and must not be taken for those of this one.
             self._checkpoint()
-        if partition in self._half_deleted:
-            self._set_folder_aside(partition)
-        folder = self.data_dir / str(partition)
+        folders, folder = self._folders, self._folders.path_of(partition)
+        if partition in folders.half_deleted:
+            folders.set_aside(partition)
         if self._filesystem.exists(folder):
-            raise StorageError(f"{folder} is there already, and nobody knows whose it is; move it away")
+            if not folders.holds_nothing(partition):
+                raise StorageError(f"{folder} is there already, and nobody knows whose it is; move it away")
+            logger.warning("%s is of a log that could not be made, with nothing in it; it is used now", folder)
         try:
-            self._make_folder(folder, topic_id)
-            log = self._open(partition, config or self.config)
+            folders.make(partition, topic_id)
+            log = self._loader.open(partition, config or self.config)
         except (OSError, StorageError) as error:
-            self._remove_unfinished(folder)
+            folders.remove_unfinished(partition)
             raise StorageError(f"{folder}: cannot be made: {error}") from error
         return self._keep(log, topic_id)
 
-    def restore(self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID) -> Log:
+    def is_half_deleted(self, partition: TopicPartition) -> bool:
+        """Whether the log of a partition was deleted, and its folder has its name still."""
+        return partition in self._folders.half_deleted
+
+    def is_checkpointed(self, partition: TopicPartition) -> bool:
+        """Whether the checkpoints say that there was a log of this partition, with records."""
+        return any(self._checkpoints.of(partition))
+
+    def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
+        """Return the id of the topic that a folder belongs to; None if it does not say.
+
+        :raises OSError: the disk refuses.
+        """
+        return self._folders.topic_id_of(partition)
+
+    def holds_nothing(self, partition: TopicPartition) -> bool:
+        """Whether the log of a partition never had a record, as far as its folder and the checkpoints say."""
+        return not any(self._checkpoints.of(partition)) and self._folders.holds_nothing(partition)
+
+    @lines_about_partition
+    def restore(
+        self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID, *, in_doubt: bool = False
+    ) -> Log:
         """Return the log of a partition that there should be; begin it where the checkpoints say if it is gone.
 
-        Where that is not possible, or another topic's folder has its name, the log that is returned is offline.
+        Where that is not possible, or another topic's folder has its name, the log that is returned is offline. Such
+        a folder is set aside where it holds nothing. Several threads may do this at once, each with partitions of its
+        own.
+
+        :param in_doubt: whether a folder that does not say whose it is may be of a topic that had this name before.
         """
-        log, known_id = self._logs.get(partition), self.topic_ids.get(partition)
-        if log is not None and (known_id == topic_id or (log.is_offline and known_id is None)):
-            return log
-        if known_id not in (None, topic_id):
+        if self.is_known(partition, topic_id):
+            return self._logs[partition]
+        if (reason := self._what_is_in_the_way(partition, topic_id, in_doubt)) is not None:
             self._foreign.add(partition)
-            reason = f"it belongs to another topic of this name, with the id {known_id}; move it away, and start again"
             return self.put_offline(partition, reason)
-        folder = self.data_dir / str(partition)
+        return self._begin_again(partition, config or self.config, topic_id)
+
+    def may_have_more(self, _topic: str) -> bool:
+        """Whether there may be logs of a topic that cannot be seen now; see `DataFolders.may_have_more`."""
+        return False
+
+    def is_known(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
+        """Whether there is a log of this topic, so that `restore` has nothing to do."""
+        log, known_id = self._logs.get(partition), self.topic_ids.get(partition)
+        return log is not None and (known_id == topic_id or (log.is_offline and known_id is None))
+
+    def _what_is_in_the_way(self, partition: TopicPartition, topic_id: uuid.UUID, in_doubt: bool) -> str | None:
+        """Return why a log cannot have its folder, if there is a reason; set one that holds nothing aside."""
+        known_id = self.topic_ids.get(partition)
+        is_other = known_id not in {None, topic_id}
+        if is_other or (in_doubt and known_id is None and partition in self._logs):
+            if self.holds_nothing(partition):
+                _succeeds(functools.partial(self.delete, partition))
+            elif is_other:
+                return (
+                    f"it belongs to another topic of this name, with the id {known_id}; move it away, and start again"
+                )
+            else:
+                return (
+                    f"a topic of this name was deleted, and there is no {PARTITION_METADATA} that says whether it is"
+                    " that one's; move it away, and start again"
+                )
+        if partition in self._folders.half_deleted:
+            return "the folder of a deleted topic is in its way; mend this, and start again"
+        return None
+
+    def _begin_again(self, partition: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
+        """Let a log belong to a topic; make it if it is not there."""
+        folder, log = self._folders.path_of(partition), self._logs.get(partition)
         if log is None:
             self.missing.add(partition)
+            # The name of a folder is durable with the first flush of its log: of what is not here, nothing was.
+            if not self.is_old or any(self._checkpoints.of(partition)):
+                self.gone.add(partition)
         try:
             if log is None and any(self._checkpoints.of(partition)):
                 logger.error("%s is missing; what was in it is lost, unless you put it back and start again", folder)
-            self._make_folder(folder, topic_id)
-            log = log or self._open(partition, config or self.config, self._checkpoints.of(partition))
+            self._folders.make(partition, topic_id)
+            log = log or self._loader.open(partition, config, self._checkpoints.of(partition))
         except (OSError, StorageError) as error:
             if log is not None:
                 logger.warning("%s: its %s cannot be written: %s", folder, PARTITION_METADATA, error)
@@ -244,18 +340,7 @@ class LogManager:
         self._logs[log.partition] = log
         return log
 
-    def _make_folder(self, folder: Path, topic_id: uuid.UUID | None) -> None:
-        self._filesystem.make_folder(folder)
-        if topic_id is not None:
-            content = encode_partition_metadata(topic_id)
-            replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=False)
-
-    def _remove_unfinished(self, folder: Path) -> None:
-        try:
-            self._filesystem.remove_folder(folder)
-        except OSError as error:
-            logger.warning("%s: a log that could not be made cannot be removed: %s", folder, error)
-
+    @lines_about_partition
     def delete(self, partition: TopicPartition) -> None:
         """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.
 
@@ -270,27 +355,7 @@ class LogManager:
             self._foreign.discard(partition)
             logger.warning("%s is left as it is: it belongs to another topic of this name", log.folder)
             return
-        self._set_folder_aside(partition)
-
-    def _set_folder_aside(self, partition: TopicPartition) -> None:
-        folder = self.data_dir / str(partition)
-        self._half_deleted.add(partition)
-        try:
-            self._filesystem.open(folder / DELETION_NOTE, create=True).close()
-        except OSError as error:
-            logger.warning("%s: a start will not know that it was deleted, and leave it: %s", folder, error)
-        target = self.data_dir / deleted_folder_name(partition, self._new_id().hex)
-        try:
-            self._filesystem.replace(folder, target)
-            self._half_deleted.discard(partition)
-            self._filesystem.fsync_folder(self.data_dir)
-        except FileNotFoundError:
-            logger.warning("%s is gone already", folder)
-            self._half_deleted.discard(partition)
-            return
-        except OSError as error:
-            raise StorageError(f"{folder}: cannot be renamed to {target.name}: {error}") from error
-        self._deleted.add([target])
+        self._folders.set_aside(partition)
 
     def remove_deleted_records(self) -> None:
         """Store durably where the logs begin, and set aside the files of segments whose records are all deleted.
@@ -386,6 +451,8 @@ class LogManager:
         self.checkpoint_first_dirty_offsets()
 
     def _store(self, name: str, offset_of: Callable[[Log], int]) -> None:
+        if self.failure is not None:
+            raise StorageError(f"{self.data_dir} is offline: {self.failure}")
         self._checkpoints.store(name, lambda: {partition: offset_of(log) for partition, log in self.all().items()})
 
     def close(self) -> None:
@@ -397,6 +464,9 @@ class LogManager:
         """
         if self._closed:
             return
+        if self.failure is not None:
+            self.abandon()
+            raise StorageError(f"{self.data_dir}: not closed cleanly: {self.failure}")
         try:
             failed = self._close_logs()
             self._sync_folder()
@@ -406,7 +476,7 @@ class LogManager:
             if not self.lost_memory and all(each.lost_from is None for each in self._logs.values()):
                 self._write_clean_marker()
         finally:
-            self._abandon()
+            self.abandon()
 
     def _close_logs(self) -> list[str]:
         """Close all logs, side by side if they are many; return the names of those that were not closed cleanly."""
@@ -425,7 +495,7 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"{self.data_dir}: not closed cleanly: {error}") from error
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Let go of everything, as a crash would."""
         self._closed = True
         for log in self._logs.values():
@@ -441,7 +511,9 @@ class LogManager:
 
     # --- opening ---
 
-    def _load_logs(self, topic_configs: Callable[[], Mapping[str, LogConfig]]) -> bool:
+    def _load_logs(
+        self, topic_configs: Callable[[], Mapping[str, LogConfig]], contested: Collection[TopicPartition]
+    ) -> bool:
         """Load every log; return whether the last broker here stopped cleanly."""
         try:
             names = self._filesystem.list_folder(self.data_dir)
@@ -449,117 +521,36 @@ class LogManager:
             if clean:
                 self._filesystem.unlink(self.data_dir / CLEAN_SHUTDOWN)
                 self._filesystem.fsync_folder(self.data_dir)
-            partitions = [partition for name in sorted(names) if (partition := partition_of(name)) is not None]
-            self._checkpoints.read(partitions)
+            found = [partition for name in sorted(names) if (partition := partition_of(name)) is not None]
+            partitions = [partition for partition in found if partition not in contested] if contested else found
+            self._checkpoints.read(found)
         except OSError as error:
             raise DataFolderError(f"{self.data_dir}: cannot be loaded: {error}") from error
-        self._find_deleted(names)
-        for found in self._load_all(partitions, clean, {} if clean else topic_configs()):
-            if found is not None:
-                self._keep(*found)
+        self._folders.find_deleted(names)
+        for loaded in self._loader.load_all(partitions, clean=clean, configs={} if clean else topic_configs()):
+            if loaded is not None:
+                self._keep(*loaded)
         return clean
 
-    def _find_deleted(self, names: list[str]) -> None:
-        """Schedule the removal of folders that a broker deleted; leave all others, whatever their names."""
-        for name in names:
-            if name.endswith(DELETED_FOLDER_SUFFIX):
-                folder = self.data_dir / name
-                if is_deleted_folder(name) and self._filesystem.exists(folder / DELETION_NOTE):
-                    self._deleted.add([folder], at_once=True)
-                else:
-                    logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)
+    def load_one(self, partition: TopicPartition, config: LogConfig | None = None) -> None:
+        """Load a log that was left alone, as one that was not closed cleanly.
 
-    def _load_all(
-        self, partitions: list[TopicPartition], clean: bool, configs: Mapping[str, LogConfig]
-    ) -> list[_Found | None]:
-        """Load logs side by side: neither to wait for the disk nor to check batches needs the interpreter."""
-        thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
-        at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
-        with self._new_threads(thread_count, "load") as threads:
-            return in_groups(
-                threads, lambda each: self._load(each, clean, configs.get(each.topic)), partitions, at_once
-            )
-
-    def _load(self, partition: TopicPartition, clean: bool, config: LogConfig | None) -> _Found | None:
-        """Load a log, or return one that is offline; None if there is none.
-
-        :raises DataFolderError: files or memory are short: no log is to blame.
+        :raises DataFolderError: files or memory are short.
         """
-        stored = self._checkpoints.of(partition)
-        try:
-            log = self._open(partition, config or self.config, stored, clean=clean)
-            return _Found(log, self._read_topic_id(partition))
-        except Exception as error:
-            # An error in one log must not keep the others from being used.
-            cause = error.__cause__ or error
-            if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in NO_ROOM:
-                raise DataFolderError(f"{self.data_dir / str(partition)}: cannot be loaded: {error}") from error
-            if isinstance(cause, NotADirectoryError):
-                return None
-            logger.debug("%s", partition, exc_info=True)
-            reason = f"cannot be loaded: {error or error!r}; mend its folder or move it away, and start again"
-            return _Found(self._unusable(partition, reason), self._topic_id_of_unusable(partition))
+        if (loaded := self._loader.load(partition, clean=False, config=config)) is not None:
+            self._keep(*loaded)
 
+    @lines_about_partition
     def put_offline(self, partition: TopicPartition, reason: str) -> Log:
         """Let a partition have a log that is offline; its folder, if there is one, is not touched."""
         if (log := self._logs.get(partition)) is not None:
             log.abandon()
         self.topic_ids.pop(partition, None)
-        return self._keep(self._unusable(partition, reason), None)
+        return self._keep(self._loader.unusable(partition, reason), None)
 
-    def _unusable(self, partition: TopicPartition, reason: str) -> Log:
-        folder = self.data_dir / str(partition)
-        logger.error("%s: %s; the partition is offline, and nothing in the folder is changed", folder, reason)
-        stored = self._checkpoints.of(partition)
-        log = offline_log(folder, partition, self.config, self._clock, self._filesystem, stored, reason)
-        log.first_dirty_offset = self._checkpoints.first_dirty_offset(partition)
-        return log
-
-    def _topic_id_of_unusable(self, partition: TopicPartition) -> uuid.UUID | None:
-        try:
-            return self._read_topic_id(partition)
-        except OSError:
-            return None
-
-    def _read_topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the id of the topic that a folder belongs to; None if it is missing or damaged."""
-        try:
-            return decode_partition_metadata(
-                read_file(self._filesystem, f"{self.data_dir}/{partition}/{PARTITION_METADATA}")
-            )
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            path = self.data_dir / str(partition) / PARTITION_METADATA
-            renamed = set_aside(self._filesystem, path)
-            logger.warning("%s is damaged, and renamed to %s: %s", path, renamed.name, error)
-            return None
-
-    def _open(
-        self,
-        partition: TopicPartition,
-        config: LogConfig,
-        stored: StoredOffsets = StoredOffsets(),  # noqa: B008 - immutable
-        *,
-        clean: bool = False,
-    ) -> Log:
-        log = Log.open(
-            self.data_dir / str(partition),
-            partition,
-            config,
-            self._clock,
-            self._filesystem,
-            clean=clean,
-            recovery_point=stored.recovery_point,
-            log_start_offset=stored.log_start_offset,
-            high_watermark=stored.high_watermark,
-            open_segments=self._open_segments,
-        )
-        log.on_truncated = self._on_truncated
-        log.on_rolled = self._on_rolled
-        # Or else, where the end is lost, tombstones that come in its place would go before what they delete.
-        log.first_dirty_offset = min(self._checkpoints.first_dirty_offset(partition), log.log_end_offset)
-        return log
+    def unusable(self, partition: TopicPartition, reason: str) -> Log:
+        """Return a log that is offline, for a reason that was told already, and that is none of this folder's."""
+        return self._loader.unusable(partition, reason, is_told=True)
 
 
 def _succeeds(action: Callable[[], None]) -> bool:

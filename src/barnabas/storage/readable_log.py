@@ -4,8 +4,8 @@
 
 A read gives a `FileRegion` that the socket layer hands to sendfile. Compaction leaves gaps between offsets; a read in a
 gap gives the batches behind it, and where none is left behind it, an empty batch over the gap: what a reader is told to
-be there it comes to. Nothing here changes what the log holds: that is done by `barnabas.storage.log`, which tells of
-threads and of errors for both.
+be there it comes to. Nothing here changes what the log holds: that is done by `barnabas.storage.writable_log`
+and `barnabas.storage.log`, which tells of threads and of errors for all three.
 """
 
 from __future__ import annotations
@@ -127,6 +127,10 @@ class ReadableLog:
     def is_offline(self) -> bool:
         """Whether the disk refused; such a log must be opened anew, which recovers it."""
         return self._health.is_offline
+
+    def put_offline(self, reason: str) -> None:
+        """Take the log offline with all others of its data folder. May be called from any thread."""
+        self._health.put_offline(reason)
 
     def segments_before(self, offset: int) -> list[SealedSegment]:
         """Return the segments that end at or before an offset, but the active one."""

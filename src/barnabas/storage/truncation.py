@@ -7,7 +7,7 @@ from pathlib import Path
 
 from barnabas.records.scan import ANY_GAPS
 from barnabas.storage.active_segment import ActiveSegment
-from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.filesystem import FileSystem, is_shortage, remove_if_there
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.recovery import TRUST_ALL
 from barnabas.storage.segment import SealedSegment, Segment
@@ -36,9 +36,22 @@ def cut_segments(
             raise OSError(f"{last.paths.log} is damaged: {damage}")
     if (batch := active.locate(offset)) is not None:
         active.truncate(batch)
-    active.write_indexes(*active.encode_indexes(closing=False), durable=True)
+    _store_indexes(filesystem, active)
     filesystem.fsync_folder(folder)
     return kept, active
+
+
+def _store_indexes(filesystem: FileSystem, active: ActiveSegment) -> None:
+    """Store the indexes of the segment that was cut. Where there is no room for them, remove those that were stored:
+    they name what is gone, and are made anew when they are needed."""
+    try:
+        active.write_indexes(*active.encode_indexes(closing=False), durable=True)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+        # In this order, so that a crash between the two leaves no offset entry without its time entry.
+        for path in (active.paths.index, active.paths.time_index):
+            remove_if_there(filesystem, path)
 
 
 def delete_segments(filesystem: FileSystem, folder: Path, segments: Sequence[Segment]) -> None:

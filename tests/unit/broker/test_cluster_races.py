@@ -12,7 +12,7 @@ from barnabas.broker import handing_over
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.replica import Replica
-from barnabas.coordination import paths, registry
+from barnabas.coordination import configs, paths, registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import StorageError
@@ -125,6 +125,30 @@ def test_preferred_replica_waits_until_it_has_everything(run: Run, monkeypatch: 
     run(scenario)
 
 
+def test_handing_on_writes_no_state_that_is_not_the_present_one_any_more(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two, three = await cluster.start(1, 2, 3)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await cluster.follow()
+        topic_id = one.topics.picture.topics["clicks"].topic_id
+
+        async def drop_the_third(_handing_over: HandingOver, _changes: object) -> None:
+            info = one.info()
+            state = PartitionState(1, info.state.leader_epoch, (1, 2))
+            await one.topics.follow(await one.topics.propose([StateChange(CLICKS, topic_id, state, info.version + 1)]))
+
+        monkeypatch.setattr(HandingOver, "_wait_until_caught_up", drop_the_third)
+        change = StateChange(CLICKS, topic_id, PartitionState(2, 1, (1, 2, 3)), one.info().version + 1)
+        await HandingOver(one.topics, 1).hand_to({one.topics.partition(*CLICKS): change})
+        assert one.info().state.isr == (1, 2), "who was out of sync is in sync again"
+        await cluster.follow()
+        assert two.info().state == three.info().state == one.info().state
+
+    run(scenario)
+
+
 def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
@@ -166,7 +190,7 @@ async def start_with_damaged_topic(cluster: Cluster, broker_id: int, **options: 
 
 async def mend(cluster: Cluster, sound: bytes) -> None:
     cluster.tree.set(paths.topic("clicks"), sound)
-    registry.write_topic_config(cluster.tree, "clicks", {"retention.ms": "5"})
+    configs.write_topic_config(cluster.tree, "clicks", {"retention.ms": "5"})
     await cluster.follow()
 
 

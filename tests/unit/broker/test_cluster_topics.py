@@ -9,10 +9,10 @@ import pytest
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.follower import Follower
 from barnabas.broker.handing_over import HandingOver
-from barnabas.coordination import paths, registry
+from barnabas.coordination import configs, paths, registry
 from barnabas.coordination.tree import NodeError
 from barnabas.coordination.values import NO_LEADER, PartitionState
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
@@ -39,6 +39,31 @@ def test_topic_that_one_creates_is_seen_and_hosted_by_the_others(run: Run) -> No
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         with pytest.raises(KafkaError, match="already exists"):
             await two.topics.create("clicks", 1, {})
+
+    run(scenario)
+
+
+def test_creation_that_fails_leaves_a_folder_alone_that_it_did_not_need(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with records, of a topic that the tree does not know, in the place of a replica that others are to hold."""
+
+    async def refuse(*_arguments: object) -> None:
+        raise StorageError("the disk is full")
+
+    async def scenario(cluster: Cluster) -> None:
+        one, _two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1]])
+        append(one)
+        await cluster.lose(one)
+        registry.delete_topic(cluster.tree, "clicks")
+        (cluster.folder / "1" / "clicks-0").rename(cluster.folder / "1" / "clicks-1")
+        (one,) = await cluster.start(1)
+        monkeypatch.setattr(one.topics.hosting, "make", refuse)
+        with pytest.raises(StorageError, match="the disk is full"):
+            await one.topics.create("clicks", 2, {}, assignment=[[1], [2]])
+        assert one.folders() == ["clicks-1"]
+        assert registry.read_topic(cluster.tree, "clicks") is None
 
     run(scenario)
 
@@ -320,13 +345,13 @@ def test_topic_whose_nodes_are_damaged_stays_as_it_was_until_they_are_mended(run
         await cluster.follow()
         sound = cluster.tree.get(paths.topic("clicks")).data
         cluster.tree.set(paths.topic("clicks"), b"garbage")
-        registry.write_topic_config(cluster.tree, "clicks", {"max.message.bytes": "777"})
+        configs.write_topic_config(cluster.tree, "clicks", {"max.message.bytes": "777"})
         news = await two.follow()
         assert isinstance(news.topics["clicks"], NodeError)
         assert two.folders() == ["clicks-0"]
         assert one.leads()
         cluster.tree.set(paths.topic("clicks"), sound)
-        registry.write_topic_config(cluster.tree, "clicks", {"max.message.bytes": "778"})
+        configs.write_topic_config(cluster.tree, "clicks", {"max.message.bytes": "778"})
         await cluster.follow()
         assert two.topics.replica(*CLICKS).config.log.max_message_bytes == 778
 

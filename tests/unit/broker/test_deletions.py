@@ -55,6 +55,9 @@ class World:
         self.asked_aside.append((set(known), set(untouched), set(deleted)))
         return self.refusing & set(deleted)
 
+    def may_have_more(self, _topic: str) -> bool:
+        return False
+
     def note(self, topic_id: bytes, name: str, *brokers: int) -> None:
         registry.note_deletion(self.tree, topic_id, name, brokers)
 

@@ -199,6 +199,26 @@ def test_a_role_ends_when_nothing_is_under_way_and_takes_nothing_more(tmp_path: 
     run(tmp_path, scenario)
 
 
+def test_a_role_under_a_flush_policy_ends_though_an_append_was_under_way(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.follower = bench.follow(0, flush_messages="1")
+        await bench.append(0)
+        await bench.append(1)
+        bench.disk.waiting.clear()
+        bench.disk.gate.clear()
+        under_way = bench.follower.append(batch(2), 0, 0)
+        assert under_way is not None
+        assert await asyncio.to_thread(bench.disk.waiting.wait, TIMEOUT_S)
+        bench.follower.resign(RESIGNED)
+        bench.disk.gate.set()
+        await bench.follower.end()  # nobody flushes any longer what the append would wait for
+        with pytest.raises(KafkaError, match="another epoch"):
+            await under_way
+        assert bench.log.log_end_offset == 3
+
+    run(tmp_path, scenario)
+
+
 def test_what_the_disk_refuses_is_told_and_can_be_tried_again(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         await bench.append(0)
@@ -227,6 +247,29 @@ def test_records_that_come_after_a_truncation_wait_for_no_flush_of_those_before(
         assert bench.log.recovery_point == 3
         await bench.follower.start_over_at(0)
         assert bench.follower.append(batch(0), 0, 0) is None
+
+    run(tmp_path, scenario)
+
+
+def test_records_that_come_after_a_truncation_that_could_not_be_noted_wait_for_no_flush_either(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.follower = bench.follow(0, flush_messages="2")
+        for offset in range(4):
+            await bench.append(offset)
+
+        def refuse_when_cut() -> None:
+            if bench.log.log_end_offset == 1:
+                raise StorageError("the checkpoints cannot be stored")
+
+        bench.log.on_truncated = refuse_when_cut
+        with pytest.raises(StorageError, match="checkpoints"):
+            await bench.follower.truncate_to(1)
+        assert not bench.log.is_offline
+        assert bench.follower.append(batch(1), 0, 0) is None  # the first of two
+        flushed = bench.follower.append(batch(2), 0, 0)
+        assert flushed is not None
+        await flushed
+        assert bench.log.recovery_point == 3
 
     run(tmp_path, scenario)
 

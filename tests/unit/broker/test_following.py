@@ -54,7 +54,9 @@ class LeadersEnd:
         turns = Turns(SYSTEM_CLOCK.monotonic)
         self.broker_epoch = 9
         topics = cast(Topics, self.topics)
-        self.listener.accept(inter_broker_dispatcher(topics, self.sessions, self.check_broker, turns, SYSTEM_CLOCK))
+        self.listener.accept(
+            inter_broker_dispatcher(topics, self.sessions, self.check_broker, cast("Any", None), turns, SYSTEM_CLOCK)
+        )
 
     def check_broker(self, _broker_id: int, broker_epoch: int) -> None:
         if broker_epoch != self.broker_epoch:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.hosting import Hosting
+from barnabas.broker.hosting import MADE_AT_ONCE, Hosting, make_all
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
@@ -64,7 +64,7 @@ class Home:
 
     def begin_anew(self) -> None:
         """Start again, as after kill -9."""
-        self.logs._abandon()
+        self.logs.abandon()
         self.begin()
 
     def make(self, where: TopicPartition = CLICKS, topic_id: bytes = FIRST) -> Any:
@@ -78,7 +78,7 @@ class Home:
 def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path)
     yield made
-    made.logs._abandon()
+    made.logs.abandon()
 
 
 # --- opened and made ---
@@ -110,7 +110,7 @@ def test_log_that_cannot_be_flushed_at_the_start_is_offline_and_the_start_goes_o
 def test_replica_whose_log_is_gone_was_missing_and_a_new_one_is_not(home: Home) -> None:
     home.make()
     home.make(VIEWS, SECOND)
-    home.logs._abandon()
+    home.logs.abandon()
     shutil.rmtree(home.folder / "clicks-0")
     home.begin()
     for where, topic_id in ((CLICKS, FIRST), (VIEWS, SECOND)):
@@ -194,3 +194,56 @@ def test_deleted_records_are_freed_once_it_is_stored_where_the_log_begins(home: 
     home.hosting.remove_deleted_records()
     assert "clicks 0 3" in (home.folder / "log-start-offset-checkpoint").read_text()
     assert [path.name for path in (home.folder / "clicks-0").glob("*.log")] == ["00000000000000000003.log"]
+
+
+# --- folders in which there is nothing ---
+
+
+def test_empty_log_of_a_topic_that_is_not_known_is_in_nobodys_way(home: Home) -> None:
+    """As where the disk failed while a topic was made, and again while that was undone."""
+    home.make(CLICKS, FIRST)
+    home.begin_anew()
+    home.hosting.check_free(CLICKS)
+    home.make(CLICKS, SECOND).append(batch(), 0)
+    home.begin_anew()
+    assert home.hosting.restore(CLICKS, PLAIN, SECOND).log_end_offset == 1
+
+
+# --- many at once ---
+
+
+def test_logs_are_made_side_by_side_in_their_order(home: Home) -> None:
+    together = asyncio.Barrier(2)
+
+    async def make(where: TopicPartition, config: LogConfig, topic_id: bytes) -> Any:
+        async with asyncio.timeout(60), together:
+            return await home.hosting.make(where, config, topic_id)
+
+    places = [TopicPartition("clicks", number) for number in range(2 * MADE_AT_ONCE)]
+    assert [each.partition for each in asyncio.run(make_all(make, places, PLAIN, FIRST))] == places
+
+
+def test_first_refusal_is_told_when_nothing_is_under_way_any_more(home: Home) -> None:
+    ended: list[TopicPartition] = []
+
+    async def make(where: TopicPartition, config: LogConfig, topic_id: bytes) -> Any:
+        if where.partition == 1:
+            raise StorageError("the disk is full")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ended.append(where)
+        return await home.hosting.make(where, config, topic_id)
+
+    places = [TopicPartition("clicks", number) for number in range(2 * MADE_AT_ONCE)]
+    with pytest.raises(StorageError, match="the disk is full"):
+        asyncio.run(make_all(make, places, PLAIN, FIRST))
+    assert ended == [each for each in places[:MADE_AT_ONCE] if each.partition != 1]
+
+
+def test_replicas_are_restored_in_their_order_and_made_where_they_are_missing(home: Home) -> None:
+    home.make(MORE)
+    home.begin_anew()
+    places = [CLICKS, MORE]
+    restored = asyncio.run(home.hosting.restore_all(places, FLUSHING, FIRST))
+    assert [each.partition for each in restored] == places
+    assert [home.hosting.was_missing(each) for each in places] == [True, False]

@@ -58,7 +58,9 @@ def test_it_is_made_when_the_first_group_is_asked_for(tmp_path: Path) -> None:
 def test_groups_are_not_available_where_it_cannot_be_made_and_one_line_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / f"{CONSUMER_OFFSETS}-1").mkdir()
+    stray = tmp_path / f"{CONSUMER_OFFSETS}-1"
+    stray.mkdir()
+    (stray / "precious").write_text("somebody may need it")
 
     async def scenario(caller: Caller) -> None:
         for _ in range(3):

@@ -112,7 +112,7 @@ def test_the_last_record_of_each_key_is_left(run: Run) -> None:
         assert states.log.first_dirty_offset == states.log.active_base_offset
         assert len(read_gapped(other.log)) == 40
         assert compacting.cleaned() == ["states-0"]
-        checkpoint = compacting.broker.topics.hosting._logs.data_dir / "cleaner-offset-checkpoint"
+        checkpoint = Path(compacting.broker.config.data) / "cleaner-offset-checkpoint"
         assert checkpoint.read_text() == f"0\n1\nstates 0 {states.log.first_dirty_offset}\n"
 
     run(scenario)
@@ -125,7 +125,7 @@ def test_a_crash_of_a_topic_no_longer_compacted_leaves_what_is_behind_gaps(run: 
         await compacting.log_cleaner.clean_all()
         left = read_gapped(states.log)
         crashed = tmp_path / "crashed"
-        shutil.copytree(compacting.broker.topics.hosting._logs.data_dir, crashed)
+        shutil.copytree(Path(compacting.broker.config.data), crashed)
         logs = LogManager(crashed, LogConfig(), compacting.clock, OsFileSystem())
         recovered = logs.get(states.topic_partition)
         assert recovered is not None
@@ -321,7 +321,7 @@ def test_a_crash_in_a_swap_after_records_were_deleted_meanwhile_loses_nothing(ru
             elif answer.base_offsets[0] >= start and not crashed.exists():
                 logs = compacting.broker.topics.hosting._logs
                 logs.remove_deleted_records()
-                shutil.copytree(logs.data_dir, crashed)
+                shutil.copytree(compacting.broker.config.data, crashed)
                 folder = crashed / "states-0"
                 begin_swap(OsFileSystem(), folder, answer.base_offsets[0])
                 set_segment_files_aside(OsFileSystem(), folder, answer.base_offsets)
@@ -419,3 +419,18 @@ def test_producers_go_on_where_they_were_after_a_compaction_and_a_start(run: Run
 
     run(scenario)
     run(after)
+
+
+def test_log_that_is_moved_to_another_folder_is_not_compacted_meanwhile(run: Run) -> None:
+    async def scenario(compacting: Compacting) -> None:
+        partition = await compacting.topic("states")
+        compacting.fill(partition)
+        partition.is_being_moved = True
+        await compacting.log_cleaner.clean_all()
+        assert not compacting.cleaned()
+        partition.is_being_moved = False
+        compacting.log_cleaner._due_until_s = 0.0
+        await compacting.log_cleaner.clean_all()
+        assert compacting.cleaned()
+
+    run(scenario)

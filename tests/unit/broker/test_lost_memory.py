@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 
 import pytest
 
 from barnabas.broker.follower import Follower
+from barnabas.coordination import paths
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
@@ -53,6 +55,72 @@ def test_of_all_that_lost_memory_the_one_with_the_most_leads(
             assert node.info().state == PartitionState(2, node.info().state.leader_epoch, (2,))
             assert node.leads() == (node.id == 2)
         assert "this one has the most, to offset 5" in caplog.text
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)])
+def test_what_was_acknowledged_since_the_trees_backup_is_kept(
+    run: Run, order: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the backup all are in sync. Since then broker 2 has led alone, in two later epochs: whoever leads first by the
+    old tree begins the first of them once more."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 3, 3, 3)
+        path = paths.partition_state(CLICKS)
+        backup = cluster.tree.get(path)[0]
+        for _ in range(2):
+            node = await Node(cluster, 2).start()
+            assert node.leads()
+            append(node)
+            node.die()
+        cluster.tree.set(path, backup, cluster.tree.get(path)[1].version)
+        for broker_id in order:
+            await come_back(cluster, broker_id, lost_memory=False)
+        for node in cluster.nodes:
+            assert node.info().state.leader == 2
+            assert node.leads() == (node.id == 2)
+        assert next(node for node in cluster.nodes if node.leads()).topics.partition(*CLICKS).log.log_end_offset == 5
+        assert "the tree is older than the logs here; all replicas have to tell what they have: clicks-0" in caplog.text
+
+    run(scenario)
+
+
+def test_partition_is_led_whose_folders_had_not_come_to_any_disk(run: Run) -> None:
+    """Nobody can put back what never was: it would be waited for ever."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 0, 0, 0)
+        for broker_id in (1, 2, 3):
+            shutil.rmtree(cluster.folder / str(broker_id) / "clicks-0")
+            await come_back(cluster, broker_id)
+        assert [node.leads() for node in cluster.nodes].count(True) == 1
+
+    run(scenario)
+
+
+def test_log_that_was_on_a_disk_is_waited_for(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 3, 0, 0)
+        one = cluster.folder / "1"
+        (one / "clicks-0").rename(one / "elsewhere")
+        # As the broker stores it now and then.
+        (one / "recovery-point-offset-checkpoint").write_text("0\n1\nclicks 0 3\n")
+        for broker_id in (1, 2, 3):
+            await come_back(cluster, broker_id)
+        assert not any(node.leads() for node in cluster.nodes)
+
+    run(scenario)
+
+
+def test_log_that_a_folder_had_which_another_stands_for_is_waited_for(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 3, 0, 0)
+        (cluster.folder / "1").rename(cluster.folder / "elsewhere")
+        for broker_id in (1, 2, 3):
+            await come_back(cluster, broker_id)
+        assert not any(node.leads() for node in cluster.nodes)
 
     run(scenario)
 

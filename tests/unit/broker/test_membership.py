@@ -13,7 +13,7 @@ import pytest
 from barnabas.broker import membership as membership_module
 from barnabas.broker.membership import Membership
 from barnabas.clock import ManualClock
-from barnabas.coordination import registry
+from barnabas.coordination import paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import TreeUnavailableError
@@ -208,6 +208,19 @@ def test_lost_session_fences_what_began_during_a_silence_too(run: Run) -> None:
         world.lose()
         assert [await world.events.get() for _ in range(2)] == ["fence", "begin anew"]
         assert not any(partition.is_led for partition in world.led)
+
+    run(scenario)
+
+
+def test_a_registration_that_somebody_deleted_is_made_again(run: Run) -> None:
+    async def scenario(world: World, membership: Membership) -> None:
+        epoch = membership.epoch
+        await membership.look_for_itself({})  # was read before it registered
+        assert world.events.empty()
+        world.server.delete(paths.broker(1))
+        await membership.look_for_itself(registry.read_brokers(world.server))
+        assert [await world.events.get() for _ in range(2)] == ["fence", "begin anew"]
+        assert registry.read_brokers(world.server)[1].epoch == membership.epoch > epoch
 
     run(scenario)
 

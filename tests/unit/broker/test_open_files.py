@@ -22,7 +22,7 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.storage.log import UNFLUSHED_SEGMENTS_MAX
+from barnabas.storage.writable_log import UNFLUSHED_SEGMENTS_MAX
 
 
 @pytest.fixture

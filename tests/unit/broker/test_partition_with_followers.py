@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -336,3 +337,42 @@ def test_silence_of_an_earlier_life_says_nothing_and_disturbs_no_append(tmp_path
         assert told
 
     run(lambda: Bench(tmp_path), scenario)
+
+
+def test_log_is_exchanged_for_its_copy_and_those_who_wait_go_on(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append()
+        for follower in (2, 3):
+            bench.fetch(follower, 1)
+        waiting = bench.append()
+        assert waiting is not None
+
+        async def complete() -> None:
+            deleting = asyncio.create_task(bench.partition.delete_records_before(1))
+            await asyncio.sleep(0)
+            assert not deleting.done(), "the log that goes is not told any more where it begins"
+            deletions.append(deleting)
+
+        def swap() -> Log:
+            old.flush()
+            shutil.copytree(old.folder, tmp_path / "copy")
+            return Log.open(tmp_path / "copy", CLICKS, LogConfig(), ManualClock(), OsFileSystem(), high_watermark=1)
+
+        deletions: list[asyncio.Task[int]] = []
+        old = bench.log
+        await bench.partition.exchange_log(complete, swap)
+        new = bench.partition.log
+        assert new is not old
+        assert (new.log_end_offset, new.high_watermark) == (2, 1)
+        assert not waiting.done()
+        for follower in (2, 3):
+            bench.fetch(follower, 2)
+        await waiting
+        assert new.high_watermark == 2
+        assert await deletions[0] == 1
+        assert (old.log_start_offset, new.log_start_offset) == (0, 1)
+        bench.append(Acks.LEADER)
+        assert (old.log_end_offset, new.log_end_offset) == (2, 3)
+        new.abandon()
+
+    run(lambda: Bench(tmp_path / "log"), scenario)

@@ -107,3 +107,18 @@ def test_brokers_that_are_away_lead_nothing_and_are_not_eligible() -> None:
 def test_next_state_is_one_version_later() -> None:
     state = PartitionState(2, 4, (2,))
     assert next_state(CLICKS, topic(info(3, 7)), state) == StateChange(CLICKS, FIRST, state, 8)
+
+
+def test_topic_that_moves_costs_nothing_of_the_others_that_move() -> None:
+    picture = Picture()
+    moving = replace(info(0, 0), adding=(2,))
+    picture.put_topic(topic(moving, info(0, 0)))
+    all_that_move = picture.moving
+    other = TopicPartition("views", 1)
+    picture.put_topic(TopicInfo("views", SECOND, (info(0, 0), moving)))
+    assert picture.moving == {CLICKS, other}
+    picture.put_topic(replace(topic(info(0, 1), moving), version=1))
+    assert picture.moving == {TopicPartition("clicks", 1), other}
+    picture.remove_topic("clicks")
+    assert picture.moving == {other}
+    assert picture.moving is all_that_move  # not made anew of all of them

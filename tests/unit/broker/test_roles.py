@@ -67,7 +67,7 @@ class Stage:
         self.log.append(batch(count=count), 0)
         self.log.high_watermark = high_watermark
         self.logs.checkpoint_high_watermarks()
-        self.logs._abandon()
+        self.logs.abandon()
         self.logs = LogManager(self.folder, LogConfig(), self.clock, OsFileSystem())
 
     def see(self, info: PartitionInfo) -> PartitionInfo:
@@ -89,7 +89,7 @@ class Stage:
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path)
     yield made
-    made.logs._abandon()
+    made.logs.abandon()
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

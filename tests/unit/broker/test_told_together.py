@@ -29,3 +29,20 @@ def test_partitions_that_have_the_same_to_say_share_a_line(caplog: pytest.LogCap
         "not followed: views-7",
         "in sync are to be [1]: clicks-50",
     ]
+
+
+def test_what_is_said_of_one_alone_stands_behind_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(*offsets: int) -> None:
+        together = ToldTogether(logging.getLogger(__name__))
+        for number, offset in enumerate(offsets):
+            together.tell(logging.INFO, "truncated", TopicPartition("clicks", number), f" to offset {offset}")
+        await asyncio.sleep(0)
+
+    caplog.set_level(logging.INFO)
+    asyncio.run(scenario(5))
+    asyncio.run(scenario(5, 6))
+    assert caplog.messages == [
+        "truncated: clicks-0 to offset 5",
+        "truncated: clicks-0 to offset 5, clicks-1 to offset 6",
+    ]
+    assert caplog.records[0].args == ("truncated", TopicPartition("clicks", 0), " to offset 5")

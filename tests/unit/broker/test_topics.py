@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,7 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
-from barnabas.coordination import paths, registry
+from barnabas.coordination import configs, paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
 from barnabas.coordination.values import BrokerRegistration, Deletion, LiveBroker, encode_partition_state
@@ -116,13 +117,13 @@ class Bench:
         self.forgotten.append((set(topic_ids), set(names)))
 
     def restart(self) -> None:
-        self.logs._abandon()
+        self.logs.abandon()
         self.start()
 
     def close(self) -> None:
         if self.thread:
             self.thread.shutdown()
-        self.logs._abandon()
+        self.logs.abandon()
         self.tree.close()
 
     async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -334,6 +335,25 @@ def test_folder_of_another_topic_of_that_name_is_never_touched(bench: Bench) -> 
     assert (bench.folder / "clicks-0" / f"{0:020}.log").stat().st_size
 
 
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_records_of_a_topic_deleted_meanwhile_are_not_those_of_a_new_one_of_its_name(
+    bench: Bench, is_noted: bool
+) -> None:
+    """Also where nothing says any more whose they are; where no deletion is noted, they are the topic's."""
+    bench.create()
+    bench.append()
+    bench.logs.abandon()
+    if is_noted:
+        registry.note_deletion(bench.tree, bench.topics.get("clicks").id, "clicks", [CONFIG.broker_id])  # type: ignore[union-attr]
+    registry.delete_topic(bench.tree, "clicks")
+    registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
+    (bench.folder / "clicks-0" / "partition.metadata").unlink()
+    bench.start()
+    assert bench.topics.partition("clicks", 0).log.is_offline is is_noted
+    asyncio.run(bench.topics.delete("clicks"))
+    assert bench.folders("clicks-0") == ["clicks-0"] * is_noted
+
+
 def test_creation_that_fails_removes_only_what_it_made(bench: Bench) -> None:
     (bench.folder / "clicks-2").mkdir()
     (bench.folder / "clicks-2" / "notes.txt").write_text("mine")
@@ -390,7 +410,7 @@ def test_two_changes_of_settings_at_once_are_both_kept(bench: Bench) -> None:
     wanted = {"retention.ms": "1000", "segment.bytes": "2000", "retention.bytes": "3000"}
     topic = bench.topics.get("clicks")
     assert topic is not None
-    assert topic.settings == registry.read_topic_config(bench.tree, "clicks") == wanted
+    assert topic.settings == configs.read_topic_config(bench.tree, "clicks") == wanted
 
 
 # --- deletion ---
@@ -432,6 +452,26 @@ def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> N
     assert bench.folders("clicks-?") == ["clicks-0"]
 
 
+def test_topic_deleted_and_made_again_while_this_broker_was_away_begins_empty_here(bench: Bench) -> None:
+    bench.create()
+    bench.append()
+    topic = bench.topics.get("clicks")
+    assert topic is not None
+    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    registry.delete_topic(bench.tree, "clicks")
+    registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
+    bench.disk.refused = {"clicks-0"}
+    bench.restart()
+    with pytest.raises(StorageError, match="a deleted topic is in its way"):
+        bench.append()
+    bench.disk.refused.clear()
+    bench.restart()
+    bench.append()
+    assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
+    asyncio.run(bench.topics.end_deletions())
+    assert registry.read_deletions(bench.tree) == {}
+
+
 def test_topic_whose_deletion_was_noted_but_not_done_stays(bench: Bench) -> None:
     bench.create()
     topic = bench.topics.get("clicks")
@@ -464,6 +504,29 @@ def test_next_start_forgets_the_offsets_of_a_topic_whose_deletion_did_not_end(be
     assert registry.read_deletions(bench.tree) == {}
 
 
+def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(bench: Bench) -> None:
+    """As when it was made and deleted by others while this broker was cut off."""
+    bench.create()
+    topic = bench.topics.get("clicks")
+    assert topic is not None
+    registry.note_deletion(bench.tree, b"missed" + bytes(10), "orders", [CONFIG.broker_id, 7])
+    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])  # is about to be deleted
+
+    async def hear() -> None:
+        async def read() -> News:
+            return News(None, topics={"orders": None})
+
+        await bench.topics.take_over(read)
+        await bench.topics.end_deletions()
+
+    asyncio.run(hear())
+    left = registry.read_deletions(bench.tree)
+    assert left == {
+        b"missed" + bytes(10): Deletion("orders", (7,)),
+        topic.id: Deletion("clicks", (CONFIG.broker_id,)),
+    }
+
+
 def test_offsets_that_could_not_be_forgotten_are_forgotten_later(bench: Bench) -> None:
     bench.create()
     bench.cannot_forget = True
@@ -494,3 +557,28 @@ def test_offsets_of_a_new_topic_of_the_name_of_a_deleted_one_stay(bench: Bench) 
     bench.restart()
     asyncio.run(bench.topics.end_deletions())
     assert bench.forgotten == [({bytes(16)}, set())]
+
+
+# --- clients that go ---
+
+
+def test_refusal_of_what_a_client_asked_for_that_is_gone_is_no_error_of_the_broker(bench: Bench) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def ask_twice_and_go() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        bench.gate = asyncio.Event()
+        creations = [asyncio.create_task(bench.topics.create("clicks", 1, {})) for _ in range(2)]
+        for _ in range(10):  # turns of the loop in which both begin
+            await asyncio.sleep(0)
+        creations[1].cancel()
+        bench.gate.set()
+        outcomes = await asyncio.gather(*creations, return_exceptions=True)
+        assert isinstance(outcomes[1], asyncio.CancelledError)
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(left)
+
+    asyncio.run(ask_twice_and_go())
+    gc.collect()
+    assert bench.partitions_in_tree() == 1
+    assert complaints == []

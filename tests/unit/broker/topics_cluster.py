@@ -55,6 +55,7 @@ class Node:
             OsFileSystem(),
             broker_id=self.id,
             cluster_id="castle",
+            boot_id="monday",
         )
         registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
         clock, files = self.cluster.clock, OpenFiles(10_000, 100)
@@ -63,6 +64,7 @@ class Node:
         news = self.watch.read_everything()
         self.before_loading()
         await self.topics.load(news, lost_memory=lost_memory)
+        self.logs.note_boot()
         await self.topics.end_deletions()
         return self
 
@@ -78,7 +80,7 @@ class Node:
 
     def die(self) -> None:
         """End as with kill -9, once the others have noticed."""
-        self.logs._abandon()
+        self.logs.abandon()
         self.tree.close()
 
     def info(self, where: TopicPartition = CLICKS) -> PartitionInfo:

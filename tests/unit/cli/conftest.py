@@ -10,9 +10,10 @@ import pytest
 
 import barnabas
 from barnabas.cli.main import main
-from barnabas.client.admin.brokers import ClusterDescription
+from barnabas.client.admin.brokers import ClusterDescription, LogDir
 from barnabas.client.admin.configs import ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
 from barnabas.client.admin.groups import GroupDescription, GroupListing, MemberDescription
+from barnabas.client.admin.reassignments import Reassignment
 from barnabas.client.admin.topics import PartitionDescription, TopicDescription
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import (
@@ -40,8 +41,14 @@ class FakeCluster:
     nodes: list[Node] = field(default_factory=lambda: [Node(0, "localhost", 9092)])
     silent: set[int] = field(default_factory=set)
     """Brokers that do not answer."""
+    offline_folders: dict[int, str] = field(default_factory=dict)
+    """A folder of each of these brokers."""
     placed: dict[TopicPartition, PartitionDescription] = field(default_factory=dict)
     """Partitions that are not led and kept by broker 0 alone."""
+
+    moving: dict[TopicPartition, Reassignment] = field(default_factory=dict)
+    on_look: Callable[[], None] = lambda: None
+    """Called when it is asked what moves."""
 
     def where(self, tp: TopicPartition) -> PartitionDescription:
         return self.placed.get(tp, PartitionDescription(tp.partition, 0, (0,), (0,)))
@@ -109,7 +116,27 @@ class FakeAdmin(FakeClient):
             at = self.cluster.bootstrap
             reason = "Connection refused"
             raise DisconnectedError(f"no broker at {at}: cannot connect to {at}: {reason}; is it running?", reason)
-        return [Node(0, "localhost", 9092)]
+        return list(self.cluster.nodes)
+
+    def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> None:
+        for where, target in targets.items():
+            tp = TopicPartition(*where)
+            before = self.cluster.where(tp)
+            if target is None:
+                del self.cluster.moving[tp]
+                continue
+            replicas = tuple(dict.fromkeys((*target, *before.replicas)))
+            adding = tuple(each for each in replicas if each not in before.replicas)
+            removing = tuple(each for each in replicas if each not in target)
+            self.cluster.moving[tp] = Reassignment(replicas, adding, removing)
+
+    def list_partition_reassignments(
+        self, tps: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        wanted = None if tps is None else set(tps)
+        found = {tp: each for tp, each in self.cluster.moving.items() if wanted is None or tp in wanted}
+        self.cluster.on_look()
+        return found
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         return self.cluster.topics()
@@ -133,8 +160,16 @@ class FakeAdmin(FakeClient):
             self.cluster.partitions.setdefault(TopicPartition(name, partition), [])
 
     def describe_config(
-        self, topic: str | None = None, *, broker: int | None = None, group: str | None = None
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        group: str | None = None,
+        all_brokers: bool = False,
     ) -> dict[str, ConfigSetting]:
+        if all_brokers:
+            changed = self.cluster.settings.get("brokers", {})
+            return {name: setting(name, value, "") for name, value in changed.items()}
         if group is not None:
             own = self.cluster.settings.get(f"group {group}", {})
             return {name: setting(name, own.get(name), default) for name, default in GROUP_SETTINGS.items()}
@@ -147,15 +182,17 @@ class FakeAdmin(FakeClient):
         *,
         broker: int | None = None,
         group: str | None = None,
+        all_brokers: bool = False,
         to_set: Mapping[str, str] | None = None,
         to_unset: Iterable[str] = (),
     ) -> None:
         if broker is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed")
-        for name in to_set or {}:
+        for name in () if all_brokers else to_set or {}:
             if name not in (SETTINGS if group is None else GROUP_SETTINGS):
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}")
-        own = self.cluster.settings.setdefault((topic or "") if group is None else f"group {group}", {})
+        whose = "brokers" if all_brokers else (topic or "") if group is None else f"group {group}"
+        own = self.cluster.settings.setdefault(whose, {})
         own.update(to_set or {})
         for name in to_unset:
             own.pop(name, None)
@@ -226,6 +263,16 @@ class FakeAdmin(FakeClient):
         return [
             each for each in listed if each.state in (states or [each.state]) and each.type in (types or ["classic"])
         ]
+
+    def log_dirs(self, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
+        if broker is None:
+            return [folder for node in self.cluster.nodes for folder in self.log_dirs(node.id, with_sizes=with_sizes)]
+        if broker in self.cluster.silent:
+            raise TimedOutError("no answer")
+        sizes = dict.fromkeys(self.cluster.partitions, 1000) if with_sizes else {}
+        offline = self.cluster.offline_folders.get(broker)
+        good = LogDir(broker, "/data", ErrorCode.NONE, None, None, sizes)
+        return [good, LogDir(broker, offline, ErrorCode.KAFKA_STORAGE_ERROR, None, None, {})] if offline else [good]
 
     def describe_group(self, group: str) -> GroupDescription:
         members = tuple(self.cluster.members.get(group, ()))

@@ -96,6 +96,7 @@ def test_json_has_all_of_it(three, run) -> None:
         "in_sync": 4,
         "coordinates": [1],
         "groups": 0,
+        "offline_folders": [],
     }
     assert told["partitions"][3] == {
         "topic": "clicks",
@@ -118,3 +119,10 @@ def test_zookeeper_is_either_started_or_somebody_elses(run) -> None:
     outcome = run("cluster", "up", "--zookeeper", "127.0.0.1:1", "--zookeeper-servers", "3")
     assert outcome.code == 2
     assert "leave the number out" in outcome.err
+
+
+def test_data_folder_that_is_offline_is_named(three, run) -> None:
+    three.offline_folders = {2: "/disk2/barnabas"}
+    outcome = run("cluster", "status")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[-1] == "/disk2/barnabas of broker 2 is offline"

@@ -53,7 +53,7 @@ class Watched:
             clock=SYSTEM_CLOCK,
             restart=restart,
             say=self.said.append,
-            on_line=self.lines.append,
+            on_line=lambda broker, line: self.lines.append(f"broker {broker}: {line}"),
             on_change=lambda: None,
             look=self._look,
         )
@@ -214,3 +214,49 @@ def test_restarts_come_later_and_later_and_soon_again_after_a_long_life() -> Non
     restarts.started()
     clock.advance(30)
     assert restarts.died() == 1
+
+
+def test_broker_that_is_to_restart_ends_in_order_and_starts_at_once(watch) -> None:
+    watched = watch(SERVE, SERVE)
+    watched.supervisor.start()
+    before = [each.child.pid for each in watched.brokers]
+
+    def restart() -> None:
+        watched.supervisor.restart(2)
+        watched.supervisor.restart(2)  # it is under way
+        watched.supervisor.restart(9)
+        watched.brokers[1].address = None
+
+    watched.keep(restart)
+    after = [each.child.pid for each in watched.brokers]
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    assert watched.said == ["broker 2 serves again at 127.0.0.1:7002"]
+
+
+def test_broker_that_does_not_end_is_killed_and_started_again(watch, monkeypatch) -> None:
+    monkeypatch.setattr("barnabas.cli.supervision.STOP_TIMEOUT_S", 0.0)
+    watched = watch(STUBBORN)
+    watched.supervisor.start()
+
+    def restart() -> None:
+        watched.supervisor.restart(1)
+        watched.brokers[0].address = None
+
+    watched.keep(restart)
+    assert watched.said[0] == "broker 1 did not end within 0 s, and was killed"
+    assert watched.said[-1] == "broker 1 serves again at 127.0.0.1:1"
+
+
+def test_broker_that_is_not_there_is_started_when_it_is_to_restart(watch) -> None:
+    watched = watch(SERVE, SERVE)
+    watched.supervisor.start()
+
+    def look() -> None:
+        if watched.brokers[1].child is None:
+            watched.supervisor.restart(2)
+        watched._look()
+
+    watched.supervisor._look = look
+    watched.keep(watched.kill(2))
+    assert watched.said[-1] == "broker 2 serves again at 127.0.0.1:7002"

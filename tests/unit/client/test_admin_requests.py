@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from barnabas.client.admin.brokers import describe_cluster, log_dirs
+from barnabas.client.admin.brokers import alter_replica_log_dirs, describe_cluster, log_dirs
 from barnabas.client.admin.configs import (
     ConfigResource,
     ConfigSource,
@@ -25,6 +25,12 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.delete_records import (
@@ -384,3 +390,20 @@ def test_disks_of_all_brokers_are_described_and_offline_ones_are_marked():
     assert (first.broker, first.sizes, first.size_bytes) == (0, {("t", 0): 7}, 7)
     assert (first.total_bytes, first.usable_bytes) == (None, 5)
     assert (second.broker, second.error) == (1, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def test_logs_are_moved_by_one_request_with_a_list_for_each_folder():
+    results = [
+        AlterReplicaLogDirTopicResult(
+            topic_name="t",
+            partitions=[
+                AlterReplicaLogDirPartitionResult(partition_index=0, error_code=0),
+                AlterReplicaLogDirPartitionResult(partition_index=1, error_code=ErrorCode.LOG_DIR_NOT_FOUND),
+            ],
+        )
+    ]
+    script = {(1, AlterReplicaLogDirsRequest): [AlterReplicaLogDirsResponse(results=results)]}
+    sent = []
+    found = ask(lambda cluster: alter_replica_log_dirs(cluster, 1, {("t", 0): "/a", ("t", 1): "/b"}), script, sent)
+    assert [each.path for broker, request in sent if broker == 1 for each in request.dirs] == ["/a", "/b"]
+    assert found == {("t", 0): ErrorCode.NONE, ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND}

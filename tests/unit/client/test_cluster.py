@@ -300,6 +300,26 @@ def test_leader_and_controller_are_looked_up_again_also_where_nobody_keeps_the_m
     run(test, ("a", 1), ("b", 1), ("c", 1))
 
 
+def test_a_leader_that_moved_while_no_broker_could_be_reached_is_looked_up_as_soon_as_one_can():
+    async def test(cluster, brokers):
+        brokers.topics["t"] = 1
+        there = TopicPartition("t", 0)
+        await list_offsets(cluster, {there: LATEST_TIMESTAMP})
+        brokers.down |= {("a", 1), ("b", 1), ("c", 1)}
+        for channel in cluster._channels.values():
+            channel.close()
+
+        def come_back(*_):
+            brokers.leader_id = 1
+            brokers.down.discard(("b", 1))
+
+        cluster.lost.append(come_back)
+        found = await list_offsets(cluster, {there: LATEST_TIMESTAMP}, timeout_s=20)
+        assert found[there].offset == 7
+
+    run(test, ("a", 1), ("b", 1), ("c", 1))
+
+
 def test_metadata_that_is_wanted_again_and_again_is_asked_for_at_a_slower_and_slower_pace():
     async def test(cluster, brokers):
         attempts = asyncio.Queue()
@@ -313,6 +333,27 @@ def test_metadata_that_is_wanted_again_and_again_is_asked_for_at_a_slower_and_sl
                 await asyncio.sleep(0)
             cluster.want_refresh()
             assert await attempts.get() == 0
+        keeping.cancel()
+
+    run(test)
+
+
+def test_from_when_metadata_is_wanted_until_it_is_there_an_answer_is_to_come():
+    async def test(cluster, brokers):
+        answered = asyncio.Queue()
+        cluster.updated.append(lambda _view: answered.put_nowait(cluster.will_refresh))
+        cluster.backoff = SimpleNamespace(delay_s=lambda _attempt: 0.0)
+        keeping = asyncio.create_task(cluster.keep_fresh())
+        await asyncio.sleep(0)
+        assert not cluster.will_refresh
+        cluster.want_refresh()
+        async with asyncio.timeout(60):
+            while answered.empty():
+                assert cluster.will_refresh
+                await asyncio.sleep(0)
+        assert answered.get_nowait()
+        await asyncio.sleep(0)
+        assert not cluster.will_refresh
         keeping.cancel()
 
     run(test)
@@ -332,3 +373,41 @@ def test_where_the_metadata_is_kept_fresh_nobody_else_looks_it_up():
         assert count_of("MetadataRequest", brokers) == 2
 
     run(test, ("a", 1), ("b", 1))
+
+
+class IgnorantBrokers(FakeBrokers):
+    """The first has lost the cluster: it goes on to say that it leads, and that nobody coordinates."""
+
+    def answer(self, request, address):
+        leader, self.leader_id = self.leader_id, 0 if address == self.addresses[0] else self.leader_id
+        try:
+            if isinstance(request, FindCoordinatorRequest) and address == self.addresses[0]:
+                return FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if isinstance(request, ListOffsetsRequest):
+                self.leader_id = leader
+            return super().answer(request, address)
+        finally:
+            self.leader_id = leader
+
+
+@pytest.mark.parametrize("is_kept_fresh", [False, True])
+@pytest.mark.parametrize("knows", [1, 2])
+def test_broker_that_has_lost_the_cluster_is_not_asked_for_ever(is_kept_fresh, knows):
+    async def main():
+        brokers = IgnorantBrokers(("a", 1), ("b", 1), ("c", 1))
+        brokers.topics["t"] = 1
+        brokers.leader_id = knows
+        brokers.down = {("b", 1), ("c", 1)} - {brokers.addresses[knows]}
+        config = ClientConfig(bootstrap_servers="a:1", retry_backoff_ms=1, retry_backoff_max_ms=2)
+        cluster = Cluster(config, dial=brokers.dial, clock=SYSTEM_CLOCK, random=lambda: 0.0)
+        cluster.watch_topics(["t"], auto_creates=False)
+        there = TopicPartition("t", 0)
+        keeping = asyncio.create_task(cluster.keep_fresh()) if is_kept_fresh else None
+        async with asyncio.timeout(60):
+            assert (await list_offsets(cluster, {there: LATEST_TIMESTAMP}))[there].offset == 7
+            await cluster.retrying(lambda: cluster.coordinator("g"), what="no coordinator", group="g")
+        if keeping:
+            keeping.cancel()
+        cluster.close()
+
+    asyncio.run(main())

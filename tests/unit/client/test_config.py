@@ -70,7 +70,7 @@ def test_idempotence_allows_no_more_than_five_requests_in_flight():
         (ProducerConfig, {"transactional.id": "t"}, "'transactional.id' is not supported yet"),
         (ConsumerConfig, {"security.protocol": "SASL_SSL"}, "'SASL_SSL' is not supported yet; it must be plaintext"),
         (ConsumerConfig, {"group.protocol": "consumer"}, "it must be classic"),
-        (ConsumerConfig, {"client.rack": "a"}, "it must be nothing"),
+        (ProducerConfig, {"client.rack": "a"}, "it must be nothing"),
         (ProducerConfig, {"value.serializer": "org.apache.kafka.S"}, "value_serializer as a keyword argument"),
     ],
 )
@@ -101,3 +101,18 @@ def test_addresses():
     for wrong in ("", ":9092", "a:b", "a:0", "a:70000", 9092):
         with pytest.raises(ConfigurationError):
             parse_addresses(wrong)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"group": "g", "coordination": "localhost:2181"}, "zookeeper://host:port"),
+        ({"group": "g", "coordination": "zookeeper://"}, "zookeeper://host:port"),
+        ({"coordination": "zookeeper://localhost"}, "needs a group"),
+        ({"group": "g", "coordination": "zookeeper://localhost", "group_instance_id": "a"}, "leave it out"),
+        ({"group": "g", "offsets_storage": "disk"}, "must be one of zookeeper, kafka"),
+    ],
+)
+def test_coordination_that_cannot_be_is_refused(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make_config(ConsumerConfig, None, settings)

@@ -11,6 +11,9 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas.protocol.types import ZERO_UUID
+
+THIS, LATER_ONE = b"1" * 16, b"2" * 16
 
 
 def answer(*topics):
@@ -22,13 +25,19 @@ def answer(*topics):
     )
 
 
-def topic(name, leaders, error=0):
+def topic(name, leaders, error=0, epoch=-1, topic_id=ZERO_UUID):
     return MetadataResponseTopic(
         error_code=error,
         name=name,
+        topic_id=topic_id,
         partitions=[
             MetadataResponsePartition(
-                error_code=0, partition_index=place, leader_id=leader, replica_nodes=[1], isr_nodes=[1]
+                error_code=0,
+                partition_index=place,
+                leader_id=leader,
+                leader_epoch=epoch,
+                replica_nodes=[1],
+                isr_nodes=[1],
             )
             for place, leader in enumerate(leaders)
         ],
@@ -86,3 +95,19 @@ def test_a_topic_without_a_leader_for_a_moment_keeps_its_partitions():
     assert view.merged(answer(leaderless), all_topics=True).partition_count("a") == 2
     gone = topic("a", [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert not view.merged(answer(gone), all_topics=False).partition_count("a")
+
+
+def test_a_broker_that_has_not_heard_of_a_new_leader_is_not_believed():
+    view = ClusterView().merged(answer(topic("t", [1, 1], epoch=4, topic_id=THIS)), all_topics=False)
+    stale = view.merged(answer(topic("t", [2, -1, 1], epoch=3, topic_id=THIS)), all_topics=True)
+    assert [(each.leader, each.leader_epoch) for each in stale.topics["t"].partitions] == [(1, 4), (1, 4), (1, 3)]
+    for epoch in (4, 5):
+        without = stale.merged(answer(topic("t", [-1], epoch=epoch, topic_id=THIS)), all_topics=False)
+        assert [(each.leader, each.leader_epoch) for each in without.topics["t"].partitions] == [(-1, epoch)]
+
+
+def test_leaders_of_a_topic_that_is_made_again_begin_anew():
+    for topic_id in (LATER_ONE, ZERO_UUID):
+        view = ClusterView().merged(answer(topic("t", [1], epoch=4, topic_id=THIS)), all_topics=False)
+        view = view.merged(answer(topic("t", [2], epoch=0, topic_id=topic_id)), all_topics=False)
+        assert view.topics["t"].partitions[0].leader == 2

@@ -1,4 +1,4 @@
-"""What the registry keeps in the tree: brokers, topics, states, configurations, producer ids."""
+"""What the registry keeps in the tree: brokers, topics, states, producer ids."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import queue
 
 import pytest
 
-from barnabas.coordination import paths, registry
+from barnabas.coordination import configs, paths, registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.tree import EventKind, NodeExistsError, NoNodeError
-from barnabas.coordination.values import BadNodeError, BrokerRegistration, Deletion, LiveBroker, PartitionState, Remnant
+from barnabas.coordination.values import (
+    BadNodeError,
+    BrokerRegistration,
+    Deletion,
+    LiveBroker,
+    NewerFormatError,
+    PartitionState,
+    Remnant,
+)
 from barnabas.model import TopicPartition
 
 TOPIC_ID = bytes(range(16))
@@ -28,7 +36,22 @@ def read_json(tree, path):
 
 def test_cluster_keeps_the_id_that_it_was_given_first(tree):
     assert registry.prepare(tree, "cluster-2") == "cluster-1"
-    assert read_json(tree, "/cluster/id") == {"version": "1", "id": "cluster-1"}
+    assert read_json(tree, "/cluster/id") == {"version": "1", "id": "cluster-1", "format": 1}
+
+
+def test_a_tree_of_a_newer_release_is_refused(tree):
+    tree.set("/cluster/id", b'{"version":"1","id":"cluster-1","format":2}')
+    with pytest.raises(NewerFormatError) as caught:
+        registry.prepare(tree, "cluster-2")
+    assert str(caught.value) == (
+        "/cluster/id: a newer release of Barnabas has written what stands in the tree: its format is 2,"
+        " and this release knows 1; start a newer one"
+    )
+
+
+def test_a_tree_that_does_not_say_its_format_is_of_the_first(tree):
+    tree.set("/cluster/id", b'{"version":"1","id":"cluster-0"}')
+    assert registry.prepare(tree, "cluster-2") == "cluster-0"
 
 
 def test_broker_is_registered_as_kafka_does_it(tree):
@@ -45,6 +68,7 @@ def test_broker_is_registered_as_kafka_does_it(tree):
         "features": {},
         "folder_id": "",
         "is_leaving": False,
+        "release": "",
     }
     assert tree.exists("/brokers/ids/1").owner == tree.session_id
 
@@ -143,7 +167,7 @@ def test_deleted_topic_is_gone_with_its_configuration(tree):
     assert registry.delete_topic(tree, "clicks")
     assert not registry.delete_topic(tree, "clicks")
     assert list(registry.read_topics(tree)) == ["clicks2"]
-    assert registry.read_topic_config(tree, "clicks") == {}
+    assert configs.read_topic_config(tree, "clicks") == {}
 
 
 def test_partitions_are_added_behind_the_old_ones(tree):
@@ -165,15 +189,6 @@ def test_creation_of_a_topic_is_seen_by_a_watch(tree):
     registry.read_topics(tree, watch=changes.put)
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     assert changes.get(timeout=60) == (EventKind.CHILDREN_CHANGED, "/brokers/topics")
-
-
-def test_configuration_is_replaced(tree):
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
-    assert registry.read_topic_config(tree, "clicks") == {}
-    registry.write_topic_config(tree, "clicks", {"a": "1", "b": "2"})
-    registry.write_topic_config(tree, "clicks", {"b": "3"})
-    assert registry.read_topic_config(tree, "clicks") == {"b": "3"}
-    assert registry.read_topics(tree)["clicks"].config == {"b": "3"}
 
 
 def test_those_that_lost_memory_stand_in_the_state(tree):

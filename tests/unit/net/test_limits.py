@@ -111,7 +111,7 @@ def test_who_gave_up_is_not_called() -> None:
 
 
 def test_connections_are_counted_in_all_and_by_address() -> None:
-    count = ConnectionCount(Limits(connections_max=lambda: 3, connections_per_host_max=2))
+    count = ConnectionCount(Limits(connections_max=lambda: 3, connections_per_host_max=lambda: 2))
     assert [count.admit("a"), count.admit("a")] == [None, None]
     assert count.admit("a") == "a has 2 connections open (max.connections.per.ip)"
     assert count.admit("b") is None

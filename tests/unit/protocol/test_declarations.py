@@ -144,6 +144,7 @@ def test_the_declared_versions_are_those_decided() -> None:
         "DescribeConfigs": (0, 4),
         "AlterConfigs": (0, 2),
         "DescribeLogDirs": (1, 4),
+        "AlterReplicaLogDirs": (1, 2),
         "CreatePartitions": (0, 3),
         "DeleteGroups": (0, 2),
         "ElectLeaders": (0, 2),

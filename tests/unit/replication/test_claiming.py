@@ -11,7 +11,7 @@ REPLICAS = (1, 2, 3)
 STATE = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
 
 
-def claims(live, state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=False) -> dict[int, Claim]:
+def claims(live, state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=False, adding=()) -> dict[int, Claim]:
     """What each live broker may claim."""
     found = {
         broker_id: claim(
@@ -21,6 +21,7 @@ def claims(live, state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=
             frozenset(live),
             is_new_incarnation=new_incarnation,
             is_unclean_allowed=unclean,
+            adding=adding,
         )
         for broker_id in live
     }
@@ -121,6 +122,13 @@ class TestUncleanClaims:
         assert claims({2, 3}, state, unclean=True) == {
             3: leads(3, (3,), unclean=True),
             2: leads(2, (2,), rank=1, unclean=True),
+        }
+
+    def test_replica_that_a_move_has_just_brought_in_goes_last(self):
+        state = PartitionState(1, 4, (1,))
+        assert claims({2, 4}, state, replicas=(4, 1, 2), unclean=True, adding=(4,)) == {
+            2: leads(2, (2,), unclean=True),
+            4: leads(4, (4,), rank=1, unclean=True),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
-from barnabas.replication.lost_memory import tell, who_has_most, withdraw
+from barnabas.replication.lost_memory import doubt, tell, who_has_most, withdraw
 
 TOLD = (Remnant(1, 3, 20), Remnant(2, 3, 30))
 
@@ -35,6 +35,23 @@ class TestWithdrawing:
     def test_who_was_not_in_sync_writes_the_state_as_it_is(self):
         before = PartitionState(1, 4, (1,), (Remnant(2),))
         assert withdraw(3, before) == before
+
+
+class TestDoubting:
+    def test_tree_that_is_older_than_a_log_is_not_believed(self):
+        state = PartitionState(NO_LEADER, 6, (), (Remnant(1), Remnant(2), Remnant(3)))
+        assert doubt((3, 1, 2), PartitionState(1, 4, (1, 2)), 6) == state
+        assert doubt((3, 1, 2), state, 6) is None
+
+    def test_who_comes_later_and_knows_still_more_asks_all_again(self):
+        state = PartitionState(NO_LEADER, 6, (), (Remnant(1, 6, 20), Remnant(2), Remnant(3)))
+        assert doubt((1, 2, 3), state, 7) == PartitionState(NO_LEADER, 7, (), (Remnant(1), Remnant(2), Remnant(3)))
+
+    def test_tree_that_knows_as_much_is_believed(self):
+        assert doubt((1, 2), PartitionState(1, 4, (1, 2)), 4) is None
+
+    def test_sole_replica_is_led_whatever_the_tree_says(self):
+        assert doubt((1,), PartitionState(1, 4, (1,)), 9) is None
 
 
 class TestTelling:

@@ -11,7 +11,7 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Record, read_records
-from barnabas.storage import Log, LogConfig, OsFileSystem
+from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 
 START_MS = 1_700_000_000_000
 
@@ -69,3 +69,18 @@ def open_log(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., Log]]
     yield open_it
     for log in logs:
         log.abandon()
+
+
+@pytest.fixture
+def open_manager(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., LogManager]]:
+    managers: list[LogManager] = []
+
+    def open_it(**options: object) -> LogManager:
+        disk = options.pop("disk", None) or OsFileSystem()
+        manager = LogManager(tmp_path / "data", LogConfig(), clock, disk, **options)
+        managers.append(manager)
+        return manager
+
+    yield open_it
+    for manager in managers:
+        manager.abandon()

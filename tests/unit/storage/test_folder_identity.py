@@ -29,7 +29,7 @@ def open_manager(tmp_path: Path, clock: ManualClock) -> Iterator[OpenManager]:
 
     yield open_it
     for manager in managers:
-        manager._abandon()
+        manager.abandon()
 
 
 def test_folder_of_another_broker_or_cluster_is_refused(open_manager: OpenManager) -> None:
@@ -39,6 +39,15 @@ def test_folder_of_another_broker_or_cluster_is_refused(open_manager: OpenManage
     with pytest.raises(DataFolderError, match="says cluster 'castle'; this is cluster 'village'"):
         open_manager(broker_id=1, cluster_id="village")
     open_manager(broker_id=1)
+
+
+def test_folder_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\nbroker.id=1\ncluster.id=castle\n")
+    with pytest.raises(
+        DataFolderError, match="the format has version '1', '0' is known; did a newer Barnabas write it"
+    ):
+        identify(OsFileSystem(), tmp_path, 1, "castle", lambda: FIRST)
+    assert (tmp_path / "meta.properties").read_text().startswith("version=1\n")
 
 
 def test_refused_folder_keeps_what_it_says(tmp_path: Path) -> None:
@@ -94,30 +103,33 @@ def test_memory_is_lost_with_another_boot_after_a_stop_that_was_not_clean(
 ) -> None:
     first = open_manager(cluster_id="castle", boot_id="monday")
     assert not first.lost_memory
+    first.note_boot()
     if is_clean:
         first.close()
     else:
-        first._abandon()
+        first.abandon()
     assert open_manager(cluster_id="castle", boot_id=boot_id).lost_memory is has_lost
 
 
 def test_memory_may_not_be_lost_where_no_boot_was_noted(open_manager: OpenManager) -> None:
-    open_manager(cluster_id="castle")._abandon()
+    open_manager(cluster_id="castle").abandon()
     assert not open_manager(cluster_id="castle", boot_id="monday").lost_memory
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_lost_memory_is_known_to_each_start_until_it_was_noted(open_manager: OpenManager, is_closed: bool) -> None:
     """A start may fail before it could tell the other brokers."""
-    open_manager(cluster_id="castle", boot_id="monday")._abandon()
+    first = open_manager(cluster_id="castle", boot_id="monday")
+    first.note_boot()
+    first.abandon()
     failed = open_manager(cluster_id="castle", boot_id="tuesday")
     if is_closed:
         failed.close()
     else:
-        failed._abandon()
+        failed.abandon()
     second = open_manager(cluster_id="castle", boot_id="tuesday")
     assert second.lost_memory
     second.note_boot()
     assert not second.lost_memory
-    second._abandon()
+    second.abandon()
     assert not open_manager(cluster_id="castle", boot_id="tuesday").lost_memory

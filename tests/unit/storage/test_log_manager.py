@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import struct
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,23 +23,6 @@ from barnabas.storage.filesystem import DataFile
 CLICKS = TopicPartition("clicks", 0)
 OTHER = TopicPartition("page-views.v2", 11)
 MakeBatch = Callable[..., bytearray]
-
-
-@pytest.fixture
-def open_manager(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., LogManager]]:
-    managers: list[LogManager] = []
-
-    def open_it(**options: object) -> LogManager:
-        disk = options.pop("disk", None) or OsFileSystem()
-        manager = LogManager(tmp_path / "data", LogConfig(), clock, disk, **options)
-        managers.append(manager)
-        return manager
-
-    yield open_it
-    for manager in managers:
-        manager._abandon()
-
-
 OpenManager = Callable[..., LogManager]
 
 
@@ -106,35 +88,8 @@ def test_clean_marker_is_removed_at_start(open_manager: OpenManager, tmp_path: P
     manager = open_manager()
     assert manager.was_clean
     assert not marker.exists()
-    manager._abandon()
+    manager.abandon()
     assert not open_manager().was_clean
-
-
-def test_deleted_log_is_renamed_then_purged(open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path) -> None:
-    manager = open_manager()
-    log = manager.create(CLICKS)
-    log.append(make_batch(3), 0)
-    region = log.read(0, 10_000, 3)
-    manager.delete(CLICKS)
-    manager.delete(CLICKS)
-    assert manager.get(CLICKS) is None
-    (renamed,) = (tmp_path / "data").glob("clicks-0.*-delete")
-    assert manager.create(CLICKS).log_end_offset == 0
-    manager.purge_deleted()
-    assert not renamed.exists()
-    assert region is not None
-    assert len(os.pread(region.file.fileno(), region.length, region.position)) == region.length
-
-
-def test_deleted_log_does_not_come_back(open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path) -> None:
-    manager = open_manager()
-    manager.create(TopicPartition("t" * 249, 0)).append(make_batch(1), 0)
-    manager.delete(TopicPartition("t" * 249, 0))
-    manager.close()
-    manager = open_manager()
-    assert not manager.all()
-    manager.purge_deleted()
-    assert not list((tmp_path / "data").glob("*-delete"))
 
 
 def test_log_that_cannot_be_loaded_is_offline_and_the_others_go_on(
@@ -200,57 +155,6 @@ def test_damaged_partition_metadata_is_set_aside(open_manager: OpenManager, tmp_
     assert open_manager().topic_ids == {CLICKS: uuid.UUID(int=5)}
 
 
-def test_folder_of_another_topic_is_not_touched(open_manager: OpenManager, make_batch: MakeBatch) -> None:
-    manager = open_manager()
-    manager.create(CLICKS, topic_id=uuid.UUID(int=5)).append(make_batch(3), 0)
-    manager.close()
-    manager = open_manager()
-    assert manager.restore(CLICKS, None, uuid.UUID(int=6)).is_offline
-    manager._abandon()
-    assert open_manager().all()[CLICKS].log_end_offset == 3
-
-
-def test_only_what_a_broker_noted_as_deleted_is_removed(
-    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
-) -> None:
-    """A name is not enough, neither one that somebody else gave nor one that a broker would give."""
-    data = tmp_path / "data"
-    names = ["photos-to-delete", "clicks-delete", f"clicks-0.{'0' * 32}-delete", f"clicks-0.{'A' * 32}-delete"]
-    for name in names:
-        (data / name).mkdir(parents=True)
-        (data / name / "precious").write_text("precious")
-    (data / "photos-to-delete" / ".deleted-by-broker").touch()
-    manager = open_manager()
-    manager.create(OTHER)
-    manager.delete(OTHER)
-    manager._abandon()
-    open_manager().purge_deleted()
-    assert sorted(path.name for path in data.glob("*-delete")) == sorted(names)
-    assert all((data / name / "precious").exists() for name in names)
-
-
-def test_path_that_cannot_be_removed_keeps_no_other_from_it_and_is_tried_again(
-    tmp_path: Path, clock: ManualClock
-) -> None:
-    disk = StubbornFileSystem()
-    manager = LogManager(tmp_path, LogConfig(), clock, disk, file_delete_delay_ms=1_000)
-    for partition in (CLICKS, OTHER):
-        manager.create(partition)
-        manager.delete(partition)
-    disk.stubborn = "clicks"
-    clock.advance(1)
-    with pytest.raises(StorageError, match="cannot be removed"):
-        manager.purge_deleted()
-    assert [path.name[:8] for path in tmp_path.glob("*-delete")] == ["clicks-0"]
-    disk.stubborn = "nothing"
-    manager.purge_deleted()
-    assert list(tmp_path.glob("*-delete"))
-    clock.advance(1)
-    manager.purge_deleted()
-    assert not list(tmp_path.glob("*-delete"))
-    manager.close()
-
-
 class CountingFileSystem(OsFileSystem):
     """Notes which files are opened, and which folders listed."""
 
@@ -304,7 +208,7 @@ def test_start_waits_for_the_disk_for_several_logs_at_once(open_manager: OpenMan
     if clean:
         manager.close()
     else:
-        manager._abandon()
+        manager.abandon()
     manager = open_manager(disk=MeetingFileSystem())
     assert manager.was_clean is clean
     assert list(manager.all()) == sorted([CLICKS, OTHER], key=str)
@@ -325,15 +229,20 @@ def test_logs_share_what_is_the_same_for_all_of_a_topic(open_manager: OpenManage
     assert manager.topic_ids[first.partition] is manager.topic_ids[second.partition]
 
 
-class StubbornFileSystem(OsFileSystem):
-    """Cannot remove folders of a certain name."""
-
-    stubborn = "nothing"
-
-    def remove_folder(self, path: Path) -> None:
-        if path.name.startswith(self.stubborn):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        super().remove_folder(path)
+def test_log_of_which_there_is_no_trace_was_never_made_unless_the_folder_is_new(open_manager: OpenManager) -> None:
+    new = open_manager(cluster_id="castle", boot_id="monday")
+    new.restore(CLICKS, None, uuid.UUID(int=5))
+    assert new.gone == {CLICKS}
+    new.abandon()
+    still_new = open_manager(cluster_id="castle", boot_id="monday")
+    still_new.restore(OTHER, None, uuid.UUID(int=6))
+    assert still_new.gone == {OTHER}
+    still_new.note_boot()
+    still_new.abandon()
+    old = open_manager(cluster_id="castle", boot_id="monday")
+    more = TopicPartition("more", 0)
+    old.restore(more, None, uuid.UUID(int=7))
+    assert (old.missing, old.gone) == ({more}, set())
 
 
 def test_log_without_files_begins_where_it_had_been(
@@ -431,7 +340,7 @@ def test_damaged_recovery_points_only_cost_time(
 ) -> None:
     manager = open_manager()
     manager.create(CLICKS).append(make_batch(3), 0)
-    manager._abandon()
+    manager.abandon()
     (tmp_path / "data" / "recovery-point-offset-checkpoint").write_text(content)
     log = open_manager().get(CLICKS)
     assert log is not None
@@ -484,7 +393,7 @@ def test_where_logs_begin_survives(open_manager: OpenManager, make_batch: MakeBa
     manager.remove_deleted_records()
     assert (tmp_path / "data" / "log-start-offset-checkpoint").read_text() == "0\n1\nclicks 0 4\n"
     assert log.recovery_point == 10
-    manager._abandon()
+    manager.abandon()
     manager = open_manager()
     assert {str(partition): each.log_start_offset for partition, each in manager.all().items()} == {
         str(CLICKS): 4,
@@ -534,47 +443,6 @@ def test_files_of_deleted_records_stay_for_the_delay(make_batch: MakeBatch, tmp_
     manager.purge_deleted()
     assert not list(tmp_path.glob("*-delete"))
     manager.close()
-
-
-def test_log_whose_folder_is_gone_can_be_deleted_and_made_again(
-    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
-) -> None:
-    manager = open_manager()
-    manager.create(CLICKS).append(make_batch(10), 0)
-    shutil.rmtree(tmp_path / "data" / "clicks-0")
-    manager.delete(CLICKS)
-    assert manager.create(CLICKS).append(make_batch(1), 0).base_offset == 0
-
-
-def test_log_deleted_before_its_old_files_were_removed(
-    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
-) -> None:
-    manager = open_manager()
-    log = manager.create(CLICKS)
-    log.append(make_batch(10), 0)
-    log.delete_records_before(10)
-    manager.remove_deleted_records()
-    manager.delete(CLICKS)
-    manager.purge_deleted()
-    manager.purge_deleted()
-    assert not list((tmp_path / "data").glob("clicks*"))
-
-
-def test_new_log_does_not_inherit_offsets_of_a_deleted_one(
-    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
-) -> None:
-    manager = open_manager()
-    log = manager.create(CLICKS)
-    log.append(make_batch(10), 0)
-    log.delete_records_before(4)
-    manager.remove_deleted_records()
-    manager.checkpoint_recovery_points()
-    manager.delete(CLICKS)
-    manager.create(CLICKS).append(make_batch(20), 0)
-    manager._abandon()
-    for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
-        assert (tmp_path / "data" / name).read_text() == "0\n0\n"
-    assert open_manager().all()[CLICKS].log_start_offset == 0
 
 
 @pytest.mark.parametrize("content", ["", "0\n1\n", "0\n1\nclicks 0 99\n", "0\n1\nclicks zero 1\n"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from barnabas.broker.api import ServedApi
 from barnabas.broker.handlers.alter_configs import alter_configs
 from barnabas.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
+from barnabas.broker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
 from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
@@ -58,6 +59,7 @@ SERVED: dict[int, ServedApi] = {
         delete_records,
         init_producer_id,
         alter_configs,
+        alter_replica_log_dirs,
         describe_configs,
         incremental_alter_configs,
         create_partitions,

@@ -1,58 +1,92 @@
-"""AlterPartitionReassignments, versions 0 and 1: replicas stay where they are."""
+"""AlterPartitionReassignments, versions 0 and 1: move partitions to other brokers, or take that back (KIP-455).
+
+The answer says that a move has begun, not that it is over; where nothing new is to be filled, which takes no time, it
+waits for the end, as long as the request allows.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections import Counter
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.topics import Topics
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.broker.turns import Turns
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 
+LOOK_S = 0.02
+"""How often it is looked whether what takes no time is done."""
+
+WAIT_S_MAX = 5.0
+"""The longest wait for that: it takes milliseconds, unless a partition has no leader."""
+
 
 @serves(AlterPartitionReassignmentsRequest)
-def alter_partition_reassignments(
-    topics: Topics, request: AlterPartitionReassignmentsRequest, context: Context
+async def alter_partition_reassignments(
+    topics: Topics, turns: Turns, clock: Clock, request: AlterPartitionReassignmentsRequest, context: Context
 ) -> AlterPartitionReassignmentsResponse:
-    """Tell for each partition whether it is where it is wanted."""
+    """Begin each move, or take it back."""
+    responses, begun = [], list[TopicPartition]()
+    for topic in request.topics:
+        errors = await _reassign(topics, topic, request.allow_replication_factor_change)
+        await turns.pause()
+        begun += [
+            TopicPartition(topic.name, each.partition_index)
+            async for each in turns.each(topic.partitions)
+            if each.partition_index not in errors
+        ]
+        responses.append(
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=error_code(errors.get(each.partition_index)),
+                        error_message=error_message(errors.get(each.partition_index)),
+                    )
+                    async for each in turns.each(topic.partitions)
+                ],
+            )
+        )
+    deadline_s = clock.monotonic() + min(WAIT_S_MAX, request.timeout_ms / 1000)
+    while begun := [each async for each in turns.each(begun) if _is_about_to_end(topics, each)]:
+        if clock.monotonic() >= deadline_s:
+            break
+        await asyncio.sleep(LOOK_S)  # the picture changes by whatever others tell
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name, partitions=[_answer(topics, topic.name, each) for each in topic.partitions]
-            )
-            for topic in request.topics
-        ],
+        responses=responses,
     )
 
 
-def _answer(topics: Topics, topic: str, wanted: ReassignablePartition) -> ReassignablePartitionResponse:
-    error: KafkaError | None = None
+async def _reassign(topics: Topics, wanted: ReassignableTopic, may_change_factor: bool) -> dict[int, BarnabasError]:
+    """Begin the moves of a topic's partitions; return why some cannot begin, by number."""
+    times = Counter(each.partition_index for each in wanted.partitions)
+    twice = {number for number, count in times.items() if count > 1}
+    errors: dict[int, BarnabasError] = {
+        number: KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name}-{number} stands in the request twice")
+        for number in twice
+    }
+    targets = {each.partition_index: each.replicas for each in wanted.partitions if each.partition_index not in twice}
     try:
-        _check(topics, topic, wanted)
-    except KafkaError as caught:
-        error = caught
-    return ReassignablePartitionResponse(
-        partition_index=wanted.partition_index, error_code=error_code(error), error_message=error_message(error)
-    )
+        return errors | await topics.reassign(wanted.name, targets, may_change_factor=may_change_factor)
+    except BarnabasError as error:
+        return errors | dict.fromkeys(targets, error)
 
 
-def _check(topics: Topics, topic: str, wanted: ReassignablePartition) -> None:
-    where = TopicPartition(topic, wanted.partition_index)
+def _is_about_to_end(topics: Topics, where: TopicPartition) -> bool:
+    """Whether a partition only lets go of replicas."""
     info = topics.picture.partition(where)
-    if info is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
-    if wanted.replicas is None:
-        message = f"{where} is not on its way to another broker"
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, message)
-    if sorted(wanted.replicas) != sorted(info.replicas):
-        message = f"{where} is on brokers {list(info.replicas)}; replicas cannot be moved to others yet"
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return info is not None and bool(info.removing) and set(info.adding) <= set(info.removing)

@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0 to 3: let topics grow. With one broker, an assignment can name it alone."""
+"""CreatePartitions, versions 0 to 3: let topics grow; new replicas are spread as those of a new topic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """CreateTopics, versions 0 to 7: make topics, or tell whether they could be made.
 
-There is one broker, so the replication factor is 1 (or -1, the default) and an explicit assignment names it alone.
+Replicas are spread over brokers and racks, unless an assignment names the brokers of each partition.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
-"""DescribeLogDirs, versions 1 to 4: the data folder, its volume, and the size of each log in it."""
+"""DescribeLogDirs, versions 1 to 4: the data folders, their volumes, and the size of each log in them.
+
+A folder that is offline is told with KAFKA_STORAGE_ERROR and without its logs, as Kafka does.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.broker.api import Context, Steps, is_pause_due, serves
-from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
+from barnabas.model import TopicPartition
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -18,43 +21,75 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from barnabas.storage.data_folders import DataFolders, FolderState
+from barnabas.storage.log_move import LogMove
 
 if TYPE_CHECKING:
     from barnabas.broker.topic_lookup import Topic
 
+FolderOf = Callable[[TopicPartition], Path | None]
+
 
 @serves(DescribeLogDirsRequest, ends_with_client=True)
 def describe_log_dirs(
-    topics: Topics, settings: DynamicSettings, request: DescribeLogDirsRequest, context: Context
+    topics: Topics, folders: DataFolders, request: DescribeLogDirsRequest, context: Context
 ) -> Steps[DescribeLogDirsResponse]:
     """Describe the logs of the partitions asked for, or of all."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
-    described = []
+    states = folders.states()
+    described: dict[Path | None, list[DescribeLogDirsTopic]] = {state.path: [] for state in states}
     for number, topic in enumerate(list(topics.all())):
         if is_pause_due(number):
             yield
         if wanted is None or topic.name in wanted:
-            described.append((yield from _describe(topic, None if wanted is None else wanted[topic.name])))
-    folder = Path(settings.config.data).absolute()
-    volume = shutil.disk_usage(folder)
-    result = DescribeLogDirsResult(
-        error_code=ErrorCode.NONE,
-        log_dir=str(folder),
-        topics=described,
-        total_bytes=volume.total,
-        usable_bytes=volume.free,
-    )
-    return DescribeLogDirsResponse(results=[result])
+            numbers = None if wanted is None else wanted[topic.name]
+            there = yield from _describe(topic, numbers, folders.folder_of)
+            for path, partitions in there.items():
+                if path in described:
+                    described[path].append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
+    for move in list(folders.moves.values()):
+        if wanted is None or move.current.partition.partition in wanted.get(move.current.partition.topic, ()):
+            described[move.target].append(_future(move))
+    return DescribeLogDirsResponse(results=[_result(state, described[state.path]) for state in states])
 
 
-def _describe(topic: Topic, numbers: Collection[int] | None) -> Steps[DescribeLogDirsTopic]:
-    partitions = []
+def _describe(
+    topic: Topic, numbers: Collection[int] | None, folder_of: FolderOf
+) -> Steps[dict[Path | None, list[DescribeLogDirsPartition]]]:
+    """Return what is to be told of a topic's logs, by the folders in which they are."""
+    there: dict[Path | None, list[DescribeLogDirsPartition]] = {}
     for count, (number, replica) in enumerate(sorted(topic.hosted.items())):
         if is_pause_due(count):
             yield
         if numbers is None or number in numbers:
-            size = replica.log.size_bytes
-            partitions.append(
-                DescribeLogDirsPartition(partition_index=number, partition_size=size, offset_lag=0, is_future_key=False)
+            there.setdefault(folder_of(replica.topic_partition), []).append(
+                DescribeLogDirsPartition(
+                    partition_index=number, partition_size=replica.log.size_bytes, offset_lag=0, is_future_key=False
+                )
             )
-    return DescribeLogDirsTopic(name=topic.name, partitions=partitions)
+    return there
+
+
+def _future(move: LogMove) -> DescribeLogDirsTopic:
+    """Return what is to be told of a log that is coming into a folder."""
+    partition = DescribeLogDirsPartition(
+        partition_index=move.current.partition.partition,
+        partition_size=move.future.size_bytes,
+        offset_lag=move.missing,
+        is_future_key=True,
+    )
+    return DescribeLogDirsTopic(name=move.current.partition.topic, partitions=[partition])
+
+
+def _result(state: FolderState, topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResult:
+    folder = state.path.absolute()
+    if state.failure is not None:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(folder), topics=[])
+    volume = shutil.disk_usage(folder)
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=str(folder),
+        topics=topics,
+        total_bytes=volume.total,
+        usable_bytes=volume.free,
+    )

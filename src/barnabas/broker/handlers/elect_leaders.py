@@ -1,10 +1,15 @@
-"""ElectLeaders, versions 0 to 2: the one broker leads every partition already, so no election is needed."""
+"""ElectLeaders, versions 0 to 2: leadership goes to preferred replicas, or to any where no in-sync one lives (KIP-460).
+
+Clients may ask any broker; it passes on what others have to do (`barnabas.broker.elections`).
+"""
 
 from __future__ import annotations
 
 from barnabas.broker.api import Context, serves
-from barnabas.broker.topics import Topics
-from barnabas.errors import ErrorCode
+from barnabas.broker.elections import Elections
+from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.turns import Turns
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import (
     PREFERRED_ELECTION,
@@ -17,24 +22,49 @@ from barnabas.protocol.messages.elect_leaders import (
 
 
 @serves(ElectLeadersRequest)
-def elect_leaders(topics: Topics, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
-    """Tell for each partition why no leader is elected. A request for all partitions gets an empty list, as in
-    Kafka."""
+async def elect_leaders(
+    elections: Elections, turns: Turns, request: ElectLeadersRequest, context: Context
+) -> ElectLeadersResponse:
+    """Elect leaders wherever that is done. Who asks for all partitions is not told of those that need none."""
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=each.topic,
-                partition_result=[_result(topics, TopicPartition(each.topic, n)) for n in each.partitions],
-            )
-            for each in request.topic_partitions or []
-        ]
+    if request.topic_partitions is not None:
+        return await _response(turns, await elections.elect(await _asked(turns, request), request.election_type))
+    outcomes = await elections.elect(elections.all(), request.election_type)
+    return await _response(
+        turns,
+        {
+            where: error
+            for where, error in outcomes.items()
+            if not (isinstance(error, KafkaError) and error.code is ErrorCode.ELECTION_NOT_NEEDED)
+        },
     )
 
 
-def _result(topics: Topics, where: TopicPartition) -> PartitionResult:
-    code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}"
-    if topics.has_partition(where):
-        code, message = ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica"
-    return PartitionResult(partition_id=where.partition, error_code=code, error_message=message)
+@serves(ElectLeadersRequest)
+async def elect_leaders_here(
+    elections: Elections, turns: Turns, request: ElectLeadersRequest, context: Context
+) -> ElectLeadersResponse:
+    """Do for another broker what this one has to do."""
+    return await _response(turns, await elections.elect_here(await _asked(turns, request), request.election_type))
+
+
+async def _asked(turns: Turns, request: ElectLeadersRequest) -> list[TopicPartition]:
+    asked = (TopicPartition(each.topic, n) for each in request.topic_partitions or [] for n in each.partitions)
+    return list({where: None async for where in turns.each(asked)})
+
+
+async def _response(turns: Turns, outcomes: dict[TopicPartition, KafkaError | None]) -> ElectLeadersResponse:
+    results: dict[str, list[PartitionResult]] = {}
+    async for where, error in turns.each(sorted(outcomes.items(), key=lambda each: each[0])):
+        told: BarnabasError | None = error
+        results.setdefault(where.topic, []).append(
+            PartitionResult(
+                partition_id=where.partition, error_code=error_code(told), error_message=error_message(told)
+            )
+        )
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=name, partition_result=partitions) for name, partitions in results.items()
+        ]
+    )

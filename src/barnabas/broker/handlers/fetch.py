@@ -5,13 +5,12 @@ socket with sendfile. Where compaction has left nothing up to the high watermark
 reader comes there. The first batch is returned even if it is larger than the limits; after that nothing exceeds
 `max_bytes`. If there is less than `min_bytes`, the answer waits until there is, at most `max_wait_ms`.
 
-Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id of a request is ignored
-(CVE-2018-1288): every reader gets what is below the high watermark, and what replicas say about themselves (versions
-17 and 18) is ignored. Without transactions the last stable offset
-is the high watermark, and no transaction was ever aborted.
+Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id of a request is
+believed on the brokers' own listener only (CVE-2018-1288): every other reader gets what is below the high watermark.
+Without transactions the last stable offset is the high watermark, and no transaction was ever aborted.
 
-A reader that says in which rack it stands (version 11, KIP-392) is told which replica is there, and reads from that
-one, which serves what is below the high watermark that it knows.
+A reader that says in which rack it stands (version 11, KIP-392) is told which replica is there, if
+`replica.selector.class` says so, and reads from that one, which serves what is below the high watermark that it knows.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.partition import Partition
 from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.settings.static import RACK_AWARE_SELECTORS
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
@@ -251,7 +251,7 @@ class _Read:
                 message = f"{replica.topic_partition}: this replica has offsets up to {replica.log.log_end_offset}"
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
             return False
-        if replica.followers is None:
+        if replica.followers is None or self._settings.config.replica_selector_class not in RACK_AWARE_SELECTORS:
             return False
         racks = {each: broker.registration.rack for each, broker in self._topics.picture.brokers.items()}
         nearest = read_replica(replica.followers, replica.leader, self._request.rack_id, offset, racks)

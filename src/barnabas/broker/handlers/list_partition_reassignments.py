@@ -1,18 +1,47 @@
-"""ListPartitionReassignments, version 0: with one broker, no partition is on its way to another."""
+"""ListPartitionReassignments, version 0: which partitions are on their way to other brokers (KIP-455)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from barnabas.broker.api import Context, serves
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
+from barnabas.model import TopicPartition
 from barnabas.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 
 
 @serves(ListPartitionReassignmentsRequest)
-def list_partition_reassignments(
-    request: ListPartitionReassignmentsRequest, context: Context
+async def list_partition_reassignments(
+    topics: Topics, turns: Turns, request: ListPartitionReassignmentsRequest, context: Context
 ) -> ListPartitionReassignmentsResponse:
-    """List nothing."""
-    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])
+    """List those of the partitions asked for, or of all, that move."""
+    moving: Iterable[TopicPartition] = sorted(topics.picture.moving)
+    if request.topics is not None:
+        named = (TopicPartition(each.name, number) for each in request.topics for number in each.partition_indexes)
+        asked = {where async for where in turns.each(named)}
+        moving = [each for each in moving if each in asked]
+    found: dict[str, list[OngoingPartitionReassignment]] = {}
+    async for where in turns.each(moving):
+        info = topics.picture.partition(where)
+        if info is not None:
+            found.setdefault(where.topic, []).append(
+                OngoingPartitionReassignment(
+                    partition_index=where.partition,
+                    replicas=list(info.replicas),
+                    # What is new and not wanted any more is on its way out only.
+                    adding_replicas=[each for each in info.adding if each not in info.removing],
+                    removing_replicas=list(info.removing),
+                )
+            )
+    return ListPartitionReassignmentsResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topics=[OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in found.items()],
+    )

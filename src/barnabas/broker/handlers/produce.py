@@ -7,8 +7,8 @@ Versions 0 to 2 are advertised because librdkafka stops compressing without them
 formats are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are
 refused until transactions exist. Errors of single records are told of compacted topics only (version 8), which take no
 records without keys: elsewhere the broker does not look at single records. At most 1,000 are told in an answer, shared
-out among its partitions, and at least one of each batch. It is not told where new leaders are (version 10): there is
-one broker.
+out among its partitions, and at least one of each batch. It is not told where new leaders are (version 10): clients
+ask for metadata.
 
 What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.partition`.
 """
@@ -33,6 +33,7 @@ from barnabas.broker.produce_answers import (
     packer,
     refuse,
 )
+from barnabas.broker.refused_batches import RefusedBatches
 from barnabas.errors import (
     BarnabasError,
     ErrorCode,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
     from barnabas.broker.partition import Partition
     from barnabas.broker.topics import Topics
+    from barnabas.net.server_connection import Peer
     from barnabas.records.header import Buffer
     from barnabas.storage.append_group import Outcome
 
@@ -89,11 +91,25 @@ def produce(topics: Topics, requests: Iterable[Received], context: Context) -> S
 class _Append:
     """What a run of requests brings for one partition, and what became of it, in the order of the requests."""
 
-    __slots__ = ("_acks", "_refusal", "_waiting", "outcomes", "pack", "partition", "records")
+    __slots__ = (
+        "_acks",
+        "_held_back",
+        "_peer",
+        "_place",
+        "_refusal",
+        "_waiting",
+        "outcomes",
+        "pack",
+        "partition",
+        "records",
+    )
 
     def __init__(
-        self, topics: Topics, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None
+        self, topics: Topics, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None, peer: Peer
     ) -> None:
+        self._peer = peer
+        self._place = topic, number
+        self._held_back: dict[int, BarnabasError] = {}
         self.records: list[Buffer] = []
         self.partition: Partition | None = None
         self.outcomes: deque[Outcome] = deque()
@@ -141,16 +157,35 @@ class _Append:
             assert self._refusal
             self.outcomes.extend([self._refusal] * len(self.records))
             return
-        outcomes = self.partition.append_all(self.records)
+        records = self.records
+        if self._peer.refused is not None:
+            self._held_back = RefusedBatches.of(self._peer).refusals(self._place, records)
+            if self._held_back:
+                records = [each for number, each in enumerate(records) if number not in self._held_back]
+        outcomes = self.partition.append_all(records) if records else []
         if isinstance(outcomes, asyncio.Future):
             self._waiting = outcomes
         else:
-            self.outcomes.extend(outcomes)
+            self._take(outcomes)
 
     async def wait(self) -> None:
         """Wait until the outcomes are there."""
         if self._waiting is not None:
-            self.outcomes.extend(await self._waiting)
+            self._take(await self._waiting)
+
+    def next_outcome(self) -> Outcome:
+        """Return the outcome of the next of the requests, which are to be answered in their order."""
+        outcome = self.outcomes.popleft()
+        if isinstance(outcome, BarnabasError):
+            number = len(self.records) - len(self.outcomes) - 1
+            return RefusedBatches.of(self._peer).note(self._place, self.records[number], outcome)
+        return outcome
+
+    def _take(self, outcomes: Sequence[Outcome]) -> None:
+        if self._held_back:
+            judged = iter(outcomes)
+            outcomes = [self._held_back.get(number) or next(judged) for number in range(len(self.records))]
+        self.outcomes.extend(outcomes)
 
 
 Place = tuple[str | bytes, int, bool]
@@ -190,7 +225,9 @@ class _Appends:
         if (append := self.by_place.get(place)) is None:
             refusal = _refusal(request, self._context)
             topic, number, _ = place
-            append = self.by_place[place] = _Append(self._topics, topic, number, request.acks, refusal)
+            append = self.by_place[place] = _Append(
+                self._topics, topic, number, request.acks, refusal, self._context.peer
+            )
         return append
 
 
@@ -302,7 +339,7 @@ def _respond(request: ProduceRequest, appends: _Appends) -> ProduceResponse | Aw
 
 
 def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiting) -> PartitionProduceResponse:
-    outcome = append.outcomes.popleft()
+    outcome = append.next_outcome()
     if isinstance(outcome, BarnabasError):
         result = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
         refuse(result, outcome)

@@ -13,7 +13,7 @@ from barnabas.broker.settings.in_force import BrokerSettings, check_dynamic
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.unused import GROUP_SETTINGS
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.coordination import registry
+from barnabas.coordination import configs
 from barnabas.coordination.tree import Tree
 from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode, KafkaError
 
@@ -44,7 +44,7 @@ class DynamicSettings:
         self._put_into_force = put_into_force
         self._changing = asyncio.Lock()
         self.own_name = str(static.broker_id)
-        self.groups = registry.read_group_configs(tree)
+        self.groups = configs.read_group_configs(tree)
         """What was changed of groups, by name."""
         of_all, own = (self._read(static, name) for name in (ALL_BROKERS, self.own_name))
         self.broker = BrokerSettings(static, of_all, own)
@@ -53,7 +53,7 @@ class DynamicSettings:
 
     def _read(self, static: BrokerConfig, name: str) -> dict[str, str]:
         """Read what was changed. A value that this version cannot have is logged and left out."""
-        found = registry.read_broker_config(self._tree, name)
+        found = configs.read_broker_config(self._tree, name)
         for setting, value in list(found.items()):
             try:
                 check_dynamic({setting: value})
@@ -83,7 +83,7 @@ class DynamicSettings:
             except ConfigurationError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
             if not validate_only:
-                await self._in_tree_thread(registry.write_broker_config, self._tree, name, settings)
+                await self._in_tree_thread(configs.write_broker_config, self._tree, name, settings)
                 self.broker, self.config = changed, config
                 await self._put_into_force(config)
 
@@ -102,7 +102,7 @@ class DynamicSettings:
             for setting, value in settings.items():
                 _check_group_setting(setting, value)
             if not validate_only:
-                await self._in_tree_thread(registry.write_group_config, self._tree, name, settings)
+                await self._in_tree_thread(configs.write_group_config, self._tree, name, settings)
                 self.groups[name] = dict(settings)
                 if not settings:
                     del self.groups[name]
@@ -119,7 +119,7 @@ class DynamicSettings:
         """
         async with self._changing:
             static = self.broker.static
-            groups = await self._in_tree_thread(registry.read_group_configs, self._tree)
+            groups = await self._in_tree_thread(configs.read_group_configs, self._tree)
             of_all = await self._in_tree_thread(self._read, static, ALL_BROKERS)
             own = await self._in_tree_thread(self._read, static, self.own_name)
             self.groups = groups

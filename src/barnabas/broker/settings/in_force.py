@@ -2,18 +2,19 @@
 
 Changes are kept in the tree, for all brokers (`/config/brokers/<default>`) or for one (`/config/brokers/0`). They
 take precedence over file and flags, and a change for one broker takes precedence over a change for all. Only settings
-that take effect at once can be changed in this way: those that are the defaults of topics' settings. Pure.
+that take effect at once can be changed in this way: those that are the defaults of topics' settings, those of
+compaction, and how many connections there may be. Pure.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.broker.settings.cleaner_table import CLEANER_RULES
-from barnabas.broker.settings.rules import FLAG, Rule, number, text, whole
+from barnabas.broker.settings.rules import FLAG, Rule, number, small, text, whole
 from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
 from barnabas.broker.settings.static import SETTING_DOCUMENTATION, BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, check_supported
@@ -21,6 +22,8 @@ from barnabas.broker.settings.unused import NO_EFFECT, UNUSED_BROKER_SETTINGS
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 
 _FIELDS = {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
+CONNECTION_RULES = {"max.connections": small(1), "max.connections.per.ip": small(1)}
+"""Who is connected stays so when there may be fewer; with none nobody could take that back."""
 _READ_ONLY_DEFAULTS = frozenset({"file.delete.delay.ms"})
 """A default of the topics' that the broker needs itself, from its start on."""
 
@@ -32,14 +35,18 @@ DYNAMIC_RULES: dict[str, Rule] = (
     }
     | {name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()}
     | CLEANER_RULES
+    | CONNECTION_RULES
 )
 """The settings that can be changed while the broker runs."""
 
 _READ_ONLY_RULES = {bool: FLAG, int: whole(-1), float: number(), str: text()}
 
 
-_PARSERS: dict[type, type[int] | type[float] | type[str]] = {int: int, float: float, str: str}
-"""No switch can be changed while the broker runs."""
+def _parse_flag(value: str) -> bool:
+    return value.strip().lower() == "true"
+
+
+_PARSERS: dict[type, Callable[[str], Any]] = {bool: _parse_flag, int: int, float: float, str: str}
 
 
 class BrokerSettings(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import os
 import re
 import sys
 import tomllib
@@ -42,6 +43,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "advertised_host": "The host that clients are told; unset, the address at which they reached the broker.",
     "advertised_port": "The port that clients are told; unset, the one that is listened on.",
     "data": "The folder of the log and of the tree.",
+    "log_dirs": "Folders of the log, with commas between them, on disks of their own; the tree is in the first one."
+    " Empty: the one of data.",
     "broker_id": "The number of this broker.",
     "auto_create_topics_enable": "Whether a topic that a client asks for and that does not exist is made.",
     "num_partitions": "How many partitions a topic gets that is made without saying.",
@@ -89,6 +92,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "default_replication_factor": "How many replicas a topic gets that is made without saying.",
     "unclean_leader_election_enable": "The topics' default of unclean.leader.election.enable.",
     "rack": "Where this broker stands (broker.rack in Kafka): replicas are spread over racks.",
+    "replica_selector_class": "Which replica consumers with client.rack read from (KIP-392): LeaderSelector, or empty:"
+    " the leader; RackAwareReplicaSelector: one in their rack that is in sync. Kafka's Java names are taken as well.",
     "zookeeper_connect": "The cluster's ZooKeeper, HOST:PORT,HOST:PORT/PATH; empty: this broker is a cluster of its"
     " own.",
     "zookeeper_session_timeout_ms": "So long this broker may be out of ZooKeeper's reach before others take over"
@@ -145,6 +150,11 @@ AT_LEAST_ONE = (
     "num_replica_fetchers",
 )
 
+_RACK_AWARE = "RackAwareReplicaSelector"
+_JAVA_PACKAGE = "org.apache.kafka.common.replica."
+RACK_AWARE_SELECTORS = frozenset({_RACK_AWARE, _JAVA_PACKAGE + _RACK_AWARE})
+REPLICA_SELECTORS = RACK_AWARE_SELECTORS | {"", "LeaderSelector", _JAVA_PACKAGE + "LeaderSelector"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
@@ -156,6 +166,7 @@ class BrokerConfig:
     advertised_host: str = ""
     advertised_port: int = 0
     data: str = "barnabas-data"
+    log_dirs: str = ""
     broker_id: int = 0
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
@@ -200,6 +211,7 @@ class BrokerConfig:
     default_replication_factor: int = 1
     unclean_leader_election_enable: bool = False
     rack: str = ""
+    replica_selector_class: str = ""
     zookeeper_connect: str = ""
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int = 18_000
@@ -246,9 +258,22 @@ class BrokerConfig:
             rule.check(name, str(getattr(self, name.replace(".", "_"))))
         if self.log_cleaner_dedupe_buffer_size < BUFFER_BYTES_PER_THREAD_MIN * self.log_cleaner_threads:
             raise ConfigurationError("log.cleaner.dedupe.buffer.size must be at least 1 MiB for each cleaner thread")
+        if self.replica_selector_class not in REPLICA_SELECTORS:
+            raise ConfigurationError(
+                f"replica.selector.class is {self.replica_selector_class!r}; it can be LeaderSelector or"
+                " RackAwareReplicaSelector, also with org.apache.kafka.common.replica. before it"
+            )
         for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{_dotted(name)} must be at least 1")
+        if len({os.path.realpath(each) for each in self.folders}) < len(self.folders):
+            raise ConfigurationError(f"a data folder is given twice: {self.log_dirs}")
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The data folders; the tree is in the first one."""
+        several = [name for each in self.log_dirs.split(",") if (name := each.strip())]
+        return tuple(Path(each) for each in several or [self.data])
 
 
 def load_config(
@@ -279,8 +304,14 @@ def given_settings(
     from_file = {} if file is None else _flatten(_read_toml(Path(file)))
     from_flags = {name: value for name, value in (overrides or {}).items() if value is not None}
     settings = dict(_check(name, value, types) for name, value in from_file.items())
-    settings.update(_from_environment(environment or {}, types))
-    settings.update(_check(name, value, types) for name, value in from_flags.items())
+    for later in (
+        _from_environment(environment or {}, types),
+        dict(_check(name, value, types) for name, value in from_flags.items()),
+    ):
+        if "data" in later:
+            # Or else the folders that were named before would win over this one.
+            settings.pop("log_dirs", None)
+        settings.update(later)
     return settings
 
 

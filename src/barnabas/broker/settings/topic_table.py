@@ -25,7 +25,7 @@ CLEANUP_POLICY, REMOTE_STORAGE = "cleanup.policy", "remote.storage.enable"
 _REPLICA_LIST = r"(|\*|[0-9]+:[0-9]+)"
 _ONE_FORMAT = "record batches (format 2) are stored as they come"
 _NO_TIERED_STORAGE = "there is no tiered storage"
-_NO_REPLICATION = "there is one broker"
+_NO_THROTTLES = "replication is not slowed down yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "",
             "Replicas whose copying is slowed down, as partition:broker, or *.",
             None,
-            _NO_REPLICATION,
+            _NO_THROTTLES,
         ),
         TopicSetting(
             "index.interval.bytes",
@@ -146,7 +146,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "",
             "Replicas that leaders serve more slowly, as partition:broker, or *.",
             None,
-            _NO_REPLICATION,
+            _NO_THROTTLES,
         ),
         TopicSetting(
             "local.retention.bytes",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from barnabas.client.admin.brokers import ClusterDescription, LogDir
     from barnabas.client.admin.configs import ConfigResource, ConfigSetting
     from barnabas.client.admin.groups import GroupDescription, GroupListing
+    from barnabas.client.admin.reassignments import Reassignment
     from barnabas.client.admin.topics import TopicDescription
+    from barnabas.errors import ErrorCode
 
 T = TypeVar("T")
 
@@ -123,21 +125,52 @@ class Admin:
 
         self._call(add_partitions(self._cluster, name, total, timeout_ms=self._config.request_timeout_ms))
 
+    def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> None:
+        """Have partitions move to other brokers (KIP-455). They do so while they serve; this returns when it has begun.
+
+        :param targets: for each partition the ids of the brokers that are to hold it, the preferred leader first; None
+            takes a move back that is under way.
+        :raises KafkaError: INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS: why the
+            first of those does not move that do not; others may.
+
+            admin.alter_partition_reassignments({("clicks", 0): [2, 3]})
+        """
+        from barnabas.client.admin.reassignments import alter_reassignments
+
+        given = {TopicPartition(*tp): replicas for tp, replicas in targets.items()}
+        if given:
+            self._call(alter_reassignments(self._cluster, given, timeout_ms=self._config.request_timeout_ms))
+
+    def list_partition_reassignments(
+        self, tps: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Return those of the partitions, or of all, that are on their way to other brokers."""
+        from barnabas.client.admin.reassignments import list_reassignments
+
+        wanted = None if tps is None else [TopicPartition(*tp) for tp in tps]
+        return self._call(list_reassignments(self._cluster, wanted, timeout_ms=self._config.request_timeout_ms))
+
     # --- settings ---------------------------------------------------------------------------------------
 
     def describe_config(
-        self, topic: str | None = None, *, broker: int | None = None, group: str | None = None
+        self,
+        topic: str | None = None,
+        *,
+        broker: int | None = None,
+        group: str | None = None,
+        all_brokers: bool = False,
     ) -> dict[str, ConfigSetting]:
         """Return all settings of a topic, of a broker by its id, or of a group (whether there is one or not).
 
-        Each has its value, its default, where the value comes from, and documentation.
+        Each has its value, its default, where the value comes from, and documentation. With `all_brokers`: what was
+        changed of all of them while they run, which holds for a broker of which nothing else was said.
 
         :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: a broker that knows no settings of groups.
         :raises ConfigurationError: none of these is given, or several.
         """
         from barnabas.client.admin.configs import describe_config
 
-        return self._call(describe_config(self._cluster, _resource(topic, broker, group)))
+        return self._call(describe_config(self._cluster, _resource(topic, broker, group, all_brokers=all_brokers)))
 
     def describe_topic_configs(
         self, topics: Iterable[str], settings: Iterable[str]
@@ -153,20 +186,22 @@ class Admin:
         *,
         broker: int | None = None,
         group: str | None = None,
+        all_brokers: bool = False,
         to_set: Mapping[str, str] | None = None,
         to_unset: Iterable[str] = (),
     ) -> None:
         """Set single settings, and unset others so that their defaults hold again: all of them, or none.
 
         :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting that does not exist or cannot have
-            the value; INVALID_REQUEST: a broker whose settings cannot be changed while it runs.
-        :raises ConfigurationError: none of topic, broker and group is given, or several.
+            the value; INVALID_REQUEST: a broker's setting that cannot be changed while it runs.
+        :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or several.
 
             admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
         """
         from barnabas.client.admin.configs import alter_config
 
-        self._call(alter_config(self._cluster, _resource(topic, broker, group), to_set or {}, to_unset))
+        resource = _resource(topic, broker, group, all_brokers=all_brokers)
+        self._call(alter_config(self._cluster, resource, to_set or {}, to_unset))
 
     # --- brokers ----------------------------------------------------------------------------------------
 
@@ -185,11 +220,28 @@ class Admin:
 
         return self._call(describe_cluster(self._cluster))
 
-    def log_dirs(self) -> list[LogDir]:
-        """Return the folders of all live brokers: where they are, how full, how large each log is."""
+    def log_dirs(self, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
+        """Return the folders of one broker or all live ones: where they are, how full, how large each log is.
+
+        :param with_sizes: whether to ask for the logs in them.
+        """
         from barnabas.client.admin.brokers import log_dirs
 
-        return self._call(log_dirs(self._cluster))
+        return self._call(log_dirs(self._cluster, broker, with_sizes=with_sizes))
+
+    def alter_replica_log_dirs(
+        self, broker: int, folders: Mapping[tuple[str, int], str]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Ask a broker to move logs to other data folders of its own; `log_dirs` tells how far that is.
+
+        :param folders: of each partition, by the names that `log_dirs` gives.
+        :returns: what the broker says of each: NONE where it is moved; REPLICA_NOT_AVAILABLE where it has none yet, and
+            the choice is remembered until it is made; LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where it is offline.
+        :raises UnsupportedVersionError: the broker does not know it.
+        """
+        from barnabas.client.admin.brokers import alter_replica_log_dirs
+
+        return self._call(alter_replica_log_dirs(self._cluster, broker, folders))
 
     # --- offsets ----------------------------------------------------------------------------------------
 
@@ -317,16 +369,18 @@ class Admin:
         self.close()
 
 
-def _resource(topic: str | None, broker: int | None, group: str | None) -> ConfigResource:
+def _resource(topic: str | None, broker: int | None, group: str | None, *, all_brokers: bool) -> ConfigResource:
     from barnabas.client.admin.configs import ConfigResource
 
     given = [
         *([] if topic is None else [ConfigResource.topic(topic)]),
         *([] if broker is None else [ConfigResource.broker(broker)]),
         *([] if group is None else [ConfigResource.group(group)]),
+        *([ConfigResource.all_brokers()] if all_brokers else []),
     ]
     if len(given) != 1:
         raise ConfigurationError(
-            "whose settings? give a topic's name, or broker= with a broker's id, or group= with a group's name"
+            "whose settings? give a topic's name, or broker= with a broker's id, or group= with a group's name,"
+            " or all_brokers=True"
         )
     return given[0]

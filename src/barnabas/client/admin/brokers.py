@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.client.cluster import Cluster
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Node, TopicPartition
+from barnabas.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -30,7 +36,8 @@ class ClusterDescription:
 class LogDir:
     """A folder in which a broker keeps logs.
 
-    `sizes` are the bytes of each partition's log; `total_bytes` and `usable_bytes` those of the volume, None where
+    `sizes` are the bytes of each partition's log; `coming` has how many offsets the copies of logs lack that are being
+    moved there; `total_bytes` and `usable_bytes` those of the volume, None where
     the broker is too old to tell. `error` is NONE unless the folder is offline.
     """
 
@@ -40,6 +47,7 @@ class LogDir:
     total_bytes: int | None
     usable_bytes: int | None
     sizes: Mapping[TopicPartition, int]
+    coming: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -68,16 +76,16 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
     return await cluster.retrying(attempt, what="the cluster is not known")
 
 
-async def log_dirs(cluster: Cluster) -> list[LogDir]:
-    """Return the folders of all live brokers, with the size of each log in them.
+async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
+    """Return the folders of one broker or all live ones, with the size of each log in them if that is wanted.
 
     :raises TimedOutError: a broker did not answer in time.
     """
-    request = DescribeLogDirsRequest(topics=None)
+    request = DescribeLogDirsRequest(topics=None if with_sizes else [])
 
     async def attempt() -> list[LogDir]:
         await cluster.refresh()
-        brokers = sorted(cluster.view.brokers)
+        brokers = sorted(cluster.view.brokers) if broker is None else [broker]
         answers = await asyncio.gather(*(cluster.send(node_id, request) for node_id in brokers))
         return [
             folder
@@ -86,6 +94,35 @@ async def log_dirs(cluster: Cluster) -> list[LogDir]:
         ]
 
     return await cluster.retrying(attempt, what="the brokers' log folders are not known")
+
+
+async def alter_replica_log_dirs(
+    cluster: Cluster, broker: int, folders: Mapping[tuple[str, int], str]
+) -> dict[TopicPartition, ErrorCode]:
+    """Ask a broker to move logs to other folders of its own; return what it says of each.
+
+    :raises TimedOutError: it did not answer in time.
+    """
+    wanted: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition), path in folders.items():
+        wanted.setdefault(path, {}).setdefault(topic, []).append(partition)
+    dirs = [
+        AlterReplicaLogDir(
+            path=path, topics=[AlterReplicaLogDirTopic(name=name, partitions=each) for name, each in topics.items()]
+        )
+        for path, topics in wanted.items()
+    ]
+
+    async def attempt() -> dict[TopicPartition, ErrorCode]:
+        await cluster.refresh()
+        response: AlterReplicaLogDirsResponse = await cluster.send(broker, AlterReplicaLogDirsRequest(dirs=dirs))
+        return {
+            TopicPartition(topic.topic_name, each.partition_index): ErrorCode.of(each.error_code)
+            for topic in response.results
+            for each in topic.partitions
+        }
+
+    return await cluster.retrying(attempt, what=f"broker {broker} does not say whether it moves logs")
 
 
 def _log_dirs(node_id: int, response: DescribeLogDirsResponse) -> list[LogDir]:
@@ -106,5 +143,11 @@ def _log_dir(node_id: int, result: DescribeLogDirsResult) -> LogDir:
             for topic in result.topics
             for each in topic.partitions
             if not each.is_future_key
+        },
+        coming={
+            TopicPartition(topic.name, each.partition_index): each.offset_lag
+            for topic in result.topics
+            for each in topic.partitions
+            if each.is_future_key
         },
     )

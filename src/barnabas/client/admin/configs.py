@@ -114,7 +114,7 @@ class ConfigSetting:
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """What has settings: a topic or a group by its name, or a broker by its id."""
+    """What has settings: a topic or a group by its name, or a broker by its id; no id stands for all brokers."""
 
     kind: int
     name: str
@@ -130,13 +130,18 @@ class ConfigResource:
         return cls(_BROKER, str(node_id))
 
     @classmethod
+    def all_brokers(cls) -> ConfigResource:
+        """Return the resource of all brokers: what holds for those of which nothing else is said."""
+        return cls(_BROKER, "")
+
+    @classmethod
     def group(cls, name: str) -> ConfigResource:
         """Return the resource of a group."""
         return cls(_GROUP, name)
 
     async def home(self, cluster: Cluster) -> int:
         """Return the id of the broker to ask: a broker knows its own settings only."""
-        if self.kind != _BROKER:
+        if self.kind != _BROKER or not self.name:
             return await controller_id(cluster)
         if int(self.name) not in cluster.view.brokers:
             await cluster.refresh()
@@ -144,7 +149,7 @@ class ConfigResource:
 
     def __str__(self) -> str:
         if self.kind == _BROKER:
-            return f"broker {self.name}"
+            return f"broker {self.name}" if self.name else "all brokers"
         return f"{'topic' if self.kind == _TOPIC else 'group'} {self.name!r}"
 
 

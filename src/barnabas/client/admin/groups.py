@@ -80,6 +80,8 @@ class GroupDescription:
     assignor: str
     members: tuple[MemberDescription, ...]
     coordinator: Node | None = None
+    coordination: str = "brokers"
+    """`zookeeper`: the group's consumers coordinate among themselves there, and no broker is its coordinator."""
 
     @property
     def exists(self) -> bool:

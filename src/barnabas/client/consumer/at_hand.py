@@ -38,7 +38,7 @@ class AtHand:
         :raises CorruptBatchError: damage is what comes next.
         :raises DeserializationError: a record that a deserializer refuses is.
         """
-        with self._guard:
+        with self._guard.lock:
             if cursor.has_records:
                 return True
         while True:
@@ -47,7 +47,7 @@ class AtHand:
                 return False
             chunk, position = taken
             records, whole, trouble = self._decode(chunk, position)
-            with self._guard:
+            with self._guard.lock:
                 if not self._fetcher.holds(chunk):
                     continue
                 if trouble is not None:
@@ -74,7 +74,7 @@ class AtHand:
         """Return at most `records_max` records, some of which `cursor` has."""
         records: list[Record] = []
         while len(records) < records_max:
-            with self._guard:
+            with self._guard.lock:
                 records += cursor.take_list(records_max - len(records))
             try:
                 if len(records) >= records_max or not self.load(cursor):
@@ -97,7 +97,7 @@ class AtHand:
             next_offset, rest, damage = decode_columns(
                 chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
             )
-            with self._guard:
+            with self._guard.lock:
                 # After a seek meanwhile these records count as handed out before it.
                 if self._fetcher.holds(chunk):
                     if damage is not None:
@@ -112,7 +112,7 @@ class AtHand:
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
         """Return what to decode next, and the offset to begin at."""
-        with self._guard:
+        with self._guard.lock:
             chunk = cursor.take_rest()
             if chunk is None:
                 chunk = self._fetcher.take(cursor.accepts)
@@ -130,7 +130,7 @@ class AtHand:
     def begin_again(self, cursor: Cursor) -> None:
         """Forget all that `cursor` has taken since it was last finished: who asked for it was interrupted, and has got
         nothing. It is fetched again, so that a signal, or a lack of memory, neither makes a gap nor a copy."""
-        with self._guard:
+        with self._guard.lock:
             cursor.drop(lambda _state: True)
             for state in self._subscription.partitions.values():
                 if cursor.accepts(state.tp) and state.done is not None:

@@ -13,32 +13,24 @@ from functools import partial
 from typing import Any
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.committed_offsets import commit_offsets, committed_offsets
+from barnabas.client.config import ZOOKEEPER
+from barnabas.client.consumer.coordination import Coordination
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.client.consumer.group_session import GroupSession
+from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import Bell, Commit, Join, Leave, Query, Work
+from barnabas.client.consumer.steps import Bell, Commit, Committed, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import list_offsets
-from barnabas.errors import BarnabasError, ClosedError, ErrorCode, KafkaError
-from barnabas.groups.assignors import NO_GENERATION
+from barnabas.errors import BarnabasError, ClosedError
 
 log = logging.getLogger(__name__)
 
 MISSING_TOPIC_PAUSE_S = 0.5
 """How often topics that do not exist yet are looked for."""
-
-GROUP_HAS_MOVED_ON = frozenset(
-    {
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
-    }
-)
 
 
 class Background:
@@ -61,7 +53,7 @@ class Background:
         """How often in a row metadata had partitions without a leader."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._works: dict[Work, asyncio.Task[None]] = {}
-        self._session = None if state.membership is None else GroupSession(state, cluster, state.membership)
+        self._session = coordination_of(state, cluster)
         self._fetches = FetchConnections(
             state, cluster, spawn=self._spawn, on_fault=self._on_fault, answered=self._answered
         )
@@ -73,7 +65,7 @@ class Background:
         self._spawn(self._cluster.keep_fresh())
         self._spawn(self._find_positions())
         if self._session is not None:
-            self._spawn(self._session.heartbeats())
+            self._spawn(self._session.keep())
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
         self._bell.listen(self._on_bell)
@@ -101,6 +93,8 @@ class Background:
         self._fetches.close()
         self._cluster.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
         self._state.end_work()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -140,12 +134,15 @@ class Background:
 
     def _fetch(self) -> None:
         state = self._state
-        with self._guard:
+        with self._guard.lock:
             state.fetcher.hungry = False
-            leaders = state.fetcher.leaders(self._cluster.view)
+            sources = state.fetcher.sources(self._cluster.view)
+            lacks_leaders = state.fetcher.lacks_leaders(self._cluster.view)
             if state.subscription.without_position():
                 self._positions_wanted.set()
-        for node_id in leaders:
+        if lacks_leaders and self._next_look is None and not self._cluster.will_refresh:
+            self._cluster.want_refresh()  # these partitions have come since the last metadata did
+        for node_id in sources:
             self._fetches.wake(node_id)
 
     def _answered(self) -> None:
@@ -162,6 +159,9 @@ class Background:
             await self._join(work)
         elif isinstance(work, Leave) and self._session is not None:
             await self._session.leave(work.reason)
+        elif isinstance(work, Committed):
+            assert self._session is not None
+            work.answer = await self._session.committed(work.partitions, work.timeout_s)
         elif isinstance(work, Query):
             work.answer = await work.ask(self._cluster)
 
@@ -179,40 +179,8 @@ class Background:
         self._state.on_joined(self._cluster.view)
 
     async def _commit(self, work: Commit) -> None:
-        """Commit offsets as a member of the group, or, where partitions were assigned by hand, as nobody.
-
-        :raises KafkaError: the group has moved on, and others.
-        :raises FencedError: another consumer has taken this one's instance id.
-        """
-        membership = self._state.membership
-        assert membership is not None
-        if not self._state.subscription.by_topics:
-            await commit_offsets(self._cluster, membership.group, work.offsets, timeout_s=work.timeout_s)
-            return
-        if membership.fenced is not None:
-            raise membership.fenced.error()
-        generation = membership.generation
-        if generation == NO_GENERATION:
-            # Without a generation the coordinator would take the commit as an administrator's.
-            raise _moved_on(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
-        try:
-            await commit_offsets(
-                self._cluster,
-                membership.group,
-                work.offsets,
-                generation=generation,
-                member_id=membership.member_id,
-                group_instance_id=membership.instance_id,
-                timeout_s=work.timeout_s,
-            )
-        except KafkaError as error:
-            if error.code not in GROUP_HAS_MOVED_ON:
-                raise
-            with self._guard:
-                is_out = membership.on_commit_refused(error.code, generation)
-            if is_out:
-                raise _moved_on(error.code, membership.group) from error
-            raise _shares_anew(membership.group) from error
+        assert self._session is not None
+        await self._session.commit(work.offsets, work.timeout_s)
 
     async def _auto_commit(self) -> None:
         while True:
@@ -232,7 +200,7 @@ class Background:
 
     def _watch_topics(self) -> None:
         """Take up a new subscription. Reading creates no topics, unless a setting says so."""
-        with self._guard:
+        with self._guard.lock:
             subscription = self._state.subscription
             pattern, topics = subscription.pattern, subscription.topics
             if not subscription.by_topics:
@@ -248,7 +216,7 @@ class Background:
 
     def _on_metadata(self, view: ClusterView) -> None:
         lacks_topics = self._state.on_metadata(view)
-        with self._guard:
+        with self._guard.lock:
             lacks_leaders = self._state.fetcher.lacks_leaders(view)
         self._looks_for_leaders = self._looks_for_leaders + 1 if lacks_leaders else 0
         # One timer: each answer to it is followed by another, so two would never become one again.
@@ -259,12 +227,12 @@ class Background:
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
         if self._fetches.has_trouble:
-            self._cluster.want_refresh()  # another broker may lead long before the pause is over
+            self._cluster.want_refresh(is_stale=True)  # another broker may lead long before the pause is over
         self._fetch()
 
     def _look_again(self) -> None:
         self._next_look = None
-        self._cluster.want_refresh()
+        self._cluster.want_refresh(is_stale=True)
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -290,8 +258,8 @@ class Background:
 
     async def _find(self, missing: Mapping[PartitionState, int]) -> None:
         unset = [state for state in missing if state.reset is None]
-        if unset and self._config.group is not None:
-            committed = await committed_offsets(self._cluster, self._config.group, [state.tp for state in unset])
+        if unset and self._session is not None:
+            committed = await self._session.committed([state.tp for state in unset])
             found = {state: committed[state.tp].offset for state in unset if state.tp in committed}
             self._state.place(missing, found, committed=True)
             unset = [state for state in unset if state not in found]
@@ -308,16 +276,16 @@ class Background:
             self._state.place(missing, found)
 
 
-def _moved_on(code: ErrorCode, group: str) -> KafkaError:
-    return KafkaError(
-        code,
-        f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "
-        "(are records handled too slowly for max_poll_interval_ms?)",
-    )
+def coordination_of(state: ConsumerState, cluster: Cluster) -> Coordination | None:
+    """Return how a consumer's group is coordinated; None for a consumer without a group."""
+    standing = state.membership
+    if standing is None:
+        return None
+    if isinstance(standing, Membership):
+        return GroupSession(state, cluster, standing)
+    from barnabas.client.consumer.tree_coordination import TreeCoordination, zookeeper_tree  # noqa: PLC0415  rare
 
-
-def _shares_anew(group: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        f"group {group!r} shares its partitions anew just now; poll, and then commit for the partitions that are left",
-    )
+    assert isinstance(standing, Ownership)
+    connect = (state.config.coordination or "").removeprefix(ZOOKEEPER)
+    session_timeout_s = state.config.session_timeout_ms / 1000
+    return TreeCoordination(state, cluster, standing, lambda: zookeeper_tree(connect, session_timeout_s))

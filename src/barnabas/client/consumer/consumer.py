@@ -140,7 +140,7 @@ class Consumer:
 
         :raises KafkaError: no valid offset to start from, a group that does not want this member ...
         :raises CorruptBatchError: a damaged batch; the position stays before it.
-        :raises DisconnectedError: no broker could be reached for `default_api_timeout_ms`.
+        :raises DisconnectedError: no broker, or not the `coordination`, could be reached for `default_api_timeout_ms`.
         """
         self._core.check_readable()
         nested = self._shell.inside_listener

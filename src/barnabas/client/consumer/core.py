@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.committed_offsets import committed_offsets
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer import arguments
 from barnabas.client.consumer.at_hand import AtHand
@@ -24,7 +23,7 @@ from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Guard, Query, Steps, Work
+from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Committed, Guard, Query, Steps, Work
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.client.streams import StreamPlan
@@ -63,6 +62,8 @@ class ConsumerCore:
         self._rebalancing = Rebalancing(self.state)
         self._at_hand = AtHand(self.state, deserializers or Deserializers(None, None))
         self._columns: ArrowReader | None = None
+        # Only with a lease on the partitions: it costs each record a look at the clock.
+        self._may_go_on = None if config.coordination is None else self.state.may_read_on
 
     @property
     def cursor(self) -> Cursor:
@@ -77,7 +78,7 @@ class ConsumerCore:
         """Read these topics from now on; tell of changes that are `listening`."""
         self.state.check_usable()
         names = arguments.topic_names(topics)
-        with self._guard:
+        with self._guard.lock:
             self._subscription.subscribe(names, pattern)
             self._rebalancing.listening = frozenset(listening)
             self.state.view_changed = True
@@ -90,21 +91,21 @@ class ConsumerCore:
         """Read exactly these partitions."""
         self.state.check_usable()
         tps = arguments.partitions(partitions)
-        with self._guard:
+        with self._guard.lock:
             self._subscription.assign_by_hand(tps)
             self.state.drop_what_is_gone()
         self._guard.tell_background()
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are read now."""
-        with self._guard:
+        with self._guard.lock:
             return set(self._subscription.partitions)
 
     def unsubscribe(self, *, nested: bool) -> Steps[None]:
         """Read nothing any more; leave the group."""
         self.state.check_usable()
         yield from self._rebalancing.leave("unsubscribed", nested=nested)
-        with self._guard:
+        with self._guard.lock:
             self._subscription.unsubscribe()
             self.state.drop_what_is_gone()
 
@@ -117,7 +118,7 @@ class ConsumerCore:
             for topic, count in counts.items()
             for number in range(count)
         ]
-        with self._guard:
+        with self._guard.lock:
             self.state.streams = plan
             self.state.cursors += [cursor for _, _, cursor in streams]
         return streams
@@ -136,25 +137,25 @@ class ConsumerCore:
 
     def next_slice(self, cursor: Cursor, *, nested: bool = False) -> Steps[Iterator[Record]]:
         """Wait for records, and return an iterator over a stretch of them."""
-        with self._guard:
+        with self._guard.lock:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._next_slice(cursor, nested)))
 
     def _next_slice(self, cursor: Cursor, nested: bool) -> Steps[Iterator[Record]]:
-        with self._guard:
+        with self._guard.lock:
             if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
                 self.state.polled()
-                return cursor.take_iterator(self.config.max_poll_records)
+                return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
         while not (yield from self._ask(FOREVER_S, lambda: self._at_hand.load(cursor), nested)):
             pass
-        with self._guard:
-            return cursor.take_iterator(self.config.max_poll_records)
+        with self._guard.lock:
+            return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
 
     def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[list[Record]]:
         """Wait for records, and return what is at hand."""
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
-        with self._guard:
+        with self._guard.lock:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._poll(cursor, records_max, deadline_s, nested)))
 
@@ -170,7 +171,7 @@ class ConsumerCore:
         """
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
-        with self._guard:
+        with self._guard.lock:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._poll_columns(cursor, records_max, deadline_s, nested)))
 
@@ -199,7 +200,7 @@ class ConsumerCore:
     def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> Steps[bool]:
         """Wait until `get` succeeds; returns False at the deadline. The application counts as alive meanwhile."""
         state = self.state
-        with self._guard:
+        with self._guard.lock:
             state.waiting += 1
         try:
             while True:
@@ -210,13 +211,13 @@ class ConsumerCore:
                     may_read = yield from self._rebalancing.look_after(deadline_s, nested=nested)
                 if may_read and get():
                     return True
-                with self._guard:
+                with self._guard.lock:
                     state.raise_what_must_be_told()
                 if state.now_s() >= deadline_s:
                     return False
                 yield state.wait(deadline_s, news)
         finally:
-            with self._guard:
+            with self._guard.lock:
                 state.waiting -= 1
             state.polled()
 
@@ -229,7 +230,7 @@ class ConsumerCore:
         deadline_s = self.state.now_s() + timeout_s
         while True:
             news = self._guard.news
-            with self._guard:
+            with self._guard.lock:
                 self.state.check_usable()
                 state = self._subscription.state(tp)
                 position = self.state.cursor_of(state).position(state)
@@ -251,7 +252,7 @@ class ConsumerCore:
 
     def _move(self, move: Callable[[PartitionState], None], tps: Iterable[tuple[str, int]]) -> None:
         self.state.check_usable()
-        with self._guard:
+        with self._guard.lock:
             subscription = self._subscription
             states = [subscription.state(arguments.partition(tp)) for tp in tps] or list(
                 subscription.partitions.values()
@@ -267,7 +268,7 @@ class ConsumerCore:
     def set_paused(self, tps: Iterable[tuple[str, int]], paused: bool) -> None:
         """Hand out nothing of these partitions, or go on with them."""
         self.state.check_usable()
-        with self._guard:
+        with self._guard.lock:
             for state in [self._subscription.state(arguments.partition(tp)) for tp in tps]:
                 state.paused = paused
             self._guard.tell_application()
@@ -280,7 +281,7 @@ class ConsumerCore:
         self.state.check_usable()
         self._need_group()
         given = None if offsets is None else arguments.offsets_to_commit(offsets)
-        with self._guard:
+        with self._guard.lock:
             commit = self._commit_in_hand(timeout_s) if given is None else Commit(given, timeout_s)
             self.state.order(commit)
         yield from self.state.until_done(commit)
@@ -295,16 +296,16 @@ class ConsumerCore:
         versions = {state: state.version for state in positions}
         return Commit(offsets, timeout_s, done_with=positions, in_hand=versions)
 
-    def _need_group(self) -> str:
+    def _need_group(self) -> None:
         if self.config.group is None:
             raise ConfigurationError("this consumer has no group to commit for; give it one: Consumer(..., group=...)")
-        return self.config.group
 
     def committed(self, tp: tuple[str, int], timeout_s: float | None) -> Steps[OffsetAndMetadata | None]:
         """Return what the group has committed for a partition, or None."""
-        wanted, group = arguments.partition(tp), self._need_group()
-        found = yield from self._query(lambda cluster: committed_offsets(cluster, group, [wanted], timeout_s=timeout_s))
-        return found.get(wanted)
+        self._need_group()
+        look_up = Committed([arguments.partition(tp)], timeout_s)
+        yield from self._until_done(look_up)
+        return look_up.answer.get(look_up.partitions[0])
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> Steps[dict[TopicPartition, int]]:
         """Return the first offset of each partition."""
@@ -342,7 +343,7 @@ class ConsumerCore:
 
     def metrics(self) -> dict[str, Any]:
         """Return what was counted."""
-        with self._guard:
+        with self._guard.lock:
             lags = self.state.lags()
             return {
                 **self.state.meter.figures(),
@@ -354,12 +355,15 @@ class ConsumerCore:
 
     def _query(self, ask: Callable[[Cluster], Awaitable[T]]) -> Steps[T]:
         query = Query(ask)
-        self.state.check_usable()
-        with self._guard:
-            self.state.order(query)
-        yield from self.state.until_done(query)
+        yield from self._until_done(query)
         answer: T = query.answer
         return answer
+
+    def _until_done(self, work: Work) -> Steps[None]:
+        self.state.check_usable()
+        with self._guard.lock:
+            self.state.order(work)
+        yield from self.state.until_done(work)
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -381,12 +385,12 @@ class ConsumerCore:
 
     def next_of(self, works: Iterator[Work]) -> Work | None:
         """Put down the next of the last works, when the one before has ended, and return it; None: that was all."""
-        with self._guard:
+        with self._guard.lock:
             return next(works, None)
 
     def stop(self, *, all_done: bool) -> None:
         """Do of `close` what needs no broker."""
-        with self._guard:
+        with self._guard.lock:
             self.closed = True
             self.state.stop_with(ClosedError("this consumer is closed; make a new one"))
             if all_done:

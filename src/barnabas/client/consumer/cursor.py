@@ -39,7 +39,10 @@ class Cursor:
         """Of the current chunk from some position on; None: what is left of it is not decoded."""
         self._index = 0
         self._out: list[Record] = []
+        self._left: Iterator[Record] = iter(())
+        """Over `out`."""
         self._iterator: Iterator[Record] = iter(())
+        """The same, as it is handed out."""
         self._handed: dict[PartitionState, int] = {}
         """Partitions with records handed out and not known to be dealt with, and the version then."""
 
@@ -122,10 +125,14 @@ class Cursor:
         self._advance_to_index(state)
         return self._records[start : self._index]
 
-    def take_iterator(self, records_max: int) -> Iterator[Record]:
-        """Return an iterator over the next records; each is in hand when it has been returned."""
+    def take_iterator(self, records_max: int, may_go_on: Callable[[], bool] | None = None) -> Iterator[Record]:
+        """Return an iterator over the next records; each is in hand when it has been returned.
+
+        :param may_go_on: asked before each record; the iterator ends where it says no. None: nobody is asked.
+        """
         self._out = self.take_list(records_max)
-        self._iterator = iter(self._out)
+        self._left = iter(self._out)
+        self._iterator = self._left if may_go_on is None else _while_true(may_go_on, self._left)
         return self._iterator
 
     @property
@@ -136,7 +143,7 @@ class Cursor:
     @property
     def left(self) -> int:
         """How many records the iterator has still to hand out."""
-        return length_hint(self._iterator) if self._out else 0
+        return length_hint(self._left) if self._out else 0
 
     def position(self, state: PartitionState) -> int | None:
         """Return the offset after the last record that the application has, of `state`."""
@@ -174,7 +181,7 @@ class Cursor:
         # An emptied list ends its iterator: whoever still holds it asks for more, and gets what comes next then.
         self._out.clear()
         self._out = []
-        self._iterator = iter(())
+        self._iterator = self._left = iter(())
 
     def drop(self, gone: Callable[[PartitionState], bool]) -> None:
         """Hand out nothing more of the partitions that are `gone`: given up, or read elsewhere from now on."""
@@ -183,3 +190,9 @@ class Cursor:
             self._out.clear()
             self._chunk = self._records = self._state = None
         self._handed = {state: version for state, version in self._handed.items() if not gone(state)}
+
+
+def _while_true(condition: Callable[[], bool], records: Iterator[Record]) -> Iterator[Record]:
+    """Asked before a record is taken: one that was taken and not handed out would be a gap."""
+    while condition() and (record := next(records, None)) is not None:
+        yield record

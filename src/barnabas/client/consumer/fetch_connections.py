@@ -70,9 +70,9 @@ class FetchConnections:
             connections[-1].advance()
 
     def wake_others(self, than_node_id: int) -> None:
-        """See to those brokers that had to wait for room, and to those that lead partitions since a moment ago."""
-        with self.guard:
-            node_ids = dict.fromkeys((*self.fetcher.put_off, *self.fetcher.leaders(self.cluster.view)))
+        """See to those brokers that had to wait for room, and to those that are read from since a moment ago."""
+        with self.guard.lock:
+            node_ids = dict.fromkeys((*self.fetcher.put_off, *self.fetcher.sources(self.cluster.view)))
         for node_id in node_ids:
             if node_id != than_node_id:
                 self.wake(node_id)
@@ -110,7 +110,7 @@ class _FetchConnection:
         """Send the next fetch, if there is something to fetch and room for it."""
         self._pause = None
         try:
-            with self._all.guard:
+            with self._all.guard.lock:
                 fetch = self._plan()
             self._go_on_with(fetch)
         except Exception as unforeseen:  # noqa: BLE001 - of a callback, or of an application's call that it is not for
@@ -184,7 +184,7 @@ class _FetchConnection:
     def _take(self, fetch: Fetch, response: FetchResponse) -> None:
         fetches = self._all
         try:
-            with fetches.guard:
+            with fetches.guard.lock:
                 stale = fetches.fetcher.on_response(fetch, response)
                 self._session.on_response(response)
                 # Others may wait for the room that is free now, or lead what was asked for here.
@@ -210,7 +210,7 @@ class _FetchConnection:
         fetches = self._all
         log.debug("fetch from broker %d: %s", self._node_id, error)
         self._session.begin_anew()
-        with fetches.guard:
+        with fetches.guard.lock:
             fetches.fetcher.on_failure(fetch)
             fetches.answered()
         if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._session_was_lost:
@@ -227,7 +227,7 @@ class _FetchConnection:
         self.busy = True
         if fetches.closed:
             return
-        fetches.cluster.want_refresh()
+        fetches.cluster.want_refresh(is_stale=True)
         loop = asyncio.get_running_loop()
         loop.call_soon(fetches.wake_others, self._node_id)
         self._pause = loop.call_later(fetches.cluster.backoff.delay_s(self._failures), self.advance)

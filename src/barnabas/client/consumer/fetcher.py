@@ -20,6 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from barnabas.client.consumer.near_replicas import NearReplicas
 from barnabas.client.consumer.subscription import PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError
@@ -101,6 +102,7 @@ class Fetcher:
 
     :param reset_policy: `earliest`, `latest`, or `none`, which makes an offset out of range an error.
     :param partition_max_bytes: how much to ask of a partition at a time; None: less of each where there are many.
+    :param near: tells which partitions are not read from their leaders; None: all are.
     """
 
     def __init__(
@@ -113,8 +115,10 @@ class Fetcher:
         max_bytes: int,
         partition_max_bytes: int | None,
         buffer_bytes_max: int,
+        near: NearReplicas | None = None,
     ) -> None:
         self._subscription = subscription
+        self._near = near or NearReplicas("", lambda: 0.0, 0.0)
         self._reset_policy = reset_policy
         self._min_bytes = min_bytes
         self._max_wait_ms = max_wait_ms
@@ -125,13 +129,14 @@ class Fetcher:
         self._buffered_bytes = 0
         self._reserved_bytes: Counter[int] = Counter()
         """What the answers under way may bring, by broker."""
-        self._leader_count = 1
+        self._source_count = 1
         self._under_way: dict[PartitionState, int] = {}
         """Partitions that a fetch has asked for, and the version then."""
         self._fetch_counts: Counter[int] = Counter()
         """Fetches under way, by broker."""
         self.put_off: dict[int, None] = {}
-        """Brokers that could not be asked because there was no room, the first of them first."""
+        """Brokers that could not be asked because there was no room, the first of them first; and those from which
+        something is read since a moment ago."""
         self.hungry = False
         """Whether the application has used up so much that there may be something to ask for; for who looks after it
         to unset."""
@@ -186,6 +191,7 @@ class Fetcher:
             min_bytes=self._min_bytes,
             max_bytes=max_bytes,
             topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+            rack_id=self._near.rack,
         )
         return Fetch(node_id, request, asked, max_bytes)
 
@@ -198,7 +204,7 @@ class Fetcher:
         return min(room, self._part_of_a_broker(share) - self._reserved_bytes[node_id])
 
     def _part_of_a_broker(self, share: int) -> int:
-        return max(share, self._buffer_bytes_max // self._leader_count)
+        return max(share, self._buffer_bytes_max // self._source_count)
 
     def _wants(self, state: PartitionState, node_id: int, view: ClusterView, share: int) -> bool:
         return (
@@ -206,7 +212,7 @@ class Fetcher:
             and not state.paused
             and state.buffered_bytes <= share
             and self._under_way.get(state) != state.version
-            and view.leader(state.tp) == node_id
+            and self._near.source(state, view) == node_id
             and state not in self._troubles
             and not self._ended(state)
         )
@@ -227,11 +233,16 @@ class Fetcher:
         half = min(self._share() * len(self._subscription.partitions), self._buffer_bytes_max // 2)
         return self._buffered_bytes <= half
 
-    def leaders(self, view: ClusterView) -> set[int]:
-        """Return the brokers that lead assigned partitions."""
-        leaders = {leader for tp in self._subscription.partitions if (leader := view.leader(tp)) is not None}
-        self._leader_count = max(1, len(leaders))
-        return leaders
+    def sources(self, view: ClusterView) -> set[int]:
+        """Return the brokers that assigned partitions are read from."""
+        states = self._subscription.partitions.values()
+        sources = {source for state in states if (source := self._near.source(state, view)) is not None}
+        self._source_count = max(1, len(sources))
+        return sources
+
+    def source(self, tp: TopicPartition, view: ClusterView) -> int | None:
+        """Return the broker that an assigned partition is read from, its leader or a replica near by."""
+        return self._near.source(self._subscription.partitions[tp], view)
 
     def lacks_leaders(self, view: ClusterView) -> bool:
         """Tell whether an assigned partition is led by nobody, as far as is known."""
@@ -240,8 +251,10 @@ class Fetcher:
     # --- answers ----------------------------------------------------------------------------------------
 
     def on_failure(self, fetch: Fetch) -> None:
-        """No answer came, or it was an error; the same will be asked again."""
+        """No answer came, or it was an error; the same will be asked again, of the leader."""
         self._ended_with(fetch)
+        for state, _, _ in fetch.asked.values():
+            self._near.give_up(state, fetch.node_id)
 
     def _ended_with(self, fetch: Fetch) -> None:
         self._reserved_bytes[fetch.node_id] -= fetch.reserved_bytes
@@ -258,20 +271,39 @@ class Fetcher:
         if response.error_code:
             raise KafkaError(response.error_code, subject="fetch")
         self._ended_with(fetch)
+        if self._near.rack:
+            self._look_for_leases(fetch)
         stale = False
         for topic in response.responses:
             for part in topic.partitions:
                 asked = fetch.asked.get(TopicPartition(topic.topic, part.partition_index))
                 if asked is not None and self._still_wanted(*asked):
-                    stale = self._on_partition(asked[0], asked[2], part) or stale
+                    stale = self._on_partition(fetch.node_id, asked[0], asked[2], part) or stale
         return stale
 
     def _still_wanted(self, state: PartitionState, version: int, offset: int) -> bool:
         """Whether an answer for `offset` is what comes next: no seek, and no other broker was faster."""
         return state.version == version and state.fetch_offset == offset and self._subscription.owns(state)
 
-    def _on_partition(self, state: PartitionState, offset: int, part: PartitionData) -> bool:
+    def _look_for_leases(self, fetch: Fetch) -> None:
+        """Let leaders be asked again which replica is near, where that was a while ago."""
+        for state, _, _ in fetch.asked.values():
+            leader = self._near.give_up_if_due(state, fetch.node_id)
+            if leader is not None:
+                self.put_off[leader] = None
+
+    def _on_partition(self, node_id: int, state: PartitionState, offset: int, part: PartitionData) -> bool:
         code = ErrorCode.of(part.error_code)
+        if code is not ErrorCode.NONE:
+            leader = self._near.give_up(state, node_id)
+            if leader is not None:
+                # Whatever is wrong with a replica: what the leader says of it counts.
+                self.put_off[leader] = None
+                return code is not ErrorCode.OFFSET_OUT_OF_RANGE
+        elif self._near.rack and part.preferred_read_replica >= 0 and part.preferred_read_replica != node_id:
+            self._near.name(state, part.preferred_read_replica, node_id)
+            self.put_off[part.preferred_read_replica] = None
+            return False
         if code is ErrorCode.NONE:
             state.high_watermark = part.high_watermark
             return self._keep(state, offset, part.records)
@@ -385,6 +417,7 @@ class Fetcher:
     def _drop_stale_troubles(self) -> None:
         self._troubles = {state: trouble for state, trouble in self._troubles.items() if self._holds(state, trouble[0])}
         self._ends = {state: version for state, version in self._ends.items() if self._holds(state, version)}
+        self._near.forget(lambda state: not self._subscription.owns(state))
 
     def _holds(self, state: PartitionState, version: int) -> bool:
         """Whether what was learnt at `version` still matters."""

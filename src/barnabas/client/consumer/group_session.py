@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import STALE_COORDINATOR, Cluster
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.membership import LEAVE_GROUP_VERSION_MAX, Joined, Membership
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.errors import BarnabasError, KafkaError
-from barnabas.model import TopicPartition
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.groups.assignors import NO_GENERATION
+from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 
 log = logging.getLogger(__name__)
@@ -22,6 +25,16 @@ JOIN_GRACE_S = 5.0
 """The coordinator answers a join within the rebalance timeout, and then some for the way."""
 
 LEAVE_TIMEOUT_S = 3.0
+
+GROUP_HAS_MOVED_ON = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
 
 
 class GroupSession:
@@ -63,22 +76,22 @@ class GroupSession:
                     if partitions is not None or (self._membership.lost and self._state.owned()):
                         return partitions
         finally:
-            with self._guard:
+            with self._guard.lock:
                 self._membership.on_join_failed()
 
     async def _join_once(self) -> list[TopicPartition] | None:
         membership = self._membership
         timeout_s = self._config.max_poll_interval_ms / 1000 + JOIN_GRACE_S
-        with self._guard:
+        with self._guard.lock:
             request: object = membership.join_request(self._state.subscription.topics, self._state.owned())
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
-        with self._guard:
+        with self._guard.lock:
             joined = membership.on_join(response)
         if joined is Joined.AGAIN:
             return None
         request = membership.sync_request(await self._partition_counts() if joined is Joined.AS_LEADER else None)
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
-        with self._guard:
+        with self._guard.lock:
             return membership.on_sync(response)
 
     async def _partition_counts(self) -> dict[str, int]:
@@ -94,7 +107,7 @@ class GroupSession:
         if isinstance(error, KafkaError) and error.code in STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._membership.group)
 
-    async def heartbeats(self) -> None:
+    async def keep(self) -> None:
         """Tell the coordinator now and then that this member lives, for ever."""
         while True:
             await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
@@ -121,19 +134,19 @@ class GroupSession:
                 purpose=PURPOSE,
                 timeout_s=self._config.session_timeout_ms / 1000,
             )
-            with self._guard:
+            with self._guard.lock:
                 membership.on_heartbeat(response.error_code, generation)
         except BarnabasError as error:
             self._note(error)
             if not error.retriable:
-                with self._guard:
+                with self._guard.lock:
                     membership.on_left(str(error))
                 if membership.fenced is None:
                     self._state.report(error)
 
     async def leave(self, reason: str) -> None:
         """Leave the group, so that the others need not wait for the session to end. Failure does no harm."""
-        with self._guard:
+        with self._guard.lock:
             request = self._membership.leave_request()
             self._membership.on_left(reason)
         if request is None:
@@ -147,3 +160,65 @@ class GroupSession:
             )
         except BarnabasError as error:
             log.debug("group %s: leaving: %s", self._membership.group, error)
+
+    async def close(self) -> None:
+        """Nothing is its own: the connections are the cluster's."""
+
+    # --- offsets ----------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
+        """Commit offsets as a member of the group, or, where partitions were assigned by hand, as nobody.
+
+        :raises KafkaError: the group has moved on, and others.
+        :raises FencedError: another consumer has taken this one's instance id.
+        """
+        membership = self._membership
+        if not self._state.subscription.by_topics:
+            await commit_offsets(self._cluster, membership.group, offsets, timeout_s=timeout_s)
+            return
+        if membership.fenced is not None:
+            raise membership.fenced.error()
+        generation = membership.generation
+        if generation == NO_GENERATION:
+            # Without a generation the coordinator would take the commit as an administrator's.
+            raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
+        try:
+            await commit_offsets(
+                self._cluster,
+                membership.group,
+                offsets,
+                generation=generation,
+                member_id=membership.member_id,
+                group_instance_id=membership.instance_id,
+                timeout_s=timeout_s,
+            )
+        except KafkaError as error:
+            if error.code not in GROUP_HAS_MOVED_ON:
+                raise
+            with self._guard.lock:
+                is_out = membership.on_commit_refused(error.code, generation)
+            if is_out:
+                raise moved_on(error.code, membership.group) from error
+            raise _shares_anew(membership.group) from error
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has committed; partitions for which it has not are left out."""
+        return await committed_offsets(self._cluster, self._membership.group, partitions, timeout_s=timeout_s)
+
+
+def moved_on(code: ErrorCode, group: str) -> KafkaError:
+    """Return what a commit raises whose partitions may be others' by now."""
+    return KafkaError(
+        code,
+        f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "
+        "(are records handled too slowly for max_poll_interval_ms?)",
+    )
+
+
+def _shares_anew(group: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        f"group {group!r} shares its partitions anew just now; poll, and then commit for the partitions that are left",
+    )

@@ -12,6 +12,7 @@ Requests come out as messages, answers go in as messages; the shell carries them
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from barnabas.errors import ErrorCode, Failure, FencedError, KafkaError
@@ -225,6 +226,14 @@ class Membership:
             self.reason = reason
 
     # --- living -----------------------------------------------------------------------------------------
+
+    @property
+    def until_s(self) -> float:
+        """For ever: the coordinator says itself when it has given a member's partitions to others."""
+        return math.inf
+
+    def on_silence(self) -> None:
+        """Never called."""
 
     @property
     def is_member(self) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable
 
-from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.coordination import Standing
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Change, Join, Leave, Steps, Tell, Wait, Work
 from barnabas.errors import BarnabasError, ConfigurationError
@@ -54,7 +54,9 @@ class Rebalancing:
         if self._awaited is not None:
             return self._awaited.done or not isinstance(self._awaited, Join)
         membership = self._state.membership
-        return self._state.view_changed if membership is None else membership.rejoin_needed
+        if membership is None:
+            return self._state.view_changed
+        return membership.rejoin_needed or self._state.now_s() >= membership.until_s
 
     # --- going on ---------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class Rebalancing:
         """
         while self._state.subscription.by_topics:
             news = self._guard.news
-            with self._guard:
+            with self._guard.lock:
                 self._state.check_usable()  # whoever was closed meanwhile must not join again
                 tell = self._advance(self._begin)
                 if tell is None and (self._awaited is None or nested or self._reads_on()):
@@ -87,7 +89,7 @@ class Rebalancing:
         try:
             yield tell
         finally:
-            with self._guard:
+            with self._guard.lock:
                 if self._awaited is tell and not (tell.done or tell.goes_on):
                     self._untold = tell
 
@@ -98,6 +100,8 @@ class Rebalancing:
         membership = self._state.membership
         if membership is None:
             return self._take_all() if self._state.view_changed else None
+        if self._state.now_s() >= membership.until_s:
+            membership.on_silence()
         return self._rebalance(membership) if membership.rejoin_needed else None
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> Tell | None:
@@ -136,7 +140,7 @@ class Rebalancing:
         if new:
             yield from self._tell("assigned", new)
 
-    def _rebalance(self, membership: Membership) -> Procedure:
+    def _rebalance(self, membership: Standing) -> Procedure:
         yield from self._prepare(membership)
         join = Join()
         self._state.order(join)
@@ -150,7 +154,7 @@ class Rebalancing:
         if join.partitions is not None:  # else they are lost, which the next round sees to
             yield from self._take(membership, join.partitions)
 
-    def _prepare(self, membership: Membership) -> Procedure:
+    def _prepare(self, membership: Standing) -> Procedure:
         """Give up what a member must not have while it joins.
 
         :raises FencedError: it must not join at all.
@@ -166,7 +170,7 @@ class Rebalancing:
         if membership.fenced is not None:
             raise membership.fenced.error()
 
-    def _take(self, membership: Membership, partitions: list[TopicPartition]) -> Procedure:
+    def _take(self, membership: Standing, partitions: list[TopicPartition]) -> Procedure:
         """Take over what the leader has assigned, and give up what it has not."""
         before = set(self._state.subscription.partitions)
         revoked = before.difference(partitions)
@@ -193,7 +197,7 @@ class Rebalancing:
             yield from self._commit_done()
             yield from self._give_up(given_up)
 
-    def _lose(self, membership: Membership) -> Procedure:
+    def _lose(self, membership: Standing) -> Procedure:
         """Tell the application that others read its partitions already; what it has read of them is not committed."""
         lost = list(self._state.subscription.partitions)
         if lost:
@@ -241,7 +245,7 @@ class Rebalancing:
         procedures = iter([self._leave(membership, reason)])
         while True:
             news = self._guard.news
-            with self._guard:
+            with self._guard.lock:
                 self._state.check_usable()
                 if isinstance(self._awaited, Join):
                     self.abandon()
@@ -250,7 +254,7 @@ class Rebalancing:
                     return
             yield from self._tell_or(tell, Wait(FOREVER_S, news))
 
-    def _leave(self, membership: Membership, reason: str) -> Procedure:
+    def _leave(self, membership: Standing, reason: str) -> Procedure:
         if membership.lost:
             yield from self._lose(membership)
         yield from self._give_up_all()

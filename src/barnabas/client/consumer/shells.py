@@ -10,13 +10,13 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Bell, Change, Steps, Tell, Wait
 from barnabas.client.loop_thread import LoopThread
-from barnabas.clock import SYSTEM_CLOCK
+from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ClosedError
 from barnabas.model import TopicPartition
 
@@ -37,34 +37,39 @@ def listeners_of(
     return {change: listener for change, listener in given.items() if listener is not None}
 
 
-class ThreadGuard(threading.Condition):
+class ThreadGuard:
     """Between the application's threads and the background thread.
 
+    :ivar lock: guards the core. It is taken a dozen times for each answer, and a `threading.Condition` is left and
+        entered in Python, which was a tenth of a fetch's calls; the lock itself is not.
     :ivar bell: the background's, on its own thread.
     """
 
     def __init__(self, thread: LoopThread) -> None:
-        super().__init__()
+        self.lock = threading.RLock()
         self.news = 0
         self.bell = Bell()
         self._thread = thread
+        self._condition = threading.Condition(self.lock)
 
     def after_fork(self) -> None:
         """Make a new lock in a forked child: one of the parent's threads, which are not here, may have held it."""
-        super().__init__()
+        self.lock = threading.RLock()
+        self._condition = threading.Condition(self.lock)
 
     def tell_application(self) -> None:
         self.news += 1
-        self.notify_all()
+        self._condition.notify_all()
 
     def tell_background(self) -> None:
         self._thread.soon(self.bell.ring)
 
     def wait_for_news(self, wait: Wait) -> None:
         """Block until there is news or the time is over."""
-        with self:
+        with self.lock:
             if self.news == wait.news:
-                self.wait(None if wait.until_s == FOREVER_S else max(wait.until_s - SYSTEM_CLOCK.monotonic(), 0.0))
+                timeout_s = None if wait.until_s == FOREVER_S else max(wait.until_s - SYSTEM_CLOCK.monotonic(), 0.0)
+                self._condition.wait(timeout_s)
 
 
 class BlockingShell:
@@ -110,21 +115,18 @@ class BlockingShell:
 
 
 class LoopGuard:
-    """Guards nothing, for all that share it run on one event loop and suspend nowhere in between; but wakes."""
+    """Guards nothing, for all that share it run on one event loop and suspend nowhere in between; but wakes.
 
-    def __init__(self) -> None:
+    :param clock: the core's.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self.lock: AbstractContextManager[object] = nullcontext()
         self.news = 0
         self.bell = Bell()
         self._rings = False
         self._waiting: set[asyncio.Future[None]] = set()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def tell_application(self) -> None:
         self.news += 1
@@ -153,7 +155,7 @@ class LoopGuard:
         future: asyncio.Future[None] = loop.create_future()
         timer = None
         if wait.until_s != FOREVER_S:
-            timer = loop.call_later(max(wait.until_s - SYSTEM_CLOCK.monotonic(), 0.0), _wake, future)
+            timer = loop.call_later(max(wait.until_s - self._clock.monotonic(), 0.0), _wake, future)
         self._waiting.add(future)
         try:
             await future
@@ -190,7 +192,7 @@ class LoopShell:
                 step = next(steps)
                 if isinstance(step, Wait):
                     await self.guard.wait_for_news(step)
-                    self._turn_s = SYSTEM_CLOCK.monotonic()
+                    self._turn_s = self._state.now_s()
                 else:
                     await self._tell(step)
         except StopIteration as end:
@@ -229,9 +231,9 @@ class LoopShell:
     async def give_way(self) -> None:
         """Let others on the event loop have their turn, if they have not had one for long."""
         # Not the loop's own time: uvloop's stands still until its next turn.
-        if SYSTEM_CLOCK.monotonic() - self._turn_s >= TURN_S:
+        if self._state.now_s() - self._turn_s >= TURN_S:
             await asyncio.sleep(0)
-            self._turn_s = SYSTEM_CLOCK.monotonic()
+            self._turn_s = self._state.now_s()
 
     async def stop(self) -> None:
         """Cancel listeners that are still at it."""

@@ -6,14 +6,18 @@ hold the guard while they read or change anything here, and never while they wai
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 
 from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.coordination import Standing
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.meter import Meter
+from barnabas.client.consumer.near_replicas import NearReplicas
+from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
 from barnabas.client.consumer.subscription import NOWHERE, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
@@ -41,9 +45,12 @@ class ConsumerState:
             max_bytes=config.fetch_max_bytes,
             partition_max_bytes=config.max_partition_fetch_bytes,
             buffer_bytes_max=config.fetch_buffer_bytes,
+            near=NearReplicas(config.client_rack, clock.monotonic, config.metadata_max_age_ms / 1000),
         )
-        self.membership: Membership | None = None
-        if config.group is not None:
+        self.membership: Standing | None = None
+        if config.group is not None and config.coordination is not None:
+            self.membership = Ownership(config.group, f"{config.client_id}-{uuid.uuid4()}")
+        elif config.group is not None:
             self.membership = Membership(
                 config.group,
                 instance_id=config.group_instance_id,
@@ -139,25 +146,25 @@ class ConsumerState:
 
     def report(self, error: BarnabasError) -> None:
         """Tell the application of `error` with its next poll."""
-        with self.guard:
+        with self.guard.lock:
             self.fetcher.tell(error)
             self.guard.tell_application()
 
     def fail(self, error: ClosedError) -> None:
         """The background has come to grief: tell that to everybody who waits for it, now and later."""
-        with self.guard:
+        with self.guard.lock:
             self._fault = Failure.of(error)
             self._end_queue(self._fault)
             self.guard.tell_application()
 
     def changed(self) -> None:
         """Something has changed that somebody may wait for."""
-        with self.guard:
+        with self.guard.lock:
             self.guard.tell_application()
 
     def told(self, tell: Tell, error: BaseException | None = None) -> None:
         """The application's listener was called; `error` is what it raised."""
-        with self.guard:
+        with self.guard.lock:
             tell.done, tell.error = True, error
             self.guard.tell_application()
 
@@ -172,12 +179,12 @@ class ConsumerState:
 
     def take_work(self) -> Work | None:
         """Remove and return what is to be done next."""
-        with self.guard:
+        with self.guard.lock:
             return self._works.popleft() if self._works else None
 
     def finish(self, work: Work, error: BaseException | None = None) -> None:
         """Work has ended."""
-        with self.guard:
+        with self.guard.lock:
             work.done, work.error = True, error
             if error is None and isinstance(work, Commit):
                 for state, offset in work.done_with.items():
@@ -218,7 +225,7 @@ class ConsumerState:
         """Return what to commit now that the interval is over, if anything."""
         membership = self.membership
         assert membership is not None
-        with self.guard:
+        with self.guard.lock:
             if self.subscription.by_topics and (membership.rejoin_needed or membership.joining):
                 return None  # the rebalance commits first
             return self.commit_of_done()
@@ -238,6 +245,12 @@ class ConsumerState:
         return self.now_s() - self._last_poll_s <= self.config.max_poll_interval_ms / 1000
 
     # --- readers ----------------------------------------------------------------------------------------
+
+    def may_read_on(self) -> bool:
+        """Whether, by the clock, the partitions cannot be others' yet."""
+        if self.membership is None or not self.subscription.by_topics:
+            return True
+        return self.now_s() < self.membership.until_s
 
     def cursor_of(self, state: PartitionState) -> Cursor:
         """Return the reader of a partition."""
@@ -272,7 +285,7 @@ class ConsumerState:
 
     def on_metadata(self, view: ClusterView) -> bool:
         """Take a new view of the cluster; returns whether topics are missing that should be looked for again."""
-        with self.guard:
+        with self.guard.lock:
             self.view = view
             self._unreachable = None
             if self.subscription.pattern is not None:
@@ -299,7 +312,7 @@ class ConsumerState:
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
         """No broker can be reached; until there is metadata again."""
-        with self.guard:
+        with self.guard.lock:
             self._unreachable = since_s, Failure.of(error)
             self.guard.tell_application()
 
@@ -315,7 +328,7 @@ class ConsumerState:
 
     def missing_positions(self) -> dict[PartitionState, int]:
         """Return the partitions whose position must be looked up, and their versions."""
-        with self.guard:
+        with self.guard.lock:
             return {state: state.version for state in self.subscription.without_position()}
 
     def place(
@@ -343,7 +356,7 @@ class ConsumerState:
         states: Mapping[PartitionState, int],
         settle: Callable[[PartitionState], object],
     ) -> None:
-        with self.guard:
+        with self.guard.lock:
             for state in states:
                 if state.version == missing[state] and self.subscription.owns(state):
                     settle(state)
@@ -352,5 +365,5 @@ class ConsumerState:
     def owned(self) -> list[TopicPartition]:
         """Return what this member keeps while it joins."""
         assert self.membership is not None
-        with self.guard:
+        with self.guard.lock:
             return list(self.subscription.partitions) if self.membership.is_cooperative else []

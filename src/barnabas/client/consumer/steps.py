@@ -11,6 +11,7 @@ What needs a broker is `Work`. The core puts it down, the background does it and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -71,6 +72,15 @@ class Commit(Work):
 
 
 @dataclass(eq=False, slots=True)
+class Committed(Work):
+    """Look up what the group has committed."""
+
+    partitions: list[TopicPartition]
+    timeout_s: float | None = None
+    answer: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
 class Join(Work):
     """Join the group's next generation."""
 
@@ -115,13 +125,15 @@ class Bell:
 
 
 class Guard(Protocol):
-    """Guards the core where threads share it (`with guard: ...`), and carries word between its two sides."""
+    """Guards the core where threads share it (`with guard.lock: ...`), and carries word between its two sides."""
 
     news: int
     """Counts what was told to the application's side."""
 
-    def __enter__(self) -> object: ...
-    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> bool | None: ...
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What is held while the core's state is looked at or changed; may be taken again by who holds it."""
+        ...
 
     def tell_application(self) -> None:
         """Wake whoever waits for news; under the guard."""

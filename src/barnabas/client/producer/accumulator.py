@@ -114,6 +114,8 @@ class Accumulator:
         self.meter = Meter(clock)
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
+        self._wait_for_space_count = 0
+        """How many wait for space: nearly always nobody, and to tell nobody is not free."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
@@ -293,7 +295,7 @@ class Accumulator:
             unused = batch.size_bytes - batch.builder.size_bytes
             batch.size_bytes -= unused
             self.used_bytes -= unused
-            if unused:
+            if unused and self._wait_for_space_count:
                 self._space.notify_all()
 
     def _check_size(self, topic: str, size: int) -> None:
@@ -312,7 +314,8 @@ class Accumulator:
         if not batch.count:
             batch.close()
             self.used_bytes -= batch.size_bytes
-            self._space.notify_all()
+            if self._wait_for_space_count:
+                self._space.notify_all()
         elif batch not in self._unfinished:
             self._unfinished[batch] = None
             topic.queues[batch.partition].batches.append(batch)
@@ -333,13 +336,23 @@ class Accumulator:
             if self.used_bytes + size <= self._buffer_memory:
                 break
             self._wake_by(0.0)
-            if remaining_s <= 0 or not self._space.wait(remaining_s):
+            if remaining_s <= 0 or not self._await_space(remaining_s):
                 raise BufferFullError(
                     f"the producer's memory was full for {self._max_block_s:g} s: {self.used_bytes} of "
                     f"{self._buffer_memory} bytes wait for the broker; is it slow or down? "
                     "(buffer_memory and max_block_ms set the bounds)"
                 )
         self.check_open()
+
+    def _await_space(self, timeout_s: float) -> bool:
+        """Let go of the lock until there is more space; returns False if there is none in time."""
+        # Counted before the `try`: an interruption in between may count one too many, which costs a call, and never
+        # one too few, which would leave somebody waiting.
+        self._wait_for_space_count += 1
+        try:
+            return self._space.wait(timeout_s)
+        finally:
+            self._wait_for_space_count -= 1
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
         """Wait until `batch` is done, which it will be soon, because it stops lingering. Returns whether it is."""
@@ -405,6 +418,7 @@ class Accumulator:
         """In a forked child: nobody will send any more, and the lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
+        self._wait_for_space_count = 0
         self._refusal = Failure.of(error)
         self._is_orphan = True
         self._open_encoders.clear()
@@ -479,7 +493,8 @@ class Accumulator:
                 self.meter.failed(batch.count)
             self._unfinished.pop(batch, None)
             self.used_bytes -= batch.size_bytes
-            self._space.notify_all()
+            if self._wait_for_space_count:
+                self._space.notify_all()
             return callbacks
 
     def unfinished_records(self) -> int:

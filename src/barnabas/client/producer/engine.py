@@ -25,6 +25,10 @@ from barnabas.clock import Clock
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders
 
+LATE_S = 1.0
+"""At the end of a program each record that is not delivered in time fails by itself, and is named. So much longer
+that is waited for: a machine may be busy."""
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -194,7 +198,7 @@ class ProducerEngine:
         self.accumulator.refuse(ClosedError(ENDED))
         self.ring()
         try:
-            await self.flush(self.config.delivery_timeout_ms / 1000)
+            await self.flush(self.config.delivery_timeout_ms / 1000 + LATE_S)
         except TimedOutError as error:
             log.warning("a producer that was not closed: %s", error)
         finally:

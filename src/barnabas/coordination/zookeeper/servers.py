@@ -63,6 +63,8 @@ class ZooKeeperServers:
     :param folder: holds a folder for each server; made if it is missing.
     :param count: of servers: an odd number.
     :param ports: of the servers, for clients; free ones are chosen where none are given.
+    :param peer_ports: of several servers, for each other, two of each; free ones are chosen where none are given, of
+        those that the system also gives to connections, so that another may have one when its server comes back.
     :param heap_mb: the largest heap of each server.
     :param wrap: returns the command line that runs a command; for example one that ends when this process does.
     """
@@ -73,15 +75,18 @@ class ZooKeeperServers:
         count: int = 1,
         *,
         ports: Sequence[int] = (),
+        peer_ports: Sequence[int] = (),
         heap_mb: int = 192,
         wrap: Callable[[Sequence[str]], Sequence[str]] = lambda command: command,
     ) -> None:
         if count % 2 == 0 or count < 1 or len(ports) not in (0, count):
             raise CoordinationError(f"{count} servers with {len(ports)} ports: there can be 1, 3, 5..., each with one")
+        if len(peer_ports) not in (0, 2 * count):
+            raise CoordinationError(f"{count} servers with {len(peer_ports)} ports for each other: each needs two")
         self._folder = folder
         self._heap_mb = heap_mb
         self._wrap = wrap
-        free = _free_ports(3 * count - len(ports))
+        free = [*_free_ports(3 * count - len(ports) - len(peer_ports)), *peer_ports]
         self.ports = (*ports, *free)[:count]
         """The servers' ports for clients."""
         self._peer_ports = free[-2 * count :]

@@ -245,6 +245,8 @@ class Session:
             raise
         except TreeUnavailableError as error:
             raise UnknownOutcomeError(f"{error}; it may have been done or not") from None
+        if any(isinstance(each, kazoo.SessionExpiredError) for each in results):
+            self._lose()
         return results
 
     def _request(self, operation: Operation) -> Any:
@@ -276,7 +278,9 @@ class Session:
     def _answer(self, request: Any, deadline: Deadline) -> Any:
         try:
             return request.get(timeout=deadline.left_s())
-        except _LOST_ON_THE_WAY:
+        except _LOST_ON_THE_WAY as error:
+            if isinstance(error, kazoo.SessionExpiredError):
+                self._lose()
             self.check_alive()
             raise NoAnswerError from None
         except KazooTimeoutError:
@@ -331,6 +335,17 @@ class Session:
             self.call_later(self._end)
         elif state == KazooState.CONNECTED:
             self.call_later(self._connected)
+
+    def _lose(self) -> None:
+        """End a session that a server says is over, on a connection that it keeps all the same.
+
+        So it is where the session was closed by another connection of that server: kazoo heeds neither the answer nor
+        that to its pings.
+
+        :raises SessionLostError: always, but for a session that is closed.
+        """
+        self._on_state(KazooState.LOST)
+        self.check_alive()
 
     def _connected(self) -> None:
         self._tree_thread = threading.current_thread()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
@@ -434,3 +435,55 @@ def test_the_settings_of_the_cleaner_change_while_the_broker_runs(run: Run) -> N
         assert (log.is_compacted, log.deletes_old, log.min_cleanable_dirty_ratio) == (True, False, 0.01)
 
     run(scenario)
+
+
+def test_a_switch_changes_while_the_broker_runs(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        name = "unclean.leader.election.enable"
+        assert await alter(caller, BROKER, "", (name, SET, "TRUE")) == (ErrorCode.NONE, None)
+        assert caller.broker.topics.partition("clicks", 0).config.unclean_leader_election_enable
+        assert await alter(caller, BROKER, "0", (name, SET, "false")) == (ErrorCode.NONE, None)
+        assert not caller.broker.topics.partition("clicks", 0).config.unclean_leader_election_enable
+        code, told = await alter(caller, BROKER, "0", (name, SET, "perhaps"))
+        assert (code, told) == (ErrorCode.INVALID_CONFIG, f"{name} is 'perhaps'; it must be true or false")
+
+    run(scenario)
+
+
+def test_how_many_connections_there_may_be_changes_while_the_broker_runs(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        async def connects() -> bool:
+            reader, writer = await asyncio.open_connection("127.0.0.1", caller.broker.port)
+            there.append(writer)
+            # Who is admitted waits for what to say; who is not meets the end of the stream.
+            with contextlib.suppress(TimeoutError):
+                return bool(await asyncio.wait_for(reader.read(1), 0.3))
+            return True
+
+        there: list[asyncio.StreamWriter] = []
+        try:
+            assert [await connects(), await connects()] == [True, True]
+            for setting in ("max.connections", "max.connections.per.ip"):
+                assert await alter(caller, BROKER, "", (setting, SET, "2")) == (ErrorCode.NONE, None)
+                assert not await connects()
+                assert await alter(caller, BROKER, "0", (setting, SET, "9")) == (ErrorCode.NONE, None)
+                assert await connects()
+                assert await alter(caller, BROKER, "0", (setting, DELETE, None)) == (ErrorCode.NONE, None)
+                assert await alter(caller, BROKER, "", (setting, DELETE, None)) == (ErrorCode.NONE, None)
+        finally:
+            for writer in there:
+                writer.close()
+
+    run(scenario)
+
+
+def test_limits_of_connections_are_in_force_at_the_next_start(run: Run) -> None:
+    async def change(caller: Caller) -> None:
+        await alter(caller, BROKER, "0", ("max.connections", SET, "7"), ("max.connections.per.ip", SET, "3"))
+
+    async def look(caller: Caller) -> None:
+        assert caller.broker._open_files.connections_max() == 7
+        assert caller.broker.config.max_connections_per_ip == 3
+
+    run(change)
+    run(look)

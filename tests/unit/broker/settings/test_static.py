@@ -86,9 +86,34 @@ def test_unknown_variable_is_a_warning_that_names_it(caplog) -> None:
         ("BARNABAS_NUM_PARTITIONS", "many", "num.partitions takes a whole number, not 'many'"),
         ("BARNABAS_NUM_PARTITIONS", "0", "num.partitions must be at least 1"),
         ("BARNABAS_PORT", "70000", "a port is a number from 0 to 65535"),
+        (
+            "BARNABAS_REPLICA_SELECTOR_CLASS",
+            "nearest",
+            "replica.selector.class is 'nearest'; it can be LeaderSelector or RackAwareReplicaSelector, also with"
+            " org.apache.kafka.common.replica. before it",
+        ),
     ],
 )
 def test_wrong_value_of_a_variable_names_the_variable(variable: str, value: str, reason: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load_config(environment={variable: value})
     assert str(raised.value) == f"{variable}={value} in the environment: {reason}"
+
+
+def test_data_folders_are_those_of_data_or_of_log_dirs() -> None:
+    assert load_config().folders == (Path("barnabas-data"),)
+    assert load_config(overrides={"data": "a,b"}).folders == (Path("a,b"),)
+    assert load_config(overrides={"log.dirs": "a, b"}).folders == (Path("a"), Path("b"))
+
+
+def test_data_folder_that_is_given_later_wins_over_all_that_were_given_before(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('log.dirs = "a,b"')
+    assert load_config(file, environment={"BARNABAS_DATA": "c"}).folders == (Path("c"),)
+    assert load_config(file, {"data": "d"}, {"BARNABAS_LOG_DIRS": "c,d"}).folders == (Path("d"),)
+    assert load_config(file, {"log_dirs": "e,f"}, {"BARNABAS_DATA": "c"}).folders == (Path("e"), Path("f"))
+
+
+def test_data_folder_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="given twice"):
+        load_config(overrides={"log_dirs": "a,./a"})

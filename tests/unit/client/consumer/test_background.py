@@ -32,11 +32,12 @@ class RefusingCluster:
         self.clock = ManualClock()
         self.error = error
         self.fetches = 0
+        self.will_refresh = False
 
     def close(self):
         pass
 
-    def want_refresh(self):
+    def want_refresh(self, *, is_stale=False):
         pass
 
     def watch_topics(self, topics, *, auto_creates):
@@ -401,6 +402,29 @@ def test_a_partition_without_leader_is_looked_for_until_it_has_one():
     asyncio.run(run())
 
 
+def test_a_partition_that_comes_after_metadata_has_its_leader_looked_for():
+    """The metadata said that it is led by nobody when that was of no interest yet."""
+
+    async def run():
+        cluster = CountingCluster()
+        cluster.view = ClusterView(cluster.view.brokers, {"t": TopicView("t", partitions=(PartitionView(0, -1),))})
+        engine = Engine(cluster, partitions=())
+        engine.state.subscription.unsubscribe()
+        engine.state.subscription.subscribe(["t"], None)
+        engine.kick()
+        assert cluster.refreshes == 1, "the topic is new"
+        cluster.will_refresh = False
+        engine.background._on_metadata(cluster.view)
+        assert cluster.refreshes == 1
+        engine.state.replace_partitions([HERE])
+        for _ in range(3):
+            engine.kick()
+            assert cluster.refreshes == 2
+        await engine.close()
+
+    asyncio.run(run())
+
+
 def test_while_a_broker_cannot_be_reached_it_is_looked_whether_another_one_leads():
     async def run():
         cluster = UnreachableCluster()
@@ -425,8 +449,9 @@ class CountingCluster(RefusingCluster):
     def __init__(self):
         super().__init__(ErrorCode.NONE)
 
-    def want_refresh(self):
+    def want_refresh(self, *, is_stale=False):
         self.refreshes += 1
+        self.will_refresh = True
 
     def answer(self, request, purpose):
         return None

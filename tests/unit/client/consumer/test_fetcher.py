@@ -83,7 +83,7 @@ def test_a_broker_is_asked_for_what_it_leads_and_what_is_wanted():
     assert fixture.would_ask(1) == {(0, 0)}
     fixture.state(0).forget_position(None)
     assert fixture.would_ask(1) == set()
-    assert fixture.fetcher.leaders(VIEW) == {1, 2}
+    assert fixture.fetcher.sources(VIEW) == {1, 2}
 
 
 def test_the_next_fetch_begins_after_what_came():
@@ -122,9 +122,9 @@ def test_while_a_broker_is_put_off_each_step_of_the_application_counts():
 def test_no_broker_takes_the_room_of_all_others():
     fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=4_000)
     assert fixture.fetch(1).request.max_bytes == 2_000  # as far as is known, it leads alone
-    assert fixture.fetcher.leaders(VIEW) == {1, 2}
+    assert fixture.fetcher.sources(VIEW) == {1, 2}
     fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=4_000)
-    fixture.fetcher.leaders(VIEW)
+    fixture.fetcher.sources(VIEW)
     assert fixture.fetch(1).request.max_bytes == 1_000  # half of its half
     assert fixture.fetch(2).request.max_bytes == 1_000
 

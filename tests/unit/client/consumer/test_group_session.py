@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
+from contextlib import nullcontext
 
 import pytest
 
@@ -98,7 +99,7 @@ class Fixture:
 
         async def main():
             await self.session.join()
-            task = asyncio.create_task(self.session.heartbeats())
+            task = asyncio.create_task(self.session.keep())
             async with asyncio.timeout(10):
                 await self.state.guard.wait_for_news(Wait(FOREVER_S, self.state.guard.news))
             task.cancel()
@@ -207,7 +208,7 @@ def test_leaving_does_not_stand_behind_a_join_that_waits_for_others():
     assert cluster.answered == [LeaveGroupRequest]
 
 
-class HeldGuard(LoopGuard):
+class HeldLock(nullcontext):
     """Says whether somebody holds it."""
 
     held = 0
@@ -220,13 +221,14 @@ class HeldGuard(LoopGuard):
 
 
 def test_the_membership_is_changed_under_the_guard_only(monkeypatch):
-    guard, changes = HeldGuard(), []
+    guard, changes = LoopGuard(), []
+    guard.lock = HeldLock()
 
     def watched(name):
         change = getattr(Membership, name)
 
         def under_guard(*arguments):
-            changes.append((name, guard.held > 0))
+            changes.append((name, guard.lock.held > 0))
             return change(*arguments)
 
         return under_guard

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import uvloop
@@ -77,10 +78,10 @@ def telling(change="assigned"):
 
 def test_a_thread_that_waits_is_woken_or_wakes_in_time(blocking, guard, thread):
     def notify():
-        with guard:
+        with guard.lock:
             guard.tell_application()
 
-    with guard:
+    with guard.lock:
         thread.soon(notify)
         assert blocking.run(waiting(guard, [])) == "went on"
     assert blocking.run(waiting(guard, [], SYSTEM_CLOCK.monotonic() + 0.001)) == "went on"
@@ -88,9 +89,8 @@ def test_a_thread_that_waits_is_woken_or_wakes_in_time(blocking, guard, thread):
 
 def test_news_that_came_before_the_wait_ends_it_at_once(blocking, guard):
     wait = Wait(FOREVER_S, guard.news)
-    guard.__enter__()
-    guard.tell_application()
-    guard.__exit__(None, None, None)
+    with guard.lock:
+        guard.tell_application()
     guard.wait_for_news(wait)
 
 
@@ -109,9 +109,10 @@ def test_the_background_is_woken_on_its_own_thread(guard, thread):
 
 def test_a_forked_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(thread):
     guard = ThreadGuard(thread)
-    guard.acquire()
+    guard.lock.acquire()
     guard.after_fork()
-    assert guard.acquire(blocking=False)
+    with ThreadPoolExecutor(1) as another:
+        assert another.submit(guard.lock.acquire, blocking=False).result(20)
 
 
 def test_a_consumer_that_cannot_be_made_leaves_no_thread_behind():

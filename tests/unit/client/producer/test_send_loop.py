@@ -34,6 +34,7 @@ class FakeCluster:
         self.send_errors = []
         self.connect_errors = []
         self.refreshes = 0
+        self.doubts = 0
         self.headers = []
         self.posted = []
         self.is_open = True
@@ -64,8 +65,9 @@ class FakeCluster:
             raise self.identity_errors.pop(0)
         return InitProducerIdResponse(error_code=0, producer_id=55, producer_epoch=0)
 
-    def want_refresh(self):
+    def want_refresh(self, *, is_stale=False):
         self.refreshes += 1
+        self.doubts += is_stale
 
     def open_channel(self, node_id):
         return self if self.connected else None
@@ -206,6 +208,20 @@ def test_a_broker_that_cannot_be_reached_is_tried_again_and_metadata_refreshed()
     assert batch.error is None
     assert batch.attempts == 2
     assert cluster.refreshes >= 1
+
+
+def test_of_a_partition_that_nobody_leads_another_broker_is_asked_than_the_one_that_said_so():
+    async def test(running):
+        batch = running.append()
+        await asyncio.sleep(0)
+        assert running.cluster.doubts == running.cluster.refreshes > 0
+        running.cluster.view = FakeCluster().view
+        running.send_loop.on_metadata()
+        await running.until_done(batch)
+
+    cluster = FakeCluster()
+    cluster.view = ClusterView(cluster.view.brokers, {"t": TopicView("t", partitions=(PartitionView(0, -1),))})
+    with_loop(test, cluster)
 
 
 def test_what_was_planned_before_there_is_a_connection_leaves_over_the_first_one_together():

@@ -1,0 +1,218 @@
+"""Leaders that an administrator wants: the preferred replicas, or any replica where no in-sync one lives (KIP-460).
+
+Leaders are nobody's to appoint: the present one hands leadership on, and where there is none, the replica that is first
+in line claims it. So the broker that is asked passes each partition on to the one that can do it, over the listener
+that brokers have for each other.
+
+Used from the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.partition import Partition
+from barnabas.broker.picture import Picture, next_state
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.registry import PartitionInfo
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.net.dialer import Connection
+from barnabas.protocol.messages.elect_leaders import (
+    UNCLEAN_ELECTION,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from barnabas.replication.claiming import claim, hand_over
+
+LOOK_S = 0.02
+"""How often it is looked whether what another broker did is known here."""
+KNOWN_S = 5.0
+"""The longest wait for that."""
+
+Outcome = KafkaError | None
+Connect = Callable[[int], Awaitable[Connection]]
+"""Connects to the broker with this id, where it serves other brokers."""
+
+
+class Elections:
+    """What is asked of this broker, by clients and by other brokers."""
+
+    def __init__(self, topics: Topics, broker_id: int, connect: Connect, turns: Turns) -> None:
+        self._topics = topics
+        self._broker_id = broker_id
+        self._connect = connect
+        self._turns = turns
+
+    def all(self) -> list[TopicPartition]:
+        """Return all partitions."""
+        topics = self._topics.picture.topics.values()
+        return [TopicPartition(topic.name, n) for topic in topics for n in range(len(topic.partitions))]
+
+    async def elect(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
+        """Have partitions led by others, wherever that is done; return why not, by partition, or None.
+
+        :param kind: PREFERRED_ELECTION or UNCLEAN_ELECTION.
+        """
+        outcomes: dict[TopicPartition, Outcome] = {}
+        by_broker: dict[int, list[TopicPartition]] = {}
+        async for where in self._turns.each(wanted):
+            try:
+                by_broker.setdefault(self._who_can(where, kind), []).append(where)
+            except KafkaError as error:
+                outcomes[where] = error
+        for broker_id, some in by_broker.items():
+            if broker_id == self._broker_id:
+                outcomes |= await self.elect_here(some, kind)
+            else:
+                outcomes |= await self._ask(broker_id, some, kind)
+        return outcomes
+
+    async def elect_here(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
+        """Do what this broker can do itself: hand on what it leads, or claim what nobody leads."""
+        outcomes: dict[TopicPartition, Outcome] = {}
+        own = []
+        async for where in self._turns.each(wanted):
+            try:
+                broker_id = self._who_can(where, kind)
+            except KafkaError as error:
+                outcomes[where] = error
+                continue
+            if broker_id == self._broker_id:
+                own.append(where)
+            else:
+                message = f"{where}: broker {broker_id} has to do it"
+                outcomes[where] = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        try:
+            await (self._claim(own) if kind == UNCLEAN_ELECTION else self._hand_on(own))
+        except BarnabasError as error:
+            return outcomes | dict.fromkeys(own, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+        async for where in self._turns.each(own):
+            outcomes[where] = self._why_not(where, kind)
+        return outcomes
+
+    # -- who, and whether at all ------------------------------------------------------------------------------
+
+    def _who_can(self, where: TopicPartition, kind: int) -> int:
+        """Return the broker that can give a partition the leader that it is to have.
+
+        :raises KafkaError: nobody can, or it has that leader.
+        """
+        picture = self._topics.picture
+        info = picture.partition(where)
+        if info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
+        return _who_claims(where, info, picture) if kind == UNCLEAN_ELECTION else _who_hands_on(where, info, picture)
+
+    def _why_not(self, where: TopicPartition, kind: int) -> Outcome:
+        info = self._topics.picture.partition(where)
+        if kind == UNCLEAN_ELECTION:
+            is_done, code = info is not None and info.state.leader == self._broker_id, _NO_ELIGIBLE
+        else:
+            is_done, code = info is not None and info.state.leader == info.replicas[0], _NO_PREFERRED
+        return None if is_done else KafkaError(code, f"{where}: the replica that is to lead cannot take it now")
+
+    # -- what is done here --------------------------------------------------------------------------------------
+
+    async def _hand_on(self, own: Iterable[TopicPartition]) -> None:
+        picture, changes = self._topics.picture, dict[Partition, StateChange]()
+        for where in own:
+            info, topic = picture.partition(where), self._topics.get(where.topic)
+            replica = None if topic is None else topic.hosted.get(where.partition)
+            if info is None or not isinstance(replica, Partition) or replica.leader_epoch != info.state.leader_epoch:
+                continue
+            leaving = {each for each in picture.brokers if not picture.is_eligible(each)}
+            state = hand_over(info.state, info.replicas, picture.brokers.keys(), leaving)
+            if state is not None and state.leader == info.replicas[0]:
+                changes[replica] = next_state(where, picture.topics[where.topic], state)
+        if changes:
+            await HandingOver(self._topics, self._broker_id).hand_to(changes)
+
+    async def _claim(self, own: list[TopicPartition]) -> None:
+        if own:
+            await self._topics.claim_uncleanly(own)
+
+    # -- what others do -------------------------------------------------------------------------------------------
+
+    async def _ask(self, broker_id: int, some: list[TopicPartition], kind: int) -> Mapping[TopicPartition, Outcome]:
+        by_topic: dict[str, list[int]] = {}
+        for where in some:
+            by_topic.setdefault(where.topic, []).append(where.partition)
+        asked = [TopicPartitions(topic=name, partitions=numbers) for name, numbers in by_topic.items()]
+        try:
+            connection = await self._connect(broker_id)
+            try:
+                response: ElectLeadersResponse = await connection.send(
+                    ElectLeadersRequest(election_type=kind, topic_partitions=asked)
+                )
+            finally:
+                connection.close()
+        except BarnabasError as error:
+            return dict.fromkeys(some, KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}"))
+        outcomes: dict[TopicPartition, Outcome] = {
+            TopicPartition(topic.topic, each.partition_id): (
+                KafkaError(each.error_code, each.error_message or "") if each.error_code else None
+            )
+            for topic in response.replica_election_results
+            for each in topic.partition_result
+        }
+        await self._until_known([where for where, outcome in outcomes.items() if outcome is None], broker_id, kind)
+        return outcomes
+
+    async def _until_known(self, elected: list[TopicPartition], broker_id: int, kind: int) -> None:
+        """Wait until clients are told here, too, who leads."""
+
+        def is_known(where: TopicPartition) -> bool:
+            info = self._topics.picture.partition(where)
+            return info is None or (info.state.leader == broker_id) == (kind == UNCLEAN_ELECTION)
+
+        for _ in range(round(KNOWN_S / LOOK_S)):
+            if all(map(is_known, elected)):
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+_NO_PREFERRED = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+_NO_ELIGIBLE = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def _who_hands_on(where: TopicPartition, info: PartitionInfo, picture: Picture) -> int:
+    """Return the leader, where it is not the preferred replica, and that one can lead.
+
+    :raises KafkaError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE.
+    """
+    preferred, state = info.replicas[0], info.state
+    if state.leader == preferred and preferred in picture.brokers:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica")
+    if preferred not in state.isr or not picture.is_eligible(preferred) or state.leader not in picture.brokers:
+        message = f"{where}: its preferred replica, on broker {preferred}, is not there or not in sync"
+        raise KafkaError(_NO_PREFERRED, message)
+    return state.leader
+
+
+def _who_claims(where: TopicPartition, info: PartitionInfo, picture: Picture) -> int:
+    """Return who is first in line to lead a partition that nobody leads.
+
+    :raises KafkaError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE.
+    """
+    live = picture.brokers.keys()
+    if info.state.leader in live:
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by broker {info.state.leader}")
+    for each in info.replicas:
+        found = claim(
+            each,
+            info.replicas,
+            info.state,
+            live,
+            is_new_incarnation=False,
+            is_unclean_allowed=True,
+            adding=info.adding,
+        )
+        if found is not None and not found.rank:
+            return each
+    raise KafkaError(_NO_ELIGIBLE, f"{where}: none of its replicas {list(info.replicas)} lives")

@@ -1,0 +1,169 @@
+"""Moves logs to other data folders of this broker, one after the other (KIP-113); the logs are used meanwhile.
+
+What is under way when the broker stops is given up, and can be asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.replica import Replica
+from barnabas.broker.topic_names import check_topic_name
+from barnabas.broker.topics import Topics
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage.data_folders import DataFolders
+from barnabas.storage.log import Log
+from barnabas.storage.log_move import LogMove
+
+COPY_BYTES = 1024 * 1024
+"""So much is copied at a time."""
+
+NEARLY = 1_000
+"""While the copy lacks more offsets than these, appends go on beside it."""
+
+MOVES_MAX = 10_000
+"""So many moves may be asked for at a time."""
+
+log = logging.getLogger(__name__)
+
+
+class LogMoves:
+    """Used from the event loop's thread only."""
+
+    def __init__(self, topics: Topics, folders: DataFolders, work: DiskWork) -> None:
+        self._topics = topics
+        self._folders = folders
+        self._work = work
+        self._wanted: dict[TopicPartition, Path] = {}
+        self._are_wanted = asyncio.Event()
+
+    def ask(self, where: TopicPartition, folder: str) -> ErrorCode:
+        """Have a log moved to a folder, or made there when it is made; where it is there already, end its move.
+
+        :returns: why it cannot be: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the folder or the log is offline),
+            REPLICA_NOT_AVAILABLE (it is not here yet; the choice is remembered), UNKNOWN_TOPIC_OR_PARTITION (nor can
+            it ever be), POLICY_VIOLATION (too many).
+        """
+        state = next((each for each in self._folders.states() if str(each.path.absolute()) == folder), None)
+        if state is None:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        replica = self._replica(where)
+        if state.failure is not None or (replica is not None and replica.log.is_offline):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if replica is None:
+            return self._choose(where, state.path)
+        return self._want(where, state.path)
+
+    def _choose(self, where: TopicPartition, folder: Path) -> ErrorCode:
+        try:
+            check_topic_name(where.topic)
+        except KafkaError:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if where.partition < 0:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_remembered = self._folders.choose(where, folder)
+        return ErrorCode.REPLICA_NOT_AVAILABLE if is_remembered else ErrorCode.POLICY_VIOLATION
+
+    def _want(self, where: TopicPartition, folder: Path) -> ErrorCode:
+        if self._folders.folder_of(where) == folder:
+            self._wanted.pop(where, None)
+            return ErrorCode.NONE
+        if len(self._wanted) >= MOVES_MAX and where not in self._wanted:
+            return ErrorCode.POLICY_VIOLATION
+        self._wanted[where] = folder
+        self._are_wanted.set()
+        return ErrorCode.NONE
+
+    async def run(self) -> None:
+        """Move what is asked for."""
+        while True:
+            await self._are_wanted.wait()
+            self._are_wanted.clear()
+            while self._wanted:
+                where, folder = next(iter(self._wanted.items()))
+                try:
+                    await self._move(where, folder)
+                except (BarnabasError, OSError) as error:
+                    log.warning("%s cannot be moved to %s: %s", where, folder, error)
+                except Exception:
+                    log.exception("%s cannot be moved to %s", where, folder)
+                if self._wanted.get(where) == folder:
+                    del self._wanted[where]
+
+    def _replica(self, where: TopicPartition) -> Replica | None:
+        topic = self._topics.get(where.topic)
+        return None if topic is None else topic.hosted.get(where.partition)
+
+    def _replica_of(self, move: LogMove, folder: Path) -> Replica:
+        """Return the replica, in the role that it has now.
+
+        :raises StorageError: it is not to be moved there any more.
+        """
+        where = move.current.partition
+        replica = self._replica(where)
+        if replica is None or replica.is_deleted or replica.log is not move.current:
+            raise StorageError(f"{where} is another log now")
+        if self._wanted.get(where) != folder:
+            raise StorageError("it is not wanted there any more")
+        replica.is_being_moved = True
+        return replica
+
+    async def _move(self, where: TopicPartition, folder: Path) -> None:
+        run = self._work.for_all
+        move: LogMove = await run(self._folders.begin_move, where, folder)
+        is_done = False
+        try:
+            while not is_done:
+                replica = self._replica_of(move, folder)
+                if await self._copy_some(move, replica) > NEARLY:
+                    continue
+                is_done = await self._exchange(move, replica)
+        finally:
+            if (moved := self._replica(where)) is not None:
+                moved.is_being_moved = False
+            await asyncio.shield(asyncio.ensure_future(run(self._end, move, is_done)))
+        log.info("%s is in %s now", where, folder)
+
+    def _end(self, move: LogMove, is_done: bool) -> None:
+        self._folders.end_move(move, is_done=is_done)
+
+    async def _exchange(self, move: LogMove, replica: Replica) -> bool:
+        """Copy the rest, and let the copy take the log's place; return whether it has.
+
+        A log that was cut before its turn in the line is copied anew outside of it: all appends would wait for that.
+        """
+
+        async def complete() -> None:
+            if move.is_cut:
+                raise StorageError(f"{move.current.partition} was cut while it was moved")
+            while move.missing:
+                await self._copy_some(move, replica)
+
+        def swap() -> Log:
+            new = self._folders.swap(move)
+            move.hand_on(new)
+            return new
+
+        try:
+            await replica.exchange_log(complete, swap)
+        except BarnabasError:
+            if replica.has_ended and not replica.is_deleted and replica.log is move.current:
+                return False  # it has another role now, and is moved in that
+            if replica.log is move.current:
+                if move.is_cut and not replica.is_deleted:
+                    return False
+                raise
+        return replica.log is not move.current
+
+    async def _copy_some(self, move: LogMove, replica: Replica) -> int:
+        """Copy the next batches; return how many offsets are missing."""
+        await self._work.for_all(move.prepare)
+        if move.missing:
+            data = await replica.read_stored(move.future.log_end_offset, COPY_BYTES)
+            if data:
+                await self._work.for_all(move.append, data, replica.leader_epoch)
+        return move.missing

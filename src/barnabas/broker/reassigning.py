@@ -1,0 +1,196 @@
+"""The moves of partitions that this broker leads: brought to their end when all that are to hold them are in sync.
+
+The rules are those of `barnabas.replication.reassignment`; whoever leads goes by them, so a move goes on when its
+leader dies. Where an answer of the tree is lost, what it has is read before anything else is written.
+
+Used from the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.partition import Partition
+from barnabas.broker.picture import next_state
+from barnabas.broker.told_together import ToldTogether
+from barnabas.broker.topics import Topics
+from barnabas.coordination.changes import StateChange
+from barnabas.coordination.reassignments import End
+from barnabas.coordination.registry import PartitionInfo
+from barnabas.coordination.tree import NodeError
+from barnabas.coordination.values import PartitionState
+from barnabas.errors import BarnabasError, StorageError
+from barnabas.replication.reassignment import end_state, heir, is_complete
+
+LOOK_S = 1.0
+"""How often partitions that move are looked at, if nothing is news of them; and the pause after a failure."""
+
+log = logging.getLogger(__name__)
+
+
+class Reassigning:
+    """What the leader does about partitions that move."""
+
+    def __init__(self, topics: Topics, broker_id: int) -> None:
+        self._topics = topics
+        self._broker_id = broker_id
+        self._handing_over = HandingOver(topics, broker_id)
+        self._in_doubt: dict[Partition, End] = {}
+        """Ends that may have been written."""
+        self._is_due = asyncio.Event()
+        self._together = ToldTogether(log)
+
+    def look(self) -> None:
+        """Look soon at what moves."""
+        self._is_due.set()
+
+    async def run(self) -> None:
+        """Bring moves to their ends until cancelled. An idle broker does nothing for it."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S if self._topics.picture.moving else None):
+                    await self._is_due.wait()
+            self._is_due.clear()
+            try:
+                await self.go_on()
+            except BarnabasError as error:
+                log.warning("partitions cannot be moved on; tried again: %s", error)
+                await asyncio.sleep(LOOK_S)
+                self._is_due.set()
+            except Exception:
+                log.exception("partitions cannot be moved on")
+                await asyncio.sleep(LOOK_S)
+                self._is_due.set()
+
+    async def go_on(self) -> None:
+        """Take each move as far as it can be taken now.
+
+        :raises BarnabasError: the tree cannot be reached; or it refuses what concerns one topic, which keeps nothing
+            from those that can go on.
+        """
+        refused = await self._read_again()
+        moving = self._led_and_moving()
+        sole = {partition: info for partition, info in moving.items() if partition.followers is None}
+        await self._keep_account_of_followers(sole)
+        complete = {
+            partition: info
+            for partition, info in moving.items()
+            if partition not in sole and self._is_complete(partition, info)
+        }
+        going = {each for each, info in complete.items() if self._broker_id in info.removing}
+        await self._hand_on({each: complete[each] for each in going})
+        refused += await self._end({each: info for each, info in complete.items() if each not in going})
+        if refused:
+            raise refused[0]
+
+    def _led_and_moving(self) -> dict[Partition, PartitionInfo]:
+        found = {}
+        for where in sorted(self._topics.picture.moving):
+            info, topic = self._topics.picture.partition(where), self._topics.get(where.topic)
+            replica = None if topic is None else topic.hosted.get(where.partition)
+            if info is None or not isinstance(replica, Partition) or not replica.is_led:
+                continue
+            if info.state.leader == self._broker_id and info.state.leader_epoch == replica.leader_epoch:
+                found[replica] = info
+        return found
+
+    @staticmethod
+    def _is_complete(partition: Partition, info: PartitionInfo) -> bool:
+        followers = partition.followers
+        if followers is None or followers.is_changing or followers.isr != info.state.isr:
+            return False
+        return is_complete(info.replica_set, info.state.isr, partition.config.min_insync_replicas)
+
+    # -- a sole replica that gets others ----------------------------------------------------------------------
+
+    async def _keep_account_of_followers(self, partitions: dict[Partition, PartitionInfo]) -> None:
+        """Begin another epoch: in this one followers were not to be expected."""
+        changes = [
+            self._change(partition, PartitionState(self._broker_id, info.state.leader_epoch + 1, info.state.isr))
+            for partition, info in partitions.items()
+            if len(info.replicas) > 1
+        ]
+        if changes:
+            await self._topics.follow(await self._topics.propose(changes))
+
+    def _change(self, partition: Partition, state: PartitionState) -> StateChange:
+        where = partition.topic_partition
+        return next_state(where, self._topics.picture.topics[where.topic], state)
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    async def _hand_on(self, partitions: dict[Partition, PartitionInfo]) -> None:
+        """Let one lead that stays: it ends the move."""
+        picture = self._topics.picture
+        able = {each for each in picture.brokers if picture.is_eligible(each)}
+        changes = {}
+        for partition, info in partitions.items():
+            state = heir(info.replica_set, info.state, able)
+            where = partition.topic_partition
+            topic = picture.topics.get(where.topic)
+            if state is not None and topic is not None:
+                # Of the state that it was made from: if there is another by now, this one is not written.
+                changes[partition] = StateChange(where, topic.topic_id, state, info.version + 1)
+        if changes:
+            await self._handing_over.hand_to(changes)
+
+    async def _end(self, partitions: dict[Partition, PartitionInfo]) -> list[BarnabasError]:
+        """End moves; return why those of some topics cannot end, which are in doubt then."""
+        by_topic: dict[str, list[End]] = {}
+        for partition, info in partitions.items():
+            followers = partition.followers
+            # Handing on has taken time.
+            if followers is None or followers.is_changing or not partition.is_led:
+                continue
+            state = end_state(info.replica_set, info.state)
+            followers.begin_change(state.isr)
+            end = End(partition.topic_partition, info.replica_set, state, info.version)
+            self._in_doubt[partition] = end
+            by_topic.setdefault(end.where.topic, []).append(end)
+
+        async def end_those_of(name: str) -> None:
+            topic = self._topics.get(name)
+            if topic is not None:
+                await self._topics.end_reassignments(topic.id, by_topic[name])
+
+        return await self._each_on_its_own(by_topic, end_those_of)
+
+    async def _read_again(self) -> list[BarnabasError]:
+        """Find out whether moves have ended; return why topics cannot be read, whose moves are in doubt still."""
+        names = sorted({partition.topic_partition.topic for partition in self._in_doubt})
+        return await self._each_on_its_own(names, lambda name: self._topics.reread_topics([name]))
+
+    async def _each_on_its_own(self, names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> list[BarnabasError]:
+        """Do something with each topic, and settle what was in doubt of it; return what was refused.
+
+        A topic whose node is damaged, say, keeps no other from going on: as long as a change is in doubt, no follower
+        leaves the in-sync replicas.
+        """
+        refused: list[BarnabasError] = []
+        for name in names:
+            try:
+                await do(name)
+            except (NodeError, StorageError) as error:
+                refused.append(error)
+            else:
+                self._settle(name)
+        return refused
+
+    def _settle(self, name: str) -> None:
+        """Let partitions of a topic have the in-sync replicas that the tree has now."""
+        in_doubt = {each: end for each, end in self._in_doubt.items() if end.where.topic == name}
+        for partition, end in in_doubt.items():
+            del self._in_doubt[partition]
+            info, followers = self._topics.picture.partition(partition.topic_partition), partition.followers
+            if info is not None and info.replica_set == end.after:
+                self._together.tell(logging.INFO, f"is on brokers {list(info.replicas)} now", partition.topic_partition)
+            if info is None or followers is None or info.state.leader_epoch != partition.leader_epoch:
+                continue
+            followers.adopt(info.state.isr)
+            followers.set_replicas(info.replicas)
+            partition.isr_changed()
+            partition.on_isr_wanted(partition)

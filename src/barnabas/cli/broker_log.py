@@ -1,0 +1,84 @@
+"""What brokers log, and what is said of them, in the form that was asked for: plain lines, or JSON and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from barnabas.cli.failures import explain
+from barnabas.errors import BarnabasError
+from barnabas.log_lines import LOG_FORMATS, Lines, LogFormat, log_to_standard_error
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+EXIT_FAILED = 1
+
+log = logging.getLogger(__name__)
+
+
+def log_format_option(function: Decorated) -> Decorated:
+    """Add `--log-format`."""
+    return click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        default="plain",
+        show_default=True,
+        help="How to log to standard error: for people, or a JSON object a line.",
+    )(function)
+
+
+@contextlib.contextmanager
+def telling_errors(log_format: LogFormat, level: int = logging.INFO) -> Iterator[Lines]:
+    """Log in this form inside; as JSON, the error that ends the command is one of the lines.
+
+    :param level: what is less important is not logged.
+    :raises SystemExit: the command failed, and that has been told.
+    """
+    lines = log_to_standard_error(log_format, level)
+    try:
+        yield lines
+    except (BarnabasError, OSError) as error:
+        if log_format == "plain":
+            raise
+        log.critical("%s", explain(error), exc_info=bool(os.environ.get("BARNABAS_DEBUG")))
+        sys.exit(EXIT_FAILED)
+
+
+class ClusterLines:
+    """What a cluster's processes log, and what is said of them.
+
+    :param log_format: that of the processes' lines as well.
+    """
+
+    def __init__(self, log_format: LogFormat) -> None:
+        self._is_json = log_format == "json"
+        log.setLevel(logging.INFO)
+
+    def say(self, text: str) -> None:
+        """Tell what happened."""
+        if self._is_json:
+            log.warning("%s", text)
+        else:
+            _write(f"barnabas: {text}")
+
+    def pass_on(self, broker: int, line: str) -> None:
+        """Write what a broker logged; called on threads."""
+        if not self._is_json:
+            _write(f"broker {broker}: {line}")
+        elif line.startswith("{"):
+            _write(line)
+        else:  # of the interpreter, or of a library in C
+            log.error("%s", line, extra={"broker": broker})
+
+
+def _write(line: str) -> None:
+    """Write a line to standard error; where nobody reads that any more, the brokers serve on."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()

@@ -1,0 +1,153 @@
+"""Groups that coordinate among themselves in ZooKeeper, for the commands that show and change groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.coordination import consumer_groups
+from barnabas.coordination.offsets import read_offsets
+from barnabas.coordination.paths import TOPICS
+from barnabas.coordination.tree import Tree, TreeUnavailableError
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas import Admin, GroupDescription
+    from barnabas.client.admin.groups import GroupListing
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+CONNECT_TIMEOUT_S = 5.0
+SESSION_TIMEOUT_S = 18.0
+ZOOKEEPER = "zookeeper"
+"""What such groups have as their type."""
+
+
+def zookeeper_option(function: Decorated) -> Decorated:
+    """Add `--zookeeper`: groups whose consumers coordinate among themselves there, instead of the brokers' groups."""
+    return click.option(
+        "--zookeeper",
+        metavar="HOST:PORT,.../PATH",
+        help="Groups whose consumers coordinate among themselves in this ZooKeeper, instead of the brokers' groups.",
+    )(function)
+
+
+class Groups(Protocol):
+    """What the commands need of groups; `Admin` has it for those that brokers coordinate."""
+
+    def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]: ...
+    def describe_group(self, group: str) -> GroupDescription: ...
+    def delete_group(self, group: str) -> None: ...
+    def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+    def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None: ...
+    def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None: ...
+
+
+@contextmanager
+def groups_of(admin: Admin, zookeeper: str | None) -> Iterator[Groups]:
+    """Yield the groups in ZooKeeper, or, where no address is given, those of the brokers.
+
+    :raises click.ClickException: ZooKeeper does not answer, or no brokers are registered at that address.
+    """
+    if zookeeper is None:
+        yield admin
+        return
+    tree = _open(zookeeper.removeprefix("zookeeper://"))
+    try:
+        if tree.exists(TOPICS) is None:
+            raise click.ClickException(
+                f"ZooKeeper at {zookeeper} has no topics; give the address that the brokers have, with its path"
+            )
+        yield ZooKeeperGroups(tree, admin)
+    finally:
+        tree.close()
+
+
+def _open(connect: str) -> Tree:
+    from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+    from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+
+    config = ZooKeeperConfig(connect, session_timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=CONNECT_TIMEOUT_S)
+    try:
+        return ZooKeeperTree(config)
+    except TreeUnavailableError as error:
+        raise click.ClickException(str(error)) from error
+
+
+class ZooKeeperGroups:
+    """The groups that have nodes in a tree. Errors are those of `Admin`.
+
+    Offsets stand in the tree. A group that has none there, but some with the brokers (`offsets_storage="kafka"`), keeps
+    them there, and there they are read and written.
+    """
+
+    def __init__(self, tree: Tree, admin: Admin) -> None:
+        self._tree = tree
+        self._admin = admin
+
+    def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+        """Return all groups, or those in these states and of these types, by name."""
+        from barnabas.client.admin.groups import GroupListing
+
+        wanted, kinds = {each.lower() for each in states}, {each.lower() for each in types}
+        if kinds and ZOOKEEPER not in kinds:
+            return []
+        names = consumer_groups.list_groups(self._tree)
+        listed = [GroupListing(name, self._state(name), "consumer", ZOOKEEPER) for name in names]
+        return [each for each in listed if not wanted or each.state.lower() in wanted]
+
+    def _state(self, group: str) -> str:
+        consumers = consumer_groups.consumers_of(self._tree, group)
+        return "Dead" if consumers is None else "Stable" if consumers else "Empty"
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return who is in a group, and what each owns; one that does not exist is Dead."""
+        from barnabas.client.admin.groups import GroupDescription, MemberDescription
+
+        consumers = consumer_groups.consumers_of(self._tree, group)
+        members = [
+            MemberDescription(each.consumer_id, "", "", None, each.topics, each.partitions) for each in consumers or ()
+        ]
+        state = "Dead" if consumers is None else "Stable" if members else "Empty"
+        assignor = "range" if members else ""
+        return GroupDescription(group, state, "consumer", assignor, tuple(members), coordination=ZOOKEEPER)
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a group has committed."""
+        return read_offsets(self._tree, group) or self._admin.group_offsets(group)
+
+    def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
+        """Commit offsets for a group without consumers, where it keeps them."""
+        self._require_no_members(group)
+        if not read_offsets(self._tree, group) and self._admin.group_offsets(group):
+            self._admin.set_group_offsets(group, offsets)
+            return
+        given = {
+            TopicPartition(*tp): OffsetAndMetadata(each) if isinstance(each, int) else each
+            for tp, each in offsets.items()
+        }
+        consumer_groups.set_offsets(self._tree, group, given, SYSTEM_CLOCK.time_ms())
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without consumers, and its offsets, wherever they are."""
+        consumer_groups.delete_group(self._tree, group)
+        if self._admin.group_offsets(group):
+            self._admin.delete_group(group)
+
+    def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
+        """Forget what a group without consumers has committed in some partitions."""
+        self._require_no_members(group)
+        partitions = [TopicPartition(*tp) for tp in tps]
+        if read_offsets(self._tree, group):
+            consumer_groups.delete_offsets(self._tree, group, partitions)
+        else:
+            self._admin.delete_group_offsets(group, partitions)
+
+    def _require_no_members(self, group: str) -> None:
+        if consumer_groups.consumers_of(self._tree, group):
+            raise KafkaError.about(ErrorCode.NON_EMPTY_GROUP, f"group {group!r}", " has members; stop them first")

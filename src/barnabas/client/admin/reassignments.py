@@ -1,0 +1,115 @@
+"""Partitions that move to other brokers (KIP-455), as coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from barnabas.client.admin.controller import controller_id, refusal
+from barnabas.client.cluster import Cluster
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from barnabas.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A partition on its way to other brokers.
+
+    :param replicas: who holds it now, those that are new and those that are to go among them.
+    :param adding: those that are new.
+    :param removing: those that are to go once the new ones are in sync.
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Who is to hold it in the end."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+
+async def alter_reassignments(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    timeout_ms: int,
+) -> None:
+    """Have partitions move, at the controller.
+
+    :param targets: the brokers that are to hold each; None: it stays where it was.
+    :raises KafkaError: what the first of them was refused for; others may move.
+    """
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for (topic, number), replicas in targets.items():
+        wanted = ReassignablePartition(
+            partition_index=number, replicas=None if replicas is None else [int(each) for each in replicas]
+        )
+        topics.setdefault(topic, []).append(wanted)
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms,
+        topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+    )
+
+    async def attempt() -> KafkaError | None:
+        response: AlterPartitionReassignmentsResponse = await cluster.send(await controller_id(cluster), request)
+        if response.error_code:
+            raise KafkaError(response.error_code, response.error_message or "")
+        for topic in response.responses:
+            for each in topic.partitions:
+                if each.error_code:
+                    subject = f"{topic.name}-{each.partition_index}"
+                    error = refusal(each.error_code, subject, subject, each.error_message)
+                    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        return error  # retriable for who waits for a topic to appear only
+                    raise error
+        return None
+
+    failure = await cluster.retrying(attempt, what="partitions were not reassigned")
+    if failure is not None:
+        raise failure
+
+
+async def list_reassignments(
+    cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int
+) -> dict[TopicPartition, Reassignment]:
+    """Return those of the partitions, or of all, that are on their way.
+
+    :raises KafkaError: the controller refused.
+    """
+    topics: list[ListPartitionReassignmentsTopics] | None = None
+    if partitions is not None:
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            by_topic.setdefault(topic, []).append(number)
+        topics = [
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()
+        ]
+    request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
+
+    async def attempt() -> dict[TopicPartition, Reassignment]:
+        response: ListPartitionReassignmentsResponse = await cluster.send(await controller_id(cluster), request)
+        if response.error_code:
+            raise KafkaError(response.error_code, response.error_message or "")
+        return {
+            TopicPartition(topic.name, each.partition_index): Reassignment(
+                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+            )
+            for topic in response.topics
+            for each in topic.partitions
+        }
+
+    found: dict[TopicPartition, Reassignment] = await cluster.retrying(attempt, what="reassignments are not known")
+    return found

@@ -1,0 +1,417 @@
+"""Coordination without a coordinator: the paper's Algorithm 1 carried out in a tree of shared state, by the consumers.
+
+The decisions are `Ownership`'s; here is what takes time. The tree's calls block, so they run on a thread of their own,
+one after the other: what was begun before a call was given up is done before what comes after it. Signs of life are
+asked for on a second thread, so that a call that hangs does not keep them. A session from which nothing was heard for
+two thirds of its timeout counts as lost: this consumer has stopped handing out records before the servers let others
+claim its partitions. Facts: the paper, 3.2.
+
+The only module of the client that knows the tree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
+from barnabas.client.consumer.group_session import moved_on
+from barnabas.client.consumer.ownership import Ownership, Registries, Step
+from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.serial_thread import SerialThread
+from barnabas.coordination import paths
+from barnabas.coordination.consumers import ConsumerRegistry
+from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree, TreeUnavailableError
+from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.errors import ClosedError, CoordinationError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAUSE_S_MAX = 1.0
+"""How long to wait for a partition that is another's; its watch usually ends that earlier."""
+
+SILENCE = 2 / 3
+"""Of a session's timeout: after so much of it without a word from the servers a consumer owns nothing."""
+
+CONNECTION_TIMEOUT_S = 10.0
+"""How long one attempt to open a session waits for servers, so that it is said before long that there are none."""
+
+PINGS = 6
+"""How often in a session's timeout a sign of life is asked for, at least."""
+
+
+def zookeeper_tree(connect: str, session_timeout_s: float) -> Tree:
+    """Open a session with the ZooKeeper servers at `host:port,host:port/chroot`.
+
+    :raises ConfigurationError: that is no such address.
+    :raises TreeUnavailableError: no server granted a session in time.
+    """
+    from barnabas.coordination.zookeeper.tree import ZooKeeperTree  # noqa: PLC0415  kazoo, where it is asked for
+
+    wait_s = min(session_timeout_s, CONNECTION_TIMEOUT_S)
+    return ZooKeeperTree(ZooKeeperConfig(connect, session_timeout_s=session_timeout_s, connection_timeout_s=wait_s))
+
+
+class TreeCoordination:
+    """One consumer's dealings with the tree. Its methods are those of `Coordination`.
+
+    :param open_tree: opens a session; called again when one is lost.
+    :param new_thread: makes a thread of that name; a simulation has others.
+    """
+
+    def __init__(
+        self,
+        state: ConsumerState,
+        cluster: Cluster,
+        ownership: Ownership,
+        open_tree: Callable[[], Tree],
+        new_thread: Callable[[str], SerialThread] = SerialThread,
+    ) -> None:
+        self._state = state
+        self._guard = state.guard
+        self._cluster = cluster
+        self._ownership = ownership
+        self._open_tree = open_tree
+        self._tree: Tree | None = None
+        """The present session; set on the tree's thread."""
+        self._registry: ConsumerRegistry | None = None
+        self._timeout_s = state.config.session_timeout_ms / 1000
+        """Of a session, as it is asked for; servers have limits of their own."""
+        self._patience_s = state.config.default_api_timeout_ms / 1000
+        self._opened_for = 0
+        """Which of the ownership's sessions the present one is."""
+        self._heard_s = 0.0
+        """When what the servers answered last was asked, by the monotonic clock."""
+        self._thread = new_thread("barnabas-consumer-tree")
+        self._ping_thread = new_thread("barnabas-consumer-ping")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        """The registries have changed, or what another owned may be free."""
+        self._must_look = asyncio.Event()
+
+    # --- the tree's thread ------------------------------------------------------------------------------
+
+    async def _in_thread(self, function: Callable[[ConsumerRegistry], T], session: int | None = None) -> T:
+        """Call a function with this consumer's registry on the tree's thread; opens a session if there is none.
+
+        :param session: only in this one of the ownership's; what was decided in one must not be done in another.
+        :raises TreeUnavailableError: that one is over.
+        """
+        self._loop = asyncio.get_running_loop()
+        return await asyncio.wrap_future(self._thread.submit(lambda: function(self._opened_in(session))))
+
+    def _opened_in(self, session: int | None) -> ConsumerRegistry:
+        registry = self._opened()
+        if session not in (None, self._opened_for):
+            raise TreeUnavailableError("the session with the tree is over")
+        return registry
+
+    def _opened(self) -> ConsumerRegistry:
+        session = self._ownership.session
+        if session != self._opened_for:
+            self._drop()  # what it has is not in `held` any more
+        if self._registry is None:
+            tree = self._open_tree()
+            self._opened_for = session
+            self._heard(tree, self._state.now_s())
+            try:
+                tree.ping(self._timeout_s)  # so that it is no matter how long it took to open the session
+            except CoordinationError:
+                tree.close()
+                raise
+            self._registry = ConsumerRegistry(
+                tree, self._ownership.group, self._ownership.consumer_id, lambda: self._soon(self._on_change)
+            )
+            self._tree = tree
+            tree.on_session_end(lambda: self._soon(lambda: self._on_lost(tree, "the session with the tree is over")))
+        return self._registry
+
+    def _heard(self, tree: Tree, asked_s: float) -> None:
+        """The servers have answered what was asked then."""
+        self._heard_s = asked_s
+        timeout_s = tree.session_timeout_s
+        with self._guard.lock:
+            self._ownership.on_heard(math.inf if timeout_s is None else asked_s + timeout_s * SILENCE)
+
+    def _drop(self) -> None:
+        tree, self._tree, self._registry = self._tree, None, None
+        if tree is not None:
+            try:
+                tree.close()
+            except CoordinationError as error:
+                log.debug("group %s: closing the session: %s", self._ownership.group, error)
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        """From the tree's own threads: have something called on the event loop, unless that has ended."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            log.debug("group %s: word of the tree after the consumer's end", self._ownership.group)
+
+    # --- what the tree says -----------------------------------------------------------------------------
+
+    def _on_change(self) -> None:
+        with self._guard.lock:
+            self._ownership.on_change()
+        self._changed.set()
+        self._must_look.set()
+
+    def _on_lost(self, tree: Tree, reason: str) -> None:
+        if tree is not self._tree:
+            return
+        with self._guard.lock:
+            self._ownership.on_session_lost(reason)
+        self._thread.submit(lambda: self._drop() if tree is self._tree else None)
+        self._changed.set()
+        self._state.changed()
+
+    # --- taking partitions ------------------------------------------------------------------------------
+
+    async def join(self) -> list[TopicPartition] | None:
+        """Take this consumer's share as Algorithm 1 does. Tries until it succeeds.
+
+        :raises DisconnectedError: the tree has answered nothing for `default_api_timeout_ms`.
+        """
+        ownership = self._ownership
+        with self._guard.lock:
+            ownership.begin(self._state.subscription.topics)
+        try:
+            return await self._take()
+        finally:
+            with self._guard.lock:
+                ownership.on_join_failed()
+
+    async def _take(self) -> list[TopicPartition]:
+        ownership = self._ownership
+        tries = 0
+        why: CoordinationError | None = None
+        answered_s = self._state.now_s()
+        while True:
+            with self._guard.lock:
+                step, session = ownership.next_step(), ownership.session
+            assert step is not None
+            try:
+                async with asyncio.timeout(max(answered_s + self._patience_s - self._state.now_s(), 0)):
+                    partitions = await self._do(step, session)
+                answered_s = self._state.now_s()
+            except TimeoutError:
+                raise self._unreachable(why) from why
+            except (TreeUnavailableError, NoNodeError, NodeExistsError) as error:
+                log.log(logging.DEBUG if tries else logging.WARNING, "group %s: %s", ownership.group, error)
+                if not isinstance(error, TreeUnavailableError):
+                    answered_s = self._state.now_s()
+                why = error
+                await asyncio.sleep(self._cluster.backoff.delay_s(tries))
+                tries += 1
+                continue
+            if partitions is not None:
+                self._cluster.want_refresh(is_stale=True)  # the tree may know of partitions that this does not
+                return partitions
+
+    def _unreachable(self, why: CoordinationError | None) -> DisconnectedError:
+        where = self._state.config.coordination
+        return DisconnectedError(
+            f"group {self._ownership.group!r} cannot share its partitions out: nothing was heard of {where} for "
+            f"{self._patience_s:g} s{f': {why}' if why else ''}; does ZooKeeper run there?"
+        )
+
+    async def _do(self, step: Step, session: int) -> list[TopicPartition] | None:
+        """Do one step; returns this consumer's partitions after the last."""
+        ownership = self._ownership
+        if step is Step.REGISTER:
+            topics, now_ms = ownership.topics, self._state.clock.time_ms()
+            await self._in_thread(lambda registry: registry.register(topics, now_ms), session)
+            self._if_in(session, ownership.on_registered)
+        elif step is Step.RELEASE:
+            held = ownership.held
+            await self._in_thread(lambda registry: registry.release(held), session)
+            self._if_in(session, ownership.on_released)
+        elif step is Step.PAUSE:
+            await self._pause()
+            self._if_in(session, ownership.on_paused)
+        elif step is Step.READ:
+            await self._read(session)
+        else:
+            return await self._claim(session)
+        return None
+
+    def _if_in(self, session: int, outcome: Callable[[], T]) -> T | None:
+        """Under the guard: take over how a step ended, unless its session is over."""
+        with self._guard.lock:
+            return outcome() if self._ownership.session == session else None
+
+    async def _read(self, session: int) -> None:
+        with self._guard.lock:
+            self._ownership.on_reading()
+            topics = self._ownership.topics
+        members = await self._in_thread(lambda registry: registry.read(topics), session)
+        self._if_in(session, lambda: self._ownership.on_read(Registries(*members)))
+
+    async def _claim(self, session: int) -> list[TopicPartition] | None:
+        ownership = self._ownership
+        self._changed.clear()
+        claim = self._if_in(
+            session, lambda: None if ownership.next_step() is not Step.CLAIM else ownership.on_claiming()
+        )
+        if claim is None:
+            return None
+        try:
+            refused = await self._in_thread(lambda registry: _claim_or_watch(registry, claim), session)
+        except CoordinationError:
+            self._if_in(session, ownership.on_refused)
+            raise
+        if refused:
+            self._if_in(session, ownership.on_refused)
+            return None
+        partitions = self._if_in(session, ownership.on_claimed)
+        self._must_look.set()  # something may have changed meanwhile
+        return partitions
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(PAUSE_S_MAX):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # --- keeping them -----------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Follow the registries, and find out when the session is lost, or the application is; for ever."""
+        await asyncio.gather(self._follow(), self._live())
+
+    async def _follow(self) -> None:
+        while True:
+            await self._must_look.wait()
+            self._must_look.clear()
+            with self._guard.lock:
+                must_look, session = self._ownership.must_look, self._ownership.session
+            if not must_look:
+                continue
+            try:
+                await self._read(session)
+            except CoordinationError as error:
+                log.debug("group %s: %s", self._ownership.group, error)
+                await asyncio.sleep(self._cluster.backoff.delay_s(0))
+                self._must_look.set()
+            self._state.changed()
+
+    async def _live(self) -> None:
+        heartbeat_s = self._state.config.heartbeat_interval_ms / 1000
+        while True:
+            tree = self._tree
+            timeout_s = None if tree is None else tree.session_timeout_s
+            await asyncio.sleep(min(heartbeat_s, (timeout_s or self._timeout_s) / PINGS))
+            if self._ownership.owns and not self._state.alive():
+                log.warning("group %s: no poll for max_poll_interval_ms; leaving", self._ownership.group)
+                await self.leave("poll was not called in time")
+                self._state.changed()
+            if tree is not None and timeout_s is not None:
+                await self._listen(tree, timeout_s * SILENCE)
+
+    async def _listen(self, tree: Tree, silence_s_max: float) -> None:
+        """Ask for a sign of life; without one in time, own nothing any more."""
+        asked_s = self._state.now_s()
+        left_s = self._heard_s + silence_s_max - asked_s
+        if left_s > 0:
+            try:
+                await asyncio.wrap_future(self._ping_thread.submit(lambda: tree.ping(left_s)))
+            except (CoordinationError, ClosedError) as error:  # closed: who polled has looked at the clock before this
+                log.debug("group %s: no sign of life: %s", self._ownership.group, error)
+            else:
+                if tree is self._tree:
+                    self._heard(tree, asked_s)
+        if self._state.now_s() >= self._heard_s + silence_s_max:
+            self._on_lost(tree, "no word from the tree")
+
+    async def leave(self, reason: str) -> None:
+        """Release everything and leave the group's registry. Failure does no harm: it ends with the session."""
+        with self._guard.lock:
+            self._ownership.on_left(reason)
+            held, session = self._ownership.held, self._ownership.session
+        if self._registry is None:
+            return
+        try:
+            await self._in_thread(lambda registry: registry.leave(held), session)
+        except CoordinationError as error:
+            log.debug("group %s: leaving: %s", self._ownership.group, error)
+        else:
+            self._if_in(session, self._ownership.on_released)
+
+    async def close(self) -> None:
+        """End the session and the threads."""
+        self._ping_thread.stop()
+        await asyncio.wrap_future(self._thread.submit(self._drop))
+        self._thread.stop()
+
+    # --- offsets ----------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
+        """Commit offsets of partitions that this consumer owns, or, where they were assigned by hand, of any.
+
+        :raises KafkaError: a partition is not this consumer's any more, or its topic does not exist.
+        :raises TimedOutError: the tree did not answer in time.
+        :raises DisconnectedError: the session was lost meanwhile; they may have been committed or not.
+        """
+        group, by_topics = self._ownership.group, self._state.subscription.by_topics
+        session = None
+        if by_topics:
+            with self._guard.lock:
+                session = self._ownership.session
+                owned = self._ownership.held if self._state.may_read_on() else frozenset[TopicPartition]()
+                if not owned.issuperset(offsets):
+                    raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, group)
+        if self._state.config.offsets_storage == "kafka":
+            await commit_offsets(self._cluster, group, offsets, timeout_s=timeout_s)
+            return
+        now_ms = self._state.clock.time_ms()
+        try:
+            await self._in_time(
+                lambda registry: registry.commit(offsets, now_ms, as_owner=by_topics), timeout_s, session
+            )
+        except NoNodeError as refused:
+            if refused.path in {paths.topic(tp.topic) for tp in offsets}:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"commit in {group!r}: {refused}") from refused
+            raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, group) from refused
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has committed; partitions for which it has not are left out.
+
+        :raises TimedOutError: the tree did not answer in time.
+        :raises DisconnectedError: the session was lost meanwhile.
+        """
+        wanted = list(partitions)
+        if self._state.config.offsets_storage == "kafka":
+            return await committed_offsets(self._cluster, self._ownership.group, wanted, timeout_s=timeout_s)
+        return await self._in_time(lambda registry: registry.committed(wanted), timeout_s)
+
+    async def _in_time(
+        self, function: Callable[[ConsumerRegistry], T], timeout_s: float | None, session: int | None = None
+    ) -> T:
+        timeout_s = self._patience_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._in_thread(function, session)
+        except TreeUnavailableError as error:
+            raise DisconnectedError(str(error)) from error  # which says that trying again may help
+        except TimeoutError:
+            raise TimedOutError(f"the tree did not answer in {timeout_s:g} s") from None
+
+
+def _claim_or_watch(registry: ConsumerRegistry, partitions: Iterable[TopicPartition]) -> bool:
+    """Claim; returns whether it was refused. Where a partition is another's, a watch tells of its release."""
+    refused = registry.claim(partitions)
+    if refused is None:
+        return False
+    registry.await_release(refused)
+    return True

@@ -1,0 +1,133 @@
+"""Groups that coordinate among themselves, as an administrator sees and changes them.
+
+A group is changed only while nobody is in it, and the tree itself sees to that: the same step deletes the folder of its
+consumers' nodes, which it refuses while there are any. The paper, 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from barnabas.coordination import offsets as committed
+from barnabas.coordination import paths
+from barnabas.coordination.subtrees import ensure_paths, multi_in_parts, put_all
+from barnabas.coordination.tree import (
+    Create,
+    Delete,
+    NodeData,
+    NodeError,
+    NoNodeError,
+    NotEmptyError,
+    Tree,
+    ancestors_of,
+)
+from barnabas.coordination.values import decode_consumer, encode_offset
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+
+ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOfGroup:
+    """A consumer that is in a group, or that owns partitions still; sorted topics and partitions."""
+
+    consumer_id: str
+    topics: tuple[str, ...]
+    partitions: tuple[TopicPartition, ...]
+
+
+def list_groups(tree: Tree) -> list[str]:
+    """Return the names of all groups that have, or have had, consumers or offsets in the tree, sorted."""
+    return committed.groups_with_offsets(tree)
+
+
+def consumers_of(tree: Tree, group: str) -> list[ConsumerOfGroup] | None:
+    """Return who is in a group, by id; None: there is no such group."""
+    path = paths.group(group)
+    if tree.exists(path) is None:
+        return None
+    topics: dict[str, tuple[str, ...]] = {}
+    for node_path, node in tree.subtree(paths.group_members(group)).items():
+        topics[paths.decode_name(node_path.rsplit("/", 1)[1])] = _topics(node_path, node)
+    owned: dict[str, list[TopicPartition]] = {}
+    for node_path, node in tree.subtree(paths.group_owners(group)).items():
+        if node.stat.owner:
+            owned.setdefault(node.data.decode(), []).append(paths.partition_of_offset(node_path))
+    return [
+        ConsumerOfGroup(each, topics.get(each, ()), tuple(sorted(owned.get(each, ()))))
+        for each in sorted(topics.keys() | owned.keys())
+    ]
+
+
+def _topics(path: str, node: NodeData) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(decode_consumer(path, node.data)))
+    except NodeError:
+        return ()  # a stranger's; it is there all the same
+
+
+def set_offsets(tree: Tree, group: str, offsets: committed.Offsets, now_ms: int) -> None:
+    """Commit offsets for a group that has no consumers; some thousands go in several steps, the check in the last.
+
+    :raises KafkaError: NON_EMPTY_GROUP: it has; UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    if not offsets:
+        return
+    members = paths.group_members(group)
+    ensure_paths(tree, [members])
+    values = {paths.group_offset(group, tp): encode_offset(offset, now_ms) for tp, offset in offsets.items()}
+    topics = {paths.topic(tp.topic): tp.topic for tp in offsets}
+    try:
+        put_all(tree, values, needed=list(topics), also=[Delete(members), Create(members)])
+    except NotEmptyError as refused:
+        raise _has_members(group) from refused
+    except NoNodeError as refused:
+        if refused.path not in topics:
+            raise
+        subject = f"topic {topics[refused.path]!r}"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=subject) from refused
+
+
+def delete_group(tree: Tree, group: str) -> None:
+    """Forget a group without consumers, and what it has committed in the tree.
+
+    :raises KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+    """
+    path = paths.group(group)
+    if tree.exists(path) is None:
+        raise KafkaError.about(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", " does not exist")
+    _delete(tree, group, lambda found: [*found, path])
+
+
+def delete_offsets(tree: Tree, group: str, partitions: Collection[TopicPartition]) -> None:
+    """Forget what a group without consumers has committed in some partitions; nothing where it has not.
+
+    :raises KafkaError: NON_EMPTY_GROUP.
+    """
+    wanted = {paths.group_offset(group, tp) for tp in partitions}
+    _delete(tree, group, lambda found: [path for path in found if path in wanted])
+
+
+def _delete(tree: Tree, group: str, choose: Callable[[list[str]], list[str]]) -> None:
+    members = paths.group_members(group)
+    for attempt in range(ATTEMPTS):
+        found = tree.subtree(paths.group(group))
+        if any(node.stat.owner for node in found.values()):
+            raise _has_members(group)
+        chosen = choose(list(found))
+        # First, so that of several steps the first is refused where somebody has joined since.
+        guard = [Delete(members)] if members in found else []
+        others = [Delete(path) for path in sorted(chosen, key=lambda path: -len(ancestors_of(path))) if path != members]
+        try:
+            multi_in_parts(tree, [], [*guard, *others], [])
+        except NodeError:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _has_members(group: str) -> KafkaError:
+    return KafkaError.about(ErrorCode.NON_EMPTY_GROUP, f"group {group!r}", " has members; stop them first")

@@ -1,0 +1,132 @@
+"""How a cluster's partitions are balanced: as many replicas on each broker, and as many preferred leaders, give or take
+one, with few moves.
+
+Replicas go from the broker that has the most to the one that has the fewest, and not into fewer racks than a partition
+is in. Which of them goes is chosen by bytes: one that brings the two brokers nearer to each other, or else the
+smallest. Then leaders change places with other replicas of their partitions, which moves no data. Pure: what there is
+comes in, what is to be comes out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+Partition = TypeVar("Partition")
+"""What names a partition."""
+
+
+def balance(
+    placed: Mapping[Partition, Sequence[int]],
+    brokers: Mapping[int, str | None],
+    sizes: Mapping[Partition, int] | None = None,
+) -> dict[Partition, tuple[int, ...]]:
+    """Return where partitions are to be; without those that stay as they are.
+
+    :param placed: for each partition the brokers that hold it, the preferred leader first.
+    :param brokers: those that live, each with its rack. Of others nothing is taken, and nothing goes to them.
+    :param sizes: in bytes.
+
+    >>> balance({"a": (1, 2), "b": (1, 2), "c": (1, 2)}, {1: None, 2: None, 3: None})
+    {'a': (1, 3), 'b': (3, 2), 'c': (2, 1)}
+    >>> balance({"a": (1, 2), "b": (1, 2)}, {1: None, 2: None})
+    {'a': (2, 1)}
+    """
+    plan = _Plan(placed, brokers, sizes or {})
+    plan.move_replicas()
+    plan.change_leaders()
+    return {each: after for each, after in plan.placed.items() if after != tuple(placed[each])}
+
+
+class _Plan(Generic[Partition]):
+    def __init__(
+        self,
+        placed: Mapping[Partition, Sequence[int]],
+        brokers: Mapping[int, str | None],
+        sizes: Mapping[Partition, int],
+    ) -> None:
+        self.placed = {partition: tuple(replicas) for partition, replicas in placed.items()}
+        self._brokers = brokers
+        self._sizes = sizes
+        self._held: dict[int, dict[Partition, None]] = {each: {} for each in brokers}
+        """By broker, the partitions that it holds; in order, so that the same comes out each time."""
+        self._bytes = Counter(dict.fromkeys(brokers, 0))
+        self._leads = Counter(dict.fromkeys(brokers, 0))
+        for partition, replicas in self.placed.items():
+            self._leads[replicas[0]] += 1
+            for each in replicas:
+                if each in self._held:
+                    self._held[each][partition] = None
+                    self._bytes[each] += self._sizes.get(partition, 0)
+
+    # -- replicas -------------------------------------------------------------------------------------------------
+
+    def move_replicas(self) -> None:
+        """Move replicas until no broker has two more than another that could take one."""
+        while (move := self._next_move()) is not None:
+            partition, source, target = move
+            before, size = self.placed[partition], self._sizes.get(partition, 0)
+            self.placed[partition] = tuple(target if each == source else each for each in before)
+            del self._held[source][partition]
+            self._held[target][partition] = None
+            self._bytes.update({source: -size, target: size})
+            if before[0] == source:
+                self._leads.update({source: -1, target: 1})
+
+    def _next_move(self) -> tuple[Partition, int, int] | None:
+        by_count = sorted(self._brokers, key=lambda each: (len(self._held[each]), each))
+        for source in reversed(by_count):
+            for target in by_count:
+                if len(self._held[source]) - len(self._held[target]) < 2:
+                    break
+                partition = self._best(source, target)
+                if partition is not None:
+                    return partition, source, target
+        return None
+
+    def _best(self, source: int, target: int) -> Partition | None:
+        """Return which partition goes best from one broker to another, if one can."""
+        able = [each for each in self._held[source] if self._may_go(each, source, target)]
+        ahead = self._bytes[source] - self._bytes[target]
+        must_lead = self._leads[source] > self._leads[target]
+
+        def rank(partition: Partition) -> tuple[bool, int, bool]:
+            size = self._sizes.get(partition, 0)
+            is_leader = self.placed[partition][0] == source
+            return (2 * size > max(0, ahead), -size if 2 * size <= ahead else size, is_leader != must_lead)
+
+        return min(able, key=rank, default=None)
+
+    def _may_go(self, partition: Partition, source: int, target: int) -> bool:
+        replicas = self.placed[partition]
+        after = [target if each == source else each for each in replicas]
+        return target not in replicas and self._rack_count(after) >= self._rack_count(replicas)
+
+    def _rack_count(self, replicas: Iterable[int]) -> int:
+        """Count racks; a broker whose rack is not told stands alone."""
+        return len({self._brokers.get(each) or each for each in replicas})
+
+    # -- leaders --------------------------------------------------------------------------------------------------
+
+    def change_leaders(self) -> None:
+        """Let partitions prefer other leaders until no broker leads two more than another that could lead in its
+        place."""
+        leads, is_changed = self._leads, True
+        while is_changed:
+            is_changed = False
+            for partition, replicas in self.placed.items():
+                able = [each for each in replicas[1:] if each in self._brokers]
+                if not able:
+                    continue
+                other = min(able, key=lambda each: (leads[each], each))
+                if leads[replicas[0]] - leads[other] >= 2:
+                    leads[replicas[0]] -= 1
+                    leads[other] += 1
+                    self.placed[partition] = _led_by(other, replicas)
+                    is_changed = True
+
+
+def _led_by(leader: int, replicas: Sequence[int]) -> tuple[int, ...]:
+    """Return the same replicas with another one first, which changes places with the first."""
+    return tuple({leader: replicas[0], replicas[0]: leader}.get(each, each) for each in replicas)

@@ -1,0 +1,550 @@
+"""All data folders of a broker, on disks of their own (KIP-112, JBOD). Each is a `LogManager`'s; this is what they are
+together.
+
+A new log goes to the folder with the fewest. A folder that fails, at the start or later, is offline with all its logs,
+and the broker goes on with the others. A log that is not in any folder may be in one that is offline: it is offline
+then, and not made anew. What two folders have is the one's that says that it is of the topic that is asked for; where
+both do, neither is touched.
+
+Where there is one folder only, nothing is different from its `LogManager`: what fails is tried again.
+
+Threads: as `LogManager`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.errors import BarnabasError, DataFolderError, StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage.file_names import partition_of
+from barnabas.storage.filesystem import FileSystem, is_shortage, remove_if_there, write_fully
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log_move import LogMove
+
+logger = logging.getLogger(__name__)
+
+OpenFolder = Callable[[Path], LogManager]
+"""Opens a data folder, and does not load its logs yet."""
+
+_PROBE = ".probe"
+
+CHOSEN_MAX = 10_000
+"""So many choices are remembered of where logs are to be made."""
+
+
+class FolderState(NamedTuple):
+    """A data folder, and why it is offline, if it is."""
+
+    path: Path
+    failure: str | None
+
+
+class DataFolders:
+    """The logs in all data folders.
+
+    :param paths: the folders; where there are several, those that fail are left out.
+    :param topic_configs: see `LogManager`.
+    :raises DataFolderError: a folder is another broker's, or used by one; or none of them can be used.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        filesystem: FileSystem,
+        open_folder: OpenFolder,
+        topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
+    ) -> None:
+        self._paths = tuple(paths)
+        self._filesystem = filesystem
+        self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
+        """What `partition.metadata` says, where there is one."""
+        self.missing: set[TopicPartition] = set()
+        """Those that `restore` had to make anew."""
+        self.gone: set[TopicPartition] = set()
+        """Of those, all that may have been made before, and had records: they can be put back."""
+        self.on_all_failed: Callable[[str], object] = lambda _reason: None
+        """Called with the reason, on any thread, when no folder is left."""
+        self._managers: dict[Path, LogManager] = {}
+        self._failures: dict[Path, str] = {}
+        self._elsewhere: dict[TopicPartition, Log] = {}
+        """Those that are offline since they may be in a folder that is; no manager has them."""
+        self._contested: dict[TopicPartition, list[LogManager]] = {}
+        """Logs that several folders have; none of them is loaded."""
+        self._making: Counter[Path] = Counter()
+        self._choosing = threading.Lock()
+        self._failing = threading.Lock()
+        self._swapping = threading.Lock()
+        """Held while a log of one folder takes the place of another's, and while one is deleted."""
+        self._chosen: dict[TopicPartition, Path] = {}
+        self.moves: dict[TopicPartition, LogMove] = {}
+        """Logs that are being moved."""
+        self._looked_at: set[TopicPartition] = set()
+        try:
+            self._open_all(open_folder)
+            self._load_all(topic_configs)
+            self._note_what_is_lost()
+        except BaseException:
+            for manager in self._managers.values():
+                manager.abandon()
+            raise
+
+    # --- the start ---
+
+    def _open_all(self, open_folder: OpenFolder) -> None:
+        for path in self._paths:
+            self._begin(path, lambda path=path: self._open(path, open_folder))  # type: ignore[misc]
+        if not self._managers:
+            raise DataFolderError(f"no data folder can be used: {'; '.join(self._failures.values())}")
+
+    def _open(self, path: Path, open_folder: OpenFolder) -> None:
+        manager = open_folder(path)
+        manager.topic_ids, manager.missing, manager.gone = self.topic_ids, self.missing, self.gone
+        self._managers[path] = manager
+
+    def _load_all(self, topic_configs: Callable[[], Mapping[str, LogConfig]]) -> None:
+        self._contested = self._find_contested()
+        self._end_moves()
+        configs = functools.cache(topic_configs)
+        for path, manager in list(self._managers.items()):
+            self._begin(path, functools.partial(manager.load, configs, self._contested.keys()))
+        if not self._managers:
+            raise DataFolderError(f"no data folder can be used: {'; '.join(self._failures.values())}")
+
+    def _begin(self, path: Path, step: Callable[[], None]) -> None:
+        """Do something at the start; leave the folder out if its disk refuses, and there are others.
+
+        :raises DataFolderError: it is not the disk's fault, or there are no other folders.
+        """
+        try:
+            step()
+        except DataFolderError as error:
+            cause = error.__cause__
+            if not self.are_several or not isinstance(cause, OSError) or is_shortage(cause):
+                raise
+            logger.critical("%s; the folder is offline, with all logs in it", error)
+            self._failures[path] = str(error)
+            if (manager := self._managers.pop(path, None)) is not None:
+                manager.abandon()
+
+    def _find_contested(self) -> dict[TopicPartition, list[LogManager]]:
+        if not self.are_several:
+            return {}
+        holders: dict[TopicPartition, list[LogManager]] = {}
+        for path, manager in list(self._managers.items()):
+            self._begin(path, functools.partial(self._find_logs, manager, holders))
+        return {partition: managers for partition, managers in holders.items() if len(managers) > 1}
+
+    def _find_logs(self, manager: LogManager, holders: dict[TopicPartition, list[LogManager]]) -> None:
+        try:
+            names = self._filesystem.list_folder(manager.data_dir)
+            manager.moved.give_up_futures(names)
+        except OSError as error:
+            raise DataFolderError(f"{manager.data_dir}: cannot be loaded: {error}") from error
+        for name in names:
+            if (partition := partition_of(name)) is not None:
+                holders.setdefault(partition, []).append(manager)
+
+    def _end_moves(self) -> None:
+        """End the moves in which both folders had the log when the last run ended: the note says which one counts."""
+        for partition, managers in list(self._contested.items()):
+            try:
+                notes = {manager.moved.moved_from(partition): manager for manager in managers}
+                found = [(notes[source.folder_id], source) for source in managers if source.folder_id in notes]
+                if len(managers) == 2 and len(found) == 1:
+                    ((target, source),) = found
+                    source.moved.release(partition)
+                    target.moved.forget_move(partition)
+                    del self._contested[partition]
+            except (OSError, StorageError) as error:
+                logger.warning("%s: its move cannot be ended: %s", partition, error)
+
+    def _note_what_is_lost(self) -> None:
+        managers = list(self._managers.values())
+        meta = managers[0].meta
+        self.folder_id = meta.directory_id if meta else ""
+        """The id of the first folder that was not offline at the start; empty where it has none."""
+        ids = {manager.meta.directory_id for manager in managers if manager.meta}
+        known = {each for manager in managers if manager.meta for each in manager.meta.folder_ids}
+        lost = sorted(known - ids)
+        if lost and not self._failures:
+            logger.error("data folders of this broker, with the ids %s, are not given; what was in them is lost", lost)
+        self.lost_memory = any(manager.lost_memory for manager in managers)
+        is_old = not lost and any(manager.is_old for manager in managers)
+        for manager in managers:
+            manager.is_old = is_old
+        if is_old and not self.lost_memory:
+            self.note_boot()
+
+    def note_boot(self) -> None:
+        """See `LogManager.note_boot`. Which folders there are is not noted while one is offline.
+
+        :raises DataFolderError: it cannot be written.
+        """
+        ids = {manager.meta.directory_id for manager in self._managers.values() if manager.meta}
+        known = {each for manager in self._managers.values() if manager.meta for each in manager.meta.folder_ids}
+        noted = ids | known if self._failures else ids
+        for manager in self._healthy():
+            manager.note_boot(noted if self.are_several else ())
+        self.lost_memory = False
+
+    # --- the folders ---
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there is more than one folder."""
+        return len(self._paths) > 1
+
+    def states(self) -> list[FolderState]:
+        """Return all folders, in the order in which they were given."""
+        return [FolderState(path, self._failure_of(path)) for path in self._paths]
+
+    def folder_of(self, partition: TopicPartition) -> Path | None:
+        """Return the folder that has the log of a partition, if one is known to have it."""
+        if not self.are_several:
+            return self._paths[0]
+        manager = self._manager_of(partition)
+        return None if manager is None else manager.data_dir
+
+    def _failure_of(self, path: Path) -> str | None:
+        manager = self._managers.get(path)
+        return self._failures[path] if manager is None else manager.failure
+
+    def _healthy(self) -> list[LogManager]:
+        return [manager for manager in self._managers.values() if manager.failure is None]
+
+    def _manager_of(self, partition: TopicPartition) -> LogManager | None:
+        return next((each for each in self._managers.values() if each.get(partition) is not None), None)
+
+    def check(self) -> None:
+        """Put folders offline whose disks fail; to be called now and then, off the event loop.
+
+        A log that went offline is a reason to try whether its folder can still be written.
+        """
+        if not self.are_several:
+            return
+        for manager in self._healthy():
+            offline = {where for where, log in manager.all().items() if log.is_offline}
+            if not offline <= self._looked_at:
+                self._looked_at |= offline
+                self._probe(manager)
+
+    def _probe(self, manager: LogManager) -> None:
+        path = manager.data_dir / _PROBE
+        try:
+            file = self._filesystem.open(path, create=True)
+            try:
+                write_fully(self._filesystem, file, [b"\n"])
+                self._filesystem.fsync(file)
+            finally:
+                file.close()
+            remove_if_there(self._filesystem, path)
+        except OSError as error:
+            self._note_failure(manager, error)
+
+    def _note_failure(self, manager: LogManager, error: BaseException) -> None:
+        """Put a folder offline, if this is an error of its disk, and there are others."""
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not self.are_several or not isinstance(cause, OSError) or is_shortage(cause):
+            return
+        with self._failing:
+            if manager.failure is not None:
+                return
+            reason = f"the data folder {manager.data_dir} failed: {cause}"
+            manager.fail(reason)
+            logger.critical("%s; it is offline, with its %d logs", reason, manager.count())
+            if not self._healthy():
+                self.on_all_failed(reason)
+
+    def _each(self, what: Callable[[LogManager], None]) -> None:
+        """Do something in each folder that is not offline.
+
+        :raises BarnabasError: the first that was raised; all had their turn.
+        """
+        refused: BarnabasError | None = None
+        for manager in self._healthy():
+            try:
+                what(manager)
+            except BarnabasError as error:
+                self._note_failure(manager, error)
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    # --- logs ---
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """Return the log of a partition, if it is here."""
+        manager = self._manager_of(partition)
+        return self._elsewhere.get(partition) if manager is None else manager.get(partition)
+
+    def may_have_more(self, topic: str) -> bool:
+        """Whether there may be logs of a topic with this name that cannot be seen now: a folder is offline, or several
+        have one."""
+        is_contested = any(each.topic == topic for each in self._contested)
+        return is_contested or any(state.failure is not None for state in self.states())
+
+    def count(self) -> int:
+        """Return how many logs there are."""
+        return sum(manager.count() for manager in self._managers.values()) + len(self._elsewhere)
+
+    def all(self) -> dict[TopicPartition, Log]:
+        """Return all logs."""
+        logs = dict(self._elsewhere)
+        for manager in self._managers.values():
+            logs.update(manager.all())
+        return logs
+
+    def create(
+        self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
+    ) -> Log:
+        """Begin a log, in the folder with the fewest; return the one that is here already if there is one.
+
+        :raises StorageError: the disks refuse, or a folder with something in it has the name.
+        """
+        if (log := self._elsewhere.get(partition)) is not None:
+            return log
+        while True:
+            manager = self._manager_of(partition) or self._place_for(partition)
+            try:
+                return manager.create(partition, config, topic_id)
+            except StorageError as error:
+                self._note_failure(manager, error.__cause__ or error)
+                if manager.failure is None or not self._healthy():
+                    raise
+            finally:
+                self._end_making(manager)
+
+    def _place_for(self, partition: TopicPartition) -> LogManager:
+        """Return where a new log is to be; `_end_making` has to follow."""
+        with self._choosing:
+            healthy = self._healthy()
+            if not healthy:
+                raise StorageError("no data folder can be used any more")
+            found = self._where_the_name_is(partition, healthy) if self.are_several else healthy[0]
+            chosen = self._chosen.pop(partition, None)
+            if found is None and chosen is not None:
+                found = next((each for each in healthy if each.data_dir == chosen), None)
+            if found is None:
+                found = min(healthy, key=self._load_of)
+            self._making[found.data_dir] += 1
+            return found
+
+    def _load_of(self, manager: LogManager) -> int:
+        return manager.count() + self._making[manager.data_dir]
+
+    def _end_making(self, manager: LogManager) -> None:
+        with self._choosing:
+            self._making[manager.data_dir] = max(0, self._making[manager.data_dir] - 1)
+
+    def _where_the_name_is(self, partition: TopicPartition, managers: Sequence[LogManager]) -> LogManager | None:
+        """Return where something of this name is, or is known to have been: no other folder must have it too."""
+        for manager in managers:
+            if manager.is_half_deleted(partition) or self._filesystem.exists(manager.data_dir / str(partition)):
+                return manager
+        return next((each for each in managers if each.is_checkpointed(partition)), None)
+
+    def holds_nothing(self, partition: TopicPartition) -> bool:
+        """See `LogManager.holds_nothing`."""
+        manager = self._manager_of(partition)
+        return manager is not None and manager.holds_nothing(partition)
+
+    def is_known(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
+        """See `LogManager.is_known`."""
+        manager = self._manager_of(partition)
+        return partition in self._elsewhere or (manager is not None and manager.is_known(partition, topic_id))
+
+    def restore(
+        self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID, *, in_doubt: bool = False
+    ) -> Log:
+        """See `LogManager.restore`. What may be in a folder that is offline is offline."""
+        if partition in self._contested:
+            self._settle(partition, config, topic_id)
+        if (log := self._elsewhere.get(partition)) is not None:
+            return log
+        if (manager := self._manager_of(partition)) is not None:
+            return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
+        if offline := [str(state.path) for state in self.states() if state.failure is not None]:
+            return self._put_elsewhere(partition, f"it may be in {' or '.join(offline)}, which is offline")
+        manager = self._place_for(partition)
+        try:
+            return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
+        finally:
+            self._end_making(manager)
+
+    def _put_elsewhere(self, partition: TopicPartition, reason: str) -> Log:
+        """Let a log be offline which may well be there with all its records: it counts as one that can be put back."""
+        self.gone.add(partition)
+        log = self._elsewhere[partition] = next(iter(self._managers.values())).unusable(partition, reason)
+        return log
+
+    def _settle(self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID) -> None:
+        """Load that one of the logs of a partition which is the topic's, if that is clear."""
+        managers = self._contested.pop(partition)
+        try:
+            own = [each for each in managers if each.topic_id_of(partition) == topic_id]
+        except OSError as error:
+            logger.warning(
+                "%s: it cannot be read whose folder is whose: %s; the partition is offline", partition, error
+            )
+            self._put_elsewhere(partition, f"it cannot be read whose it is: {error}")
+            return
+        names = " and ".join(str(each.data_dir / str(partition)) for each in managers)
+        if len(own) != 1:
+            reason = f"it is there more than once: {names}; move all but one away, and start again"
+            logger.error("%s: %s; the partition is offline, and nothing is changed", partition, reason)
+            self._put_elsewhere(partition, reason)
+            return
+        others = ", ".join(str(each.data_dir) for each in managers if each is not own[0])
+        logger.warning(
+            "%s is used; what is of this name in %s is not this topic's, and left as it is", partition, others
+        )
+        own[0].load_one(partition, config)
+
+    def put_offline(self, partition: TopicPartition, reason: str) -> Log:
+        """Let a partition have a log that is offline; its folder, if there is one, is not touched."""
+        manager = self._manager_of(partition) or next(iter(self._managers.values()))
+        return manager.put_offline(partition, reason)
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.
+
+        :raises StorageError: the disk refuses, or the folder that it may be in is offline.
+        """
+        if self._elsewhere.pop(partition, None) is not None:
+            raise StorageError(
+                f"{partition}: its folder cannot be found now; it is deleted after a start that finds it"
+            )
+        with self._swapping:
+            for manager in self._managers.values():
+                if manager.get(partition) is not None:
+                    manager.delete(partition)
+
+    # --- moves ---
+
+    def choose(self, partition: TopicPartition, folder: Path) -> bool:
+        """Remember where a log is to be made that is not here yet; return whether there was room for that."""
+        if self.are_several:
+            if len(self._chosen) >= CHOSEN_MAX and partition not in self._chosen:
+                return False
+            self._chosen[partition] = folder
+        return True
+
+    def begin_move(self, partition: TopicPartition, target: Path) -> LogMove:
+        """Begin to move a log to another folder; may wait for the disk.
+
+        :raises StorageError: there is no such log or folder now, or the disk refuses.
+        """
+        source, to = self._manager_of(partition), self._managers.get(target)
+        current = None if source is None else source.get(partition)
+        if source is None or current is None or to is None or to.failure is not None or to is source:
+            raise StorageError(f"{partition} cannot be moved to {target} now")
+        source.moved.forget_move(partition)  # or else it might seem that it had come from where it goes
+        move = LogMove(current, to.moved.begin_future(current, source.folder_id, self.topic_ids.get(partition)), target)
+        self.moves[partition] = move
+        return move
+
+    def swap(self, move: LogMove) -> Log:
+        """Let the copy of a log take its place; nothing may be appended meanwhile. `end_move` has to follow.
+
+        :returns: the log that is the partition's from now on.
+        :raises StorageError: the disk refused, or the log was deleted meanwhile.
+        """
+        with self._swapping:
+            source = self._manager_of(move.current.partition)
+            is_given_up = self.moves.get(move.current.partition) is not move
+            if is_given_up or source is None or source.get(move.current.partition) is not move.current:
+                raise StorageError(f"{move.current.partition} is not to be moved any more")
+            move.seal()
+            return self._managers[move.target].moved.adopt(move.future, move.current)
+
+    def end_move(self, move: LogMove, *, is_done: bool) -> None:
+        """Remove what is not needed any more: the old log, or the copy that did not take its place.
+
+        :param is_done: whether the log that `swap` returned is used. Where nobody knows whether it returned, since the
+            broker stops, the next start ends the move.
+        :raises StorageError: the disk refuses; the next start does it.
+        """
+        partition, target = move.current.partition, self._managers[move.target]
+        with self._swapping:
+            self.moves.pop(partition, None)
+            if not is_done:
+                move.future.abandon()
+                if target.get(partition) is None:
+                    target.moved.give_up_future(move.future.folder)
+                return
+            for manager in self._managers.values():
+                if manager is not target and manager.get(partition) is move.current:
+                    manager.moved.release(partition)
+            target.moved.forget_move(partition)
+
+    def remove_deleted_records(self) -> None:
+        """See `LogManager.remove_deleted_records`."""
+        self._each(lambda each: each.remove_deleted_records())
+
+    def delete_later(self, paths: list[Path]) -> None:
+        """Remove files that a log set aside, after the delay."""
+        for manager in self._managers.values():
+            own = [path for path in paths if manager.data_dir in path.parents] if self.are_several else paths
+            if own:
+                manager.delete_later(own)
+
+    def purge_deleted(self) -> None:
+        """See `LogManager.purge_deleted`."""
+        self._each(lambda each: each.purge_deleted())
+
+    # --- durability ---
+
+    @property
+    def on_flush_due(self) -> Callable[[], object]:
+        """See `LogManager.on_flush_due`."""
+        return next(iter(self._managers.values())).on_flush_due
+
+    @on_flush_due.setter
+    def on_flush_due(self, call: Callable[[], object]) -> None:
+        for manager in self._managers.values():
+            manager.on_flush_due = call
+
+    def flush_sealed(self) -> None:
+        """See `LogManager.flush_sealed`."""
+        self._each(lambda each: each.flush_sealed())
+
+    def checkpoint_recovery_points(self) -> None:
+        """See `LogManager.checkpoint_recovery_points`."""
+        self._each(lambda each: each.checkpoint_recovery_points())
+
+    def checkpoint_high_watermarks(self) -> None:
+        """See `LogManager.checkpoint_high_watermarks`."""
+        self._each(lambda each: each.checkpoint_high_watermarks())
+
+    def checkpoint_first_dirty_offsets(self) -> None:
+        """See `LogManager.checkpoint_first_dirty_offsets`."""
+        self._each(lambda each: each.checkpoint_first_dirty_offsets())
+
+    def close(self) -> None:
+        """Make all logs durable, and say so for the next start. Does nothing the second time.
+
+        :raises StorageError: this stop was not a clean one; says which logs or folders are the reason. Those folders
+            that can be are closed cleanly all the same.
+        """
+        refused: list[str] = []
+        for manager in self._managers.values():
+            try:
+                manager.close()
+            except StorageError as error:
+                refused.append(str(error))
+        if refused:
+            raise StorageError("; ".join(refused))
+
+
+AnyLogs = LogManager | DataFolders
+"""The logs of one data folder, or of all."""

@@ -1,0 +1,214 @@
+"""The folders of logs: made so that it is durable whose they are, known again at a start, set aside when deleted.
+
+`partition.metadata` says to which topic a folder belongs. It is durable, content and name, before the first file of
+the log is made: a loss of power leaves no records without it. A folder in which there are no records is in nobody's
+way, since all that is in it can be made again.
+
+Safe to use from several threads, each with partitions of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from barnabas.errors import StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage.checkpoints import decode_partition_metadata, encode_partition_metadata
+from barnabas.storage.deleted_files import DeletedFiles
+from barnabas.storage.file_names import (
+    DELETED_FOLDER_SUFFIX,
+    DELETION_NOTE,
+    FUTURE_FOLDER_SUFFIX,
+    LOG_SUFFIX,
+    MOVE_NOTE,
+    PARTITION_METADATA,
+    TEMPORARY_SUFFIX,
+    deleted_folder_name,
+    future_folder_name,
+    is_deleted_folder,
+    is_future_folder,
+    is_of_empty_log,
+    offset_name,
+)
+from barnabas.storage.filesystem import FileSystem, read_file, replace_file
+from barnabas.storage.set_aside import set_aside
+
+logger = logging.getLogger(__name__)
+
+
+class LogFolders:
+    """The folders of the logs in a data folder.
+
+    :param deleted: is given the folders that were set aside.
+    :param new_id: makes the names of those unique.
+    """
+
+    def __init__(
+        self, filesystem: FileSystem, data_dir: Path, deleted: DeletedFiles, new_id: Callable[[], uuid.UUID]
+    ) -> None:
+        self._filesystem = filesystem
+        self.data_dir = data_dir
+        self._deleted = deleted
+        self._new_id = new_id
+        self.half_deleted: set[TopicPartition] = set()
+        """Logs that were deleted, but whose folders could not be renamed."""
+
+    def path_of(self, partition: TopicPartition) -> Path:
+        """Return where the log of a partition is."""
+        return self.data_dir / str(partition)
+
+    def make(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
+        """Make a folder, or let one that is there belong to a topic; whose it is is durable when this returns.
+
+        :raises OSError: the disk refuses.
+        """
+        folder = self.path_of(partition)
+        self._filesystem.make_folder(folder)
+        if topic_id is not None:
+            content = encode_partition_metadata(topic_id)
+            replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
+
+    def remove_unfinished(self, partition: TopicPartition) -> None:
+        """Remove the folder of a log that could not be made; where that fails too, it is in nobody's way."""
+        folder = self.path_of(partition)
+        try:
+            self._filesystem.remove_folder(folder)
+        except OSError as error:
+            logger.warning("%s: a log that could not be made cannot be removed: %s", folder, error)
+
+    def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
+        """Return the id of the topic that a folder belongs to; None if it is missing or damaged.
+
+        :raises OSError: the disk refuses.
+        """
+        # A string: a start reads one for each log.
+        path = f"{self.data_dir}/{partition}/{PARTITION_METADATA}"
+        try:
+            content = read_file(self._filesystem, path)
+        except FileNotFoundError:
+            return None
+        if not content:
+            logger.warning("%s is empty; perhaps the machine lost its power when an older release had made it", path)
+            return None
+        try:
+            return decode_partition_metadata(content)
+        except ValueError as error:
+            renamed = set_aside(self._filesystem, Path(path))
+            logger.warning("%s is damaged, and renamed to %s: %s", path, renamed.name, error)
+            return None
+
+    def holds_nothing(self, partition: TopicPartition) -> bool:
+        """Whether a folder is there with nothing in it but what making a log leaves: no records, and no trace of any.
+
+        False where that cannot be found out.
+        """
+        folder = self.path_of(partition)
+        try:
+            names = self._filesystem.list_folder(folder)
+            log = offset_name(0, LOG_SUFFIX)
+            return all(map(is_of_empty_log, names)) and (log not in names or not self._filesystem.size(folder / log))
+        except OSError:
+            return False
+
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Rename the folder of a deleted log, to be removed later.
+
+        :raises StorageError: the disk refuses; the folder is in `half_deleted`.
+        """
+        folder = self.path_of(partition)
+        self.half_deleted.add(partition)
+        try:
+            self._filesystem.open(folder / DELETION_NOTE, create=True).close()
+            # Or a power loss might leave the new name without the note, and the folder for ever.
+            self._filesystem.fsync_folder(folder)
+        except OSError as error:
+            logger.warning("%s: a start will not know that it was deleted, and leave it: %s", folder, error)
+        target = self.data_dir / deleted_folder_name(partition, self._new_id().hex)
+        try:
+            self._filesystem.replace(folder, target)
+            self.half_deleted.discard(partition)
+            self._filesystem.fsync_folder(self.data_dir)
+        except FileNotFoundError:
+            logger.warning("%s is gone already", folder)
+            self.half_deleted.discard(partition)
+            return
+        except OSError as error:
+            raise StorageError(f"{folder}: cannot be renamed to {target.name}: {error}") from error
+        self._deleted.add([target])
+
+    def future_path(self, partition: TopicPartition) -> Path:
+        """Return where a log may be made that is to take the place of one in another data folder."""
+        return self.data_dir / future_folder_name(partition, self._new_id().hex)
+
+    def note_move(self, folder: Path, source_id: str, topic_id: uuid.UUID | None) -> None:
+        """Note, durably, whose place a folder is to take: that of the one in the data folder with this id.
+
+        :raises OSError: the disk refuses.
+        """
+        self._filesystem.make_folder(folder)
+        replace_file(self._filesystem, folder / MOVE_NOTE, source_id.encode(), durable=True)
+        if topic_id is not None:
+            content = encode_partition_metadata(topic_id)
+            replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
+
+    def moved_from(self, folder: Path) -> str:
+        """Return what was noted of a move; empty where there is none.
+
+        :raises OSError: the disk refuses.
+        """
+        try:
+            return read_file(self._filesystem, folder / MOVE_NOTE).decode("ascii", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def is_own_future(self, name: str) -> bool:
+        """Whether a folder of this name is one that a broker made for a log that was to come here.
+
+        :raises OSError: the disk refuses.
+        """
+        if not is_future_folder(name):
+            return False
+        names = set(self._filesystem.list_folder(self.data_dir / name))
+        return MOVE_NOTE in names or names <= {MOVE_NOTE + TEMPORARY_SUFFIX}
+
+    def forget_move(self, partition: TopicPartition) -> None:
+        """Remove, durably, what was noted when a log came here.
+
+        :raises OSError: the disk refuses.
+        """
+        folder = self.path_of(partition)
+        if self._filesystem.exists(folder / MOVE_NOTE):
+            self._filesystem.unlink(folder / MOVE_NOTE)
+            self._filesystem.fsync_folder(folder)
+
+    def take_place(self, future: Path, partition: TopicPartition) -> None:
+        """Let a folder have the name of a partition's, durably.
+
+        :raises OSError: the disk refuses; it may have the name.
+        """
+        self._filesystem.fsync_folder(future)
+        self._filesystem.replace(future, self.path_of(partition))
+        self._filesystem.fsync_folder(self.data_dir)
+
+    def give_up_future(self, folder: Path) -> None:
+        """Have a folder removed that took nobody's place.
+
+        :raises OSError: the disk refuses.
+        """
+        target = folder.with_name(folder.name.removesuffix(FUTURE_FOLDER_SUFFIX) + DELETED_FOLDER_SUFFIX)
+        self._filesystem.open(folder / DELETION_NOTE, create=True).close()
+        self._filesystem.replace(folder, target)
+        self._deleted.add([target], at_once=True)
+
+    def find_deleted(self, names: Iterable[str]) -> None:
+        """Schedule the removal of folders that a broker deleted; leave all others, whatever their names."""
+        for name in names:
+            if name.endswith(DELETED_FOLDER_SUFFIX):
+                folder = self.data_dir / name
+                if is_deleted_folder(name) and self._filesystem.exists(folder / DELETION_NOTE):
+                    self._deleted.add([folder], at_once=True)
+                else:
+                    logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)

@@ -1,0 +1,172 @@
+"""Opens the logs of a data folder: many side by side at a start, one at a time later.
+
+A log that cannot be loaded is offline: its files are not touched, and the other logs can be used.
+
+Safe to use from several threads, each with partitions of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.clock import Clock
+from barnabas.errors import DataFolderError
+from barnabas.log_lines import lines_about_partition
+from barnabas.model import TopicPartition
+from barnabas.storage.checkpoints import StoredOffsets
+from barnabas.storage.filesystem import FileSystem, is_shortage
+from barnabas.storage.folder_identity import NO_ROOM
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_folders import LogFolders
+from barnabas.storage.offline_log import offline_log
+from barnabas.storage.offset_checkpoints import OffsetCheckpoints
+from barnabas.storage.segment_list import OpenSegments
+from barnabas.storage.side_by_side import in_groups
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 16
+"""Many logs are loaded on a thread in groups of this size."""
+
+_LOADING_THREADS = 4
+"""A start that finds nothing in the page cache waits for the disk most of the time, once for every file. More threads
+only wait for the interpreter."""
+_ONE_BY_ONE_MAX = 1_000
+"""So many logs are loaded one by one, since some may have much to check; if they are more, in groups."""
+
+
+class Found(NamedTuple):
+    """A log folder as it was loaded."""
+
+    log: Log
+    topic_id: uuid.UUID | None
+
+
+class LogLoader:
+    """Opens the logs of one data folder.
+
+    :param config: of logs whose topic has no settings of its own.
+    :param open_segments: the sealed segments, of all logs, that are kept open after they were read.
+    :param on_truncated: called when a log was cut, with nothing.
+    :param on_rolled: called when a log began a new segment, with nothing.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        config: LogConfig,
+        clock: Clock,
+        filesystem: FileSystem,
+        folders: LogFolders,
+        checkpoints: OffsetCheckpoints,
+        open_segments: OpenSegments,
+        new_threads: Callable[[int, str], Executor],
+        on_truncated: Callable[[], None],
+        on_rolled: Callable[[], None],
+    ) -> None:
+        self._data_dir = data_dir
+        self._config = config
+        self._clock = clock
+        self._filesystem = filesystem
+        self._folders = folders
+        self._checkpoints = checkpoints
+        self._open_segments = open_segments
+        self._new_threads = new_threads
+        self._on_truncated, self._on_rolled = on_truncated, on_rolled  # the same ones for all logs
+
+    def load_all(
+        self, partitions: list[TopicPartition], *, clean: bool, configs: Mapping[str, LogConfig]
+    ) -> list[Found | None]:
+        """Load logs side by side: neither to wait for the disk nor to check batches needs the interpreter.
+
+        :param clean: they were closed cleanly.
+        :raises DataFolderError: files or memory are short: no log is to blame.
+        """
+        thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
+        at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
+        with self._new_threads(thread_count, "load") as threads:
+            return in_groups(
+                threads, lambda each: self.load(each, clean=clean, config=configs.get(each.topic)), partitions, at_once
+            )
+
+    @lines_about_partition
+    def load(self, partition: TopicPartition, *, clean: bool, config: LogConfig | None) -> Found | None:
+        """Load a log, or return one that is offline; None if there is none.
+
+        :raises DataFolderError: files or memory are short: no log is to blame.
+        """
+        stored = self._checkpoints.of(partition)
+        try:
+            log = self.open(partition, config or self._config, stored, clean=clean)
+            return Found(log, self._folders.topic_id_of(partition))
+        except Exception as error:
+            # An error in one log must not keep the others from being used.
+            cause = error.__cause__ or error
+            if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in NO_ROOM:
+                raise DataFolderError(f"{self._data_dir / str(partition)}: cannot be loaded: {error}") from error
+            if isinstance(cause, NotADirectoryError):
+                return None
+            logger.debug("%s", partition, exc_info=True)
+            reason = f"cannot be loaded: {error or error!r}; mend its folder or move it away, and start again"
+            return Found(self.unusable(partition, reason), self._topic_id_of_unusable(partition))
+
+    def unusable(self, partition: TopicPartition, reason: str, *, is_told: bool = False) -> Log:
+        """Return a log that is offline; its folder, if there is one, is not touched.
+
+        :param is_told: whether the reason is in the broker's log already.
+        """
+        folder = self._data_dir / str(partition)
+        if not is_told:
+            logger.error("%s: %s; the partition is offline, and nothing in the folder is changed", folder, reason)
+        stored = self._checkpoints.of(partition)
+        log = offline_log(folder, partition, self._config, self._clock, self._filesystem, stored, reason)
+        log.first_dirty_offset = self._checkpoints.first_dirty_offset(partition)
+        return log
+
+    def _topic_id_of_unusable(self, partition: TopicPartition) -> uuid.UUID | None:
+        try:
+            return self._folders.topic_id_of(partition)
+        except OSError:
+            return None
+
+    def open(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        stored: StoredOffsets = StoredOffsets(),  # noqa: B008 - immutable
+        *,
+        clean: bool = False,
+        folder: Path | None = None,
+    ) -> Log:
+        """Open a log, or begin one.
+
+        :param stored: its offsets by the checkpoints.
+        :param clean: it was closed cleanly.
+        :param folder: where it is, if it has another name than the partition's.
+        :raises StorageError: the disk refuses.
+        """
+        log = Log.open(
+            folder or self._data_dir / str(partition),
+            partition,
+            config,
+            self._clock,
+            self._filesystem,
+            clean=clean,
+            recovery_point=stored.recovery_point,
+            log_start_offset=stored.log_start_offset,
+            high_watermark=stored.high_watermark,
+            open_segments=self._open_segments,
+        )
+        if folder is None:
+            log.on_truncated = self._on_truncated
+            log.on_rolled = self._on_rolled
+        # Or else, where the end is lost, tombstones that come in its place would go before what they delete.
+        log.first_dirty_offset = min(self._checkpoints.first_dirty_offset(partition), log.log_end_offset)
+        return log

@@ -1,0 +1,92 @@
+"""A log that moves to another data folder of its broker (KIP-113): a copy grows there until it has all that there is.
+
+The copy is a log of its own, in a folder with a name that nobody takes for a partition's. It gets the batches as a
+follower would. When nothing is missing, it is closed, so that all of it is durable, and takes the log's place
+(`DataFolders.swap`): its folder, in which it is noted whose place it takes, is renamed, and that is the moment that
+counts; then the old folder is set aside. A start that finds both goes by the note; one that finds a copy removes it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from barnabas.errors import StorageError
+from barnabas.records.header import read_header
+from barnabas.storage.follower_append import append_as_follower
+from barnabas.storage.log import Log
+
+
+class LogMove:
+    """A log and its copy.
+
+    Used by one thread at a time, but for `missing` and `is_cut`.
+
+    :param current: the log that is moved.
+    :param future: its copy, with nothing in it yet.
+    :param target: the data folder of the copy.
+    """
+
+    def __init__(self, current: Log, future: Log, target: Path) -> None:
+        self.current = current
+        self.future = future
+        self.target = target
+        self._truncations = current.truncation_count
+        self._first_dirty_offset = current.first_dirty_offset
+
+    @property
+    def missing(self) -> int:
+        """How many offsets the copy has yet to get."""
+        return max(0, self.current.log_end_offset - self.future.log_end_offset)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the log was cut since `prepare`: the copy may hold what the log has no longer, and lack nothing."""
+        return self.current.truncation_count != self._truncations
+
+    def prepare(self) -> None:
+        """Let the copy begin anew where it cannot go on: the log was cut, or begins later now.
+
+        :raises StorageError: the disk refuses.
+        """
+        if self.is_cut or self.future.log_end_offset < self.current.log_start_offset:
+            self._truncations = self.current.truncation_count
+            self._first_dirty_offset = min(self._first_dirty_offset, self.current.first_dirty_offset)
+            self.future.start_over_at(self.current.log_start_offset)
+
+    def append(self, batches: bytes, leader_epoch: int) -> None:
+        """Give the copy what comes next.
+
+        :raises BarnabasError: it is damaged, or the disk refuses.
+        """
+        first, future = read_header(batches), self.future
+        if future.log_start_offset == future.log_end_offset and first.base_offset < future.log_end_offset:
+            # The log begins within this batch.
+            future.start_over_at(first.base_offset)
+        append_as_follower(future, memoryview(batches), leader_epoch)
+
+    def seal(self) -> None:
+        """Let the copy, which lacks nothing, begin where the log does, and make it durable; it is closed then.
+
+        :raises StorageError: the disk refuses; or the log was cut, and nothing has changed.
+        """
+        if self.is_cut:
+            raise StorageError(f"{self.current.partition} was cut while it was moved")
+        current, future = self.current, self.future
+        if future.log_start_offset < current.log_start_offset:
+            if current.log_start_offset == future.log_end_offset:
+                future.roll()
+            future.delete_records_before(current.log_start_offset)
+            future.remove_old_files()
+        future.close()
+
+    def hand_on(self, log: Log) -> None:
+        """Let the log that took the place know what no file says.
+
+        :param log: as `DataFolders.swap` returned it.
+        """
+        current = self.current
+        for entry in current.leader_epochs.entries:
+            if entry.epoch > log.leader_epochs.latest:
+                log.leader_epochs.assign(*entry)
+        log.lost_from = current.lost_from
+        log.first_dirty_offset = min(self._first_dirty_offset, log.log_end_offset)

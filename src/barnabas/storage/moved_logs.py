@@ -1,0 +1,127 @@
+"""The logs that come into a data folder from others of the same broker, or go there: the steps on the disk (KIP-113).
+
+At each moment exactly one of the folders of a log counts. A copy has a name that is no partition's, until it lacks
+nothing and the checkpoints tell of it; a rename makes it the one that counts, since it is noted in it whose place it
+takes. Then the old folder is set aside, and then the note is removed.
+
+Safe to use from several threads, each with partitions of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from barnabas.errors import StorageError
+from barnabas.model import TopicPartition
+from barnabas.storage.checkpoints import StoredOffsets
+from barnabas.storage.log import Log
+from barnabas.storage.log_folders import LogFolders
+from barnabas.storage.log_loading import LogLoader
+
+logger = logging.getLogger(__name__)
+
+
+class MovedLogs:
+    """What a data folder does for logs that move.
+
+    :param logs: those in the folder.
+    :param store_all: stores all checkpoints.
+    """
+
+    def __init__(
+        self,
+        logs: dict[TopicPartition, Log],
+        folders: LogFolders,
+        loader: LogLoader,
+        store_all: Callable[[], None],
+    ) -> None:
+        self._logs = logs
+        self._folders = folders
+        self._loader = loader
+        self._store_all = store_all
+
+    def begin_future(self, current: Log, source_id: str, topic_id: uuid.UUID | None) -> Log:
+        """Begin a log that is to take the place of one in another data folder.
+
+        :param source_id: the id of that folder.
+        :raises StorageError: the disk refuses.
+        """
+        folder = self._folders.future_path(current.partition)
+        try:
+            self._folders.note_move(folder, source_id, topic_id)
+            return self._loader.open(current.partition, current.config, folder=folder)
+        except OSError as error:
+            raise StorageError(f"{folder}: cannot be made: {error}") from error
+
+    def adopt(self, future: Log, current: Log) -> Log:
+        """Let a closed copy of a log be the log of its partition from now on; return it as it was opened again.
+
+        Once its folder has the name of the partition's, it is the one that counts, also after a crash.
+
+        :param current: the log whose place it takes; it must not change meanwhile.
+        :raises StorageError: the disk refused, and nothing has changed; or `current` is offline.
+        """
+        partition = current.partition
+        end = current.log_end_offset
+        stored = StoredOffsets(end, current.log_start_offset, current.high_watermark)
+        self._logs[partition] = current  # so that the checkpoints tell of it before its folder is there
+        try:
+            self._store_all()
+        except StorageError:
+            del self._logs[partition]
+            raise
+        try:
+            self._folders.take_place(future.folder, partition)
+            log = self._loader.open(partition, current.config, stored, clean=True)
+        except (OSError, StorageError) as error:
+            current.put_offline(f"its copy {future.folder} cannot take its place: {error}")
+            raise StorageError(f"{partition}: {error}; it is offline until the next start") from error
+        self._logs[partition] = log
+        return log
+
+    def give_up_futures(self, names: Iterable[str]) -> None:
+        """Have the copies removed that the last run left.
+
+        :param names: of all that is in the folder.
+        :raises OSError: the disk refuses.
+        """
+        for name in names:
+            if self._folders.is_own_future(name):
+                logger.warning("%s: its move ended with the last run, and is given up", name)
+                self.give_up_future(self._folders.data_dir / name)
+
+    def give_up_future(self, folder: Path) -> None:
+        """Have the folder removed of a log that took nobody's place; where that fails, the next start does it."""
+        try:
+            self._folders.give_up_future(folder)
+        except OSError as error:
+            logger.warning("%s: a log that is not moved cannot be removed: %s", folder, error)
+
+    def moved_from(self, partition: TopicPartition) -> str:
+        """Return the id of the folder from which a log was moved here, if that is not quite done; or nothing.
+
+        :raises OSError: the disk refuses.
+        """
+        return self._folders.moved_from(self._folders.path_of(partition))
+
+    def forget_move(self, partition: TopicPartition) -> None:
+        """Note that the log of a partition is here, and nowhere else.
+
+        :raises StorageError: the disk refuses.
+        """
+        try:
+            self._folders.forget_move(partition)
+        except OSError as error:
+            raise StorageError(f"{partition}: {error}") from error
+
+    def release(self, partition: TopicPartition) -> None:
+        """Let go of a log that another folder has now; its folder is removed later.
+
+        :raises StorageError: the disk refuses.
+        """
+        if (log := self._logs.pop(partition, None)) is not None:
+            log.abandon()
+        self._folders.set_aside(partition)

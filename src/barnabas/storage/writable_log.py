@@ -1,0 +1,337 @@
+"""The part of a log that lets it grow: appends, rolls, flushes.
+
+Neither an append nor a read looks at a single record, and neither does any other work on files: an append that first
+needs a new segment says so (`append_ready`), and `roll` makes it. A new leader epoch is noted in memory; its file is
+written with the next flush, and recovery learns it from the batches.
+
+An append is one transaction: everything is checked before the first byte is written; then the batches are written,
+accounted for, and told. Any error between the write and the accounting takes the log offline, so that
+no later batch is acknowledged behind bytes that are not accounted for.
+
+Threads and errors: see `barnabas.storage.log`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.records.header import Buffer
+from barnabas.records.scan import StampedBatch
+from barnabas.storage.active_segment import ActiveSegment
+from barnabas.storage.append import AppendInfo
+from barnabas.storage.append_group import AppendGroup, LogState, Outcome, stamp_made
+from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producer_state import ProducerEntry
+from barnabas.storage.readable_log import ReadableLog
+from barnabas.storage.recovery import LoadedLog, load_producers
+from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment_list import OpenSegments
+
+UNFLUSHED_SEGMENTS_MAX = 8
+"""The most segments sealed and not flushed: each holds a file open. More rolls wait until some are flushed."""
+
+
+class WritableLog(ReadableLog):
+    """What is common to all that is done to a log by its leader or a follower as it grows."""
+
+    def __init__(
+        self,
+        folder: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        clock: Clock,
+        filesystem: FileSystem,
+        loaded: LoadedLog,
+        recovery_point: int,
+        open_segments: OpenSegments | None = None,
+        offline: str | None = None,
+    ) -> None:
+        super().__init__(folder, partition, loaded, recovery_point, open_segments, offline)
+        self.config = config
+        """May be replaced at any time."""
+        self._clock = clock
+        self._filesystem = filesystem
+        self._removed: list[SealedSegment] = []
+        self._active_since_ms = clock.time_ms()
+        end = self._log_end_offset
+        self._producers = load_producers(filesystem, folder, loaded.segments, end, clock.time_ms(), loaded.snapshots)
+        self._beside = BesideFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs)
+        self._new_names = True
+        self._as_closed = False
+        self._unaccounted: AppendGroup | None = None
+        self._bytes_since_checkpoint = loaded.active.size
+        self._state_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self.first_dirty_offset = 0
+        """Up to here the log is compacted, unless it does not reach so far; the manager stores it."""
+        self.truncation_count = 0
+        self.on_truncated: Callable[[], None] = lambda: None
+        """Called after a truncation; the manager stores the recovery point and the start of the log then."""
+        self.on_rolled: Callable[[], None] = lambda: None
+        """Called after a segment was sealed, which keeps its file open until it is flushed."""
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether a flush off the event loop is due: a segment was sealed since the last one, or much was appended."""
+        if self._bytes_since_checkpoint >= CHECKPOINT_BYTES and self._log_end_offset > self._recovery_point:
+            return True
+        return bool(self._segments.sealed_since(self._recovery_point))
+
+    @property
+    def producers(self) -> dict[int, ProducerEntry]:
+        """A copy of what is remembered of idempotent producers, by producer id."""
+        return self._producers.entries()
+
+    # --- append ---
+
+    def append(self, records: Buffer, leader_epoch: int) -> AppendInfo:
+        """Append the batches of one produce request.
+
+        Base offset and leader epoch are stamped into `records` in place if it is writable. The batches are in
+        the page cache when this returns; `flush` makes them durable.
+
+        :raises CorruptBatchError: a batch is damaged; nothing was appended.
+        :raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_PRODUCER_EPOCH,
+            OUT_OF_ORDER_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
+        :raises StorageError: the disk refused; nothing may be acknowledged.
+        """
+        (outcome,) = self.append_all([records], leader_epoch)
+        if isinstance(outcome, BarnabasError):
+            raise outcome
+        return outcome
+
+    def append_all(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+        """Append the batches of several requests, in their order, as a leader does; wait for the disk if need be.
+
+        Each request is judged alone, as by `append`, after those before it; what `append` raises is its outcome.
+        """
+        outcomes = self.append_ready(requests, leader_epoch)
+        while len(outcomes) < len(requests):
+            try:
+                self.roll()
+            except BarnabasError as error:
+                outcomes.append(error)
+            outcomes += self.append_ready(requests[len(outcomes) :], leader_epoch)
+        return outcomes
+
+    def append_ready(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+        """Do as `append_all` does, with one write, up to the first request that needs a new segment: `roll` makes it.
+
+        :returns: the outcomes of the requests before that one; of all if there is none.
+        """
+        if (refusal := self._refusal(leader_epoch)) is not None:
+            return [refusal] * len(requests)
+        group = self._begin_group(leader_epoch)
+        group.take_all(requests)
+        with suppress(BarnabasError):  # it stands in the outcomes
+            self._write(group)
+        return group.outcomes
+
+    def append_made(self, batch: bytearray, leader_epoch: int) -> bool:
+        """Append a batch that this broker made, of records with keys, if nothing stands in the way of that.
+
+        It is checked and stamped as `append_ready` does, which costs most of an append of a few bytes otherwise.
+
+        :returns: False where it is not in the log: `append_ready` says why, or what has to be done first.
+        """
+        if self._refusal(leader_epoch) is not None or leader_epoch > self.leader_epochs.latest:
+            return False
+        stamped = stamp_made(batch, self._segments.active, self._log_end_offset, leader_epoch, self.config)
+        if not stamped:
+            return False
+        self._as_closed = False
+        with suppress(BarnabasError):  # whoever tries again is told
+            self._segments.active.append([batch], self._health)
+            self._note(stamped, len(batch))
+            return True
+        return False
+
+    def begin_append(self, take: Callable[[AppendGroup], bool], leader_epoch: int) -> AppendGroup | None:
+        """Begin an append in three steps, for records that are too many to be written at once by the owner's thread.
+
+        After this, `write` puts them into the file, on any thread, and then `account` ends the append, on the
+        owner's; nobody else appends from here to there.
+
+        :param take: puts one request into a group, by `AppendGroup.take` or `AppendGroup.replicate`.
+        :returns: None if there has to be another segment first: `roll`.
+        :raises BarnabasError: as `append` does.
+        """
+        if (refusal := self._refusal(leader_epoch)) is not None:
+            raise refusal
+        group = self._begin_group(leader_epoch)
+        return group if take(group) else None
+
+    def write(self, group: AppendGroup) -> None:
+        """Write what an append brings; may be called from any thread. What goes wrong is told by `account`."""
+        self._unaccounted = group
+        try:
+            self._health.check()
+            if group.chunks:
+                self._as_closed = False
+                self._segments.active.append(group.chunks, self._health)
+        except BarnabasError as error:
+            group.fail(error)
+
+    def account(self, group: AppendGroup) -> Outcome:
+        """End an append; return its outcome."""
+        self._unaccounted = None
+        with suppress(BarnabasError):  # it stands in the outcomes
+            self._account_for(group)
+        return group.outcomes[0]
+
+    def roll(self, base_offset: int | None = None) -> None:
+        """Begin a new segment, unless the active one is empty.
+
+        May be called from another thread; nobody appends meanwhile.
+
+        :param base_offset: with which the new segment begins, and at least the end of the log; None: with that end.
+            Where it is further on, the log ends there from now on, even if the active segment is empty.
+        :raises StorageError: the disk refused.
+        """
+        self._health.check()
+        base_offset = max(base_offset or 0, self._log_end_offset)
+        if self._segments.active.size or base_offset > self._log_end_offset:
+            self._as_closed = False
+            if self._segments.unflushed_count >= UNFLUSHED_SEGMENTS_MAX:
+                self.flush()
+            with self._health.offline_on_error("roll", even_if_short=False):
+                self._roll(base_offset, self._clock.time_ms())
+
+    # --- durability ---
+
+    def flush(self) -> None:
+        """Make all that was appended before this call durable. May be called from any thread.
+
+        :raises StorageError: the disk refused, now or before; nothing that was not durable can be counted on.
+        """
+        with self._flush_lock:
+            self._health.check()
+            self._flush(closing=False)
+
+    # --- inside ---
+
+    def _refusal(self, leader_epoch: int) -> BarnabasError | None:
+        """Return why nothing can be appended in this epoch, or None."""
+        try:
+            if self._unaccounted is not None:
+                self._health.go_offline("append", RuntimeError("an append before it has not come to its end"))
+            self._health.check()
+        except BarnabasError as error:
+            return error
+        if leader_epoch < (latest := self.leader_epochs.latest):
+            message = f"{self.partition}: leader epoch {leader_epoch}, {latest} is known"
+            return KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
+        return None
+
+    def _begin_group(self, leader_epoch: int) -> AppendGroup:
+        active, since_ms, latest_epoch = self._segments.active, self._active_since_ms, self.leader_epochs.latest
+        state = LogState(active, since_ms, self._log_start_offset, latest_epoch, self._producers, self.config)
+        return AppendGroup(state, leader_epoch, self._clock.time_ms())
+
+    def _write(self, group: AppendGroup) -> None:
+        """Write what the group gathered, and account for it.
+
+        :raises BarnabasError: the disk refused, or the log was closed; the outcomes say so.
+        """
+        self.write(group)
+        self._unaccounted = None
+        self._account_for(group)
+
+    def _account_for(self, group: AppendGroup) -> None:
+        """:raises BarnabasError: what was written may not be acknowledged; the outcomes say so."""
+        if group.failure is not None:
+            raise group.failure
+        if not group.chunks:
+            return
+        try:
+            self._note(group.batches, group.size - self._segments.active.size, group)
+        except BarnabasError as error:
+            group.fail(error)
+            raise
+
+    def _note(self, batches: Sequence[StampedBatch], size: int, group: AppendGroup | None = None) -> None:
+        """Account for batches that are in the file.
+
+        :raises BarnabasError: they may not be acknowledged.
+        """
+        try:
+            with self._state_lock:
+                self._bytes_since_checkpoint += size
+                self._segments.active.note_all(batches)
+                if group is not None:
+                    group.producers.settle()
+                    for epoch in group.epochs:
+                        self.leader_epochs.assign(*epoch)
+                self._log_end_offset = batches[-1][1] + 1
+            if self.high_watermark_follows_end:
+                self._high_watermark = self._log_end_offset
+            # A flush may have failed meanwhile: these batches may never reach the disk.
+            self._health.check()
+        except BarnabasError:
+            raise
+        except BaseException as error:
+            # An unexpected error: it is not known what is accounted for.
+            raise self._health.go_offline("append", error) from error
+        self._health.note_success()
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        sealed = self._segments.active
+        with self._state_lock:
+            self._producers.expire(now_ms)
+            indexes = sealed.encode_indexes(closing=True)
+        try:
+            with self._beside.lock:
+                self._health.check()  # once it is closed, the folder may be another log's
+                sealed.write_indexes(*indexes)
+                sealed.is_sealed = True
+                self._beside.write_snapshot(
+                    base_offset, self._producers.entries(), self._segments.base_offsets, durable=False
+                )
+                interval = self.config.index_interval_bytes
+                active = ActiveSegment.create(self._filesystem, self.folder, base_offset, interval)
+        except OSError:
+            sealed.is_sealed = False  # of the new segment, the .log is made last: it is not there
+            raise
+        with self._state_lock:
+            self._segments.seal_active(active)
+            self._log_end_offset = base_offset
+            self._new_names = True
+            self._bytes_since_checkpoint = 0
+        self._active_since_ms = now_ms
+        self.on_rolled()
+
+    def _flush(self, *, closing: bool) -> None:
+        with self._state_lock:
+            plan = self._plan_flush(closing=closing)
+        if plan is None:
+            return
+        with self._health.offline_on_error("flush", even_if_unforeseen=True):
+            try:
+                self._beside.carry_out(plan, self._segments.base_offsets)
+            except PutOffError as error:
+                self._new_names = True
+                self._bytes_since_checkpoint = max(self._bytes_since_checkpoint, CHECKPOINT_BYTES)
+                raise self._health.refused("flush", error.reason) from error
+        self._recovery_point = max(self._recovery_point, plan.end_offset)
+
+    def _plan_flush(self, *, closing: bool) -> FlushPlan | None:
+        sealed = self._segments.sealed_since(self._recovery_point)
+        if self._log_end_offset <= self._recovery_point and not sealed and not closing:
+            return None
+        with_derived = closing or self._bytes_since_checkpoint >= CHECKPOINT_BYTES
+        end_offset, active, epochs = self._log_end_offset, self._segments.active, self.leader_epochs.entries
+        indexes = active.encode_indexes(closing=closing) if with_derived else None
+        producers = self._producers.entries() if with_derived else None
+        plan = FlushPlan(end_offset, sealed, active, indexes, producers, epochs, self._new_names, closing)
+        self._new_names = False
+        if with_derived:
+            self._bytes_since_checkpoint = 0
+        return plan

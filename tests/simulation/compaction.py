@@ -1,0 +1,221 @@
+"""Topics whose logs are compacted, with few keys: whatever befalls the brokers, the last value of each key is there.
+
+Offsets keep their records, nothing is invented, and the replicas agree on the last value of each key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from barnabas.errors import BarnabasError
+from barnabas.model import TopicPartition
+from barnabas.records import BATCH_HEADER_SIZE, Record
+from barnabas.records.codec import decode_records
+from barnabas.records.header import iter_headers
+from barnabas.storage import Log
+from barnabas.testing.history import Outcome
+from tests.simulation.clients import SimulatedClient, SimulatedReader, SimulatedSender
+from tests.simulation.workload import REPLICAS, SAFE, Workload
+
+TOPIC = "states"
+KEYS = 6
+END_S = 60.0
+
+
+@dataclass
+class KeyedWrite:
+    """One record that was sent; `offset` is known of those that were acknowledged."""
+
+    value: bytes | None
+    outcome: Outcome = Outcome.INFO
+    offset: int | None = None
+
+
+@dataclass
+class Table:
+    """All that was sent to one place, by key and in order, and what anybody saw there, by offset.
+
+    :param say: told what is broken.
+    """
+
+    place: TopicPartition
+    say: Callable[[str], None]
+    writes: dict[bytes, list[KeyedWrite]] = field(default_factory=lambda: defaultdict(list))
+    seen: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
+
+    def see(self, record: Record, who: str) -> None:
+        """Check a record that was read: it was sent, and stands where it stood before."""
+        key, value = bytes(record.key or b""), None if record.value is None else bytes(record.value)
+        known = self.seen.setdefault(record.offset, (key, value))
+        if known != (key, value):
+            self.say(f"{self.place}, offset {record.offset}: {who} found {(key, value)}, and it was {known}")
+        elif all(each.value != value or each.outcome is Outcome.FAIL for each in self.writes[key]):
+            self.say(f"{self.place}, offset {record.offset}: nobody sent what {who} found, {(key, value)}")
+
+    def check(self, last: Mapping[bytes, Record], before: Mapping[bytes, int], who: str) -> None:
+        """Check what somebody came to who read everything.
+
+        :param last: the last record of each key that has one.
+        :param before: what `acknowledged` told when the reading began.
+        """
+        for key, latest in before.items():
+            writes, offset = self.writes[key], self.writes[key][latest].offset
+            assert offset is not None
+            found = last.get(key)
+            if found is None:
+                # A tombstone deletes its key, and then goes itself. One of which nobody knows may be late.
+                if all(each.value is not None for each in writes[latest:]) and not self._may_be_late(key, latest):
+                    self.say(f"{self.place}: {who} found nothing of {key!r}, and {writes[latest]} was acknowledged")
+            elif found.offset < offset:
+                self.say(
+                    f"{self.place}: the last that {who} found of {key!r} is at offset {found.offset}, "
+                    f"and {writes[latest]} was acknowledged"
+                )
+
+    def _may_be_late(self, key: bytes, latest: int) -> bool:
+        return any(each.value is None and each.outcome is Outcome.INFO for each in self.writes[key][:latest])
+
+    def acknowledged(self) -> dict[bytes, int]:
+        """Return which write of each key is the last that was acknowledged with its offset."""
+        return {
+            key: number
+            for key, writes in self.writes.items()
+            for number, write in enumerate(writes)
+            if write.outcome is Outcome.OK and write.offset is not None
+        }
+
+
+class KeyedWriter(SimulatedSender):
+    """Changes keys, and deletes some."""
+
+    def __init__(self, workload: Compaction, name: str, table: Table) -> None:
+        super().__init__(workload.cluster, name, table.place)
+        self._table = table
+
+    async def run(self, pace_s: float, tombstones: float) -> None:
+        """Write until told to stop."""
+        draw = self.world.random
+        number = 0
+        while not self.is_done:
+            sent = []
+            for _ in range(draw.randint(1, 3)):
+                number += 1
+                value = None if draw.random() < tombstones else f"{number}".encode() * draw.randint(1, 20)
+                sent.append((f"key {draw.randrange(KEYS)}".encode(), KeyedWrite(value)))
+            for key, write in sent:
+                self._table.writes[key].append(write)
+            outcome, base_offset, _ = await self.deliver([(key, write.value) for key, write in sent])
+            for each, (_, write) in enumerate(sent):
+                write.outcome = outcome
+                write.offset = None if base_offset is None else base_offset + each
+            await asyncio.sleep(draw.uniform(0, 2 * pace_s))
+
+
+class TableReader(SimulatedReader):
+    """Reads everything from the beginning, again and again."""
+
+    def __init__(self, workload: Compaction, name: str, table: Table) -> None:
+        super().__init__(workload.cluster, name, table.place, workload.history)
+        self._table = table
+        self._last: dict[bytes, Record] = {}
+
+    def take(self, started: float, records: list[Record]) -> None:
+        del started
+        for record in records:
+            self._table.see(record, self.name)
+            self._last[bytes(record.key or b"")] = record
+
+    async def read_all(self) -> bool:
+        """Read all that there is, and check what it comes to.
+
+        :raises BarnabasError: as brokers and the network say.
+        """
+        self.position, before = 0, self._table.acknowledged()
+        self._last.clear()
+        while True:
+            await self.fetch()
+            if self.position >= await self.end():
+                self._table.check(self._last, before, self.name)
+                return True
+
+    async def run(self) -> None:
+        while not self.is_done:
+            try:
+                await self.read_all()
+            except BarnabasError:
+                await self.again()
+            await asyncio.sleep(self.world.random.uniform(0, 4.0))
+
+
+class Compaction(Workload):
+    """The topic, its writers and readers."""
+
+    settings: ClassVar[dict[str, Any]] = {"log_cleaner_enable": True, "log_cleaner_backoff_ms": 500}
+
+    async def begin(self, topic: str, partitions: int) -> None:
+        del topic, partitions
+        draw = self.world.random
+        configs = {
+            **SAFE,
+            "cleanup.policy": "compact",
+            "segment.bytes": str(draw.choice([1_000, 4_000])),
+            "segment.ms": str(draw.choice([2_000, 60_000])),
+            "min.cleanable.dirty.ratio": draw.choice(["0.01", "0.5"]),
+            "delete.retention.ms": str(draw.choice([0, 1_000, 10_000])),
+            "flush.messages": str(draw.choice([1, 5, 1_000_000])),
+        }
+        admin = SimulatedClient(self.cluster, "admin of states", (TOPIC,))
+        await self.on(admin, admin.create_topic(TOPIC, 1, REPLICAS, configs))
+        place = TopicPartition(TOPIC, 0)
+        self.invariants.watch([place])
+        self._table = Table(place, self.say)
+        self._writer = KeyedWriter(self, "writer of states", self._table)
+        self._reader = TableReader(self, "reader of states", self._table)
+        self.start(self._writer.host, self._writer.run(draw.choice([0.05, 0.2]), draw.choice([0.0, 0.2])))
+        self.start(self._reader.host, self._reader.run())
+
+    def heal(self) -> None:
+        self._writer.is_done = self._reader.is_done = True
+
+    async def finish(self, at_end: Mapping[TopicPartition, list[int]]) -> bool:
+        del at_end
+        await self.end_tasks()
+        last = TableReader(self, "last reader of states", self._table)
+        whole = bool(await self.on(last, self.until(last.read_all, END_S, last)))
+        self._check_replicas()
+        return whole
+
+    def _check_replicas(self) -> None:
+        """Check that each replica in sync has, of what all have, the last value of each key."""
+        place = self._table.place
+        state = self.invariants.state_of(place)
+        if state is None:
+            self.say(f"{place} is gone")
+            return
+        logs = {number: self.invariants.log_of(number, place) for number in state.isr}
+        for number, log in logs.items():
+            if log is None:
+                self.say(f"{place}: broker {number} has no log")
+                continue
+            last: dict[bytes, Record] = {}
+            for record in _records(log, place):
+                self._table.see(record, f"broker {number}")
+                last[bytes(record.key or b"")] = record
+            self._table.check(last, self._table.acknowledged(), f"broker {number}")
+
+
+def _records(log: Log, place: TopicPartition) -> list[Record]:
+    """Return all that a log has."""
+    found: list[Record] = []
+    offset, end = log.log_start_offset, log.log_end_offset
+    while offset < end and (region := log.read(offset, 1 << 20, end)) is not None:
+        data = memoryview(bytes(log.bytes_of(region)))
+        for position, header in iter_headers(data):
+            body = data[position + BATCH_HEADER_SIZE : position + header.size]
+            found += decode_records(body, header, *place, offset)
+            offset = header.next_offset
+    return found

@@ -1,0 +1,148 @@
+"""A member of a consumer group in the simulated world: the consumer of production, in a process that may die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.core import ConsumerCore
+from barnabas.client.consumer.shells import LoopGuard, LoopShell
+from barnabas.client.consumer.steps import Change
+from barnabas.errors import BarnabasError, ClosedError
+from barnabas.groups.assignors import NO_GENERATION
+from barnabas.model import TopicPartition
+from barnabas.testing.history import History
+from tests.simulation.clients import reach
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.commits import CommitLedger, watched
+from tests.simulation.world import Host, HostClock
+
+GROUP = "readers"
+POLL_S = 1.0
+POLL_RECORDS = 40
+COMMIT_S = 10.0
+SCALED_MS = {
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 1_000,
+    "max_poll_interval_ms": 12_000,
+    "request_timeout_ms": 4_000,
+    "default_api_timeout_ms": 20_000,
+    "connect_timeout_ms": 2_000,
+    "auto_commit_interval_ms": 1_000,
+}
+"""The member's timeouts, at a scale of one, as all times here."""
+CHANGES: tuple[Change, ...] = ("assigned", "revoked", "lost")
+
+
+class GroupLedger:
+    """What the members of the group were given: partitions, generation by generation, and records.
+
+    :param say: told what is broken.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.given: dict[TopicPartition, set[int]] = defaultdict(set)
+        self.generation = NO_GENERATION
+        """The highest that any member was told its partitions in."""
+        self._owners: dict[tuple[int, TopicPartition], str] = {}
+
+    def claim(self, member_id: str, generation: int, places: list[TopicPartition], floor: int) -> None:
+        """A member was told its partitions.
+
+        :param floor: the highest generation of which was known when it began to join.
+        """
+        if generation < floor:
+            self.say(f"{member_id} was told generation {generation} after others had been told {floor}")
+        self.generation = max(self.generation, generation)
+        for place in places:
+            other = self._owners.setdefault((generation, place), member_id)
+            if other != member_id:
+                self.say(f"{place} belongs to {other} and to {member_id} in generation {generation}")
+
+
+class SimulatedMember:
+    """One life of one member.
+
+    :param settings: of the consumer.
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        topic: str,
+        history: History,
+        ledger: GroupLedger,
+        commits: CommitLedger,
+        settings: dict[str, Any],
+    ) -> None:
+        self.name = name
+        self.host = Host(cluster.world, name, HostClock(cluster.world.loop, rate=1.0, ahead_ms=0))
+        self.is_done = False
+        self._history = history
+        self._ledger = ledger
+        self._topic = topic
+        scale = self._scale = cluster.world.scale
+        config = ConsumerConfig(
+            bootstrap_servers=cluster.addresses,
+            group=GROUP,
+            auto_offset_reset="earliest",
+            **{name: int(ms * scale) for name, ms in SCALED_MS.items()},
+            **settings,
+        )
+        guard = LoopGuard(self.host.clock)
+        self._core = ConsumerCore(config, guard, self.host.clock)
+        self._shell = LoopShell(self._core.state, guard)
+        self._shell.listeners = dict.fromkeys(CHANGES, self._moved)
+        self._commits_itself = not config.enable_auto_commit
+        seen = reach(cluster, self.host, config, watched(commits))
+        self._background = Background(self._core.state, seen, guard.bell)
+        self._random = cluster.world.random
+        self._told = NO_GENERATION
+        self._floor = NO_GENERATION
+
+    def _moved(self, _: list[TopicPartition]) -> None:
+        self._history.moved(self.name)
+
+    async def run(self) -> None:
+        """Read, and commit, until told to stop; then leave."""
+        await self._background.start()
+        self._core.subscribe([self._topic], None, CHANGES)
+        uncommitted = False
+        while not self.is_done:
+            try:
+                uncommitted = await self._poll() or uncommitted
+                if uncommitted and self._commits_itself and self._random.random() < 0.7:
+                    await self._shell.run(self._core.commit(None, COMMIT_S * self._scale))
+                    uncommitted = False
+            except ClosedError:
+                raise
+            except BarnabasError:
+                await asyncio.sleep(self._random.uniform(0, 0.5) * self._scale)
+        await self._shell.run(self._core.close(all_done=True))
+        await self._background.close()
+        await self._shell.stop()
+
+    async def _poll(self) -> bool:
+        """Poll once; return whether that brought records."""
+        membership = self._core.state.membership
+        assert membership is not None
+        if not membership.joining:
+            self._floor = self._ledger.generation
+        started = self._history.now()
+        records = await self._shell.run(self._core.poll(POLL_RECORDS, POLL_S * self._scale))
+        told = membership._assigned
+        if told.generation > self._told:
+            self._told = told.generation
+            self._ledger.claim(membership.member_id, told.generation, list(told.partitions), self._floor)
+        for record in records:
+            self._ledger.given[TopicPartition(record.topic, record.partition)].add(record.offset)
+        if records:
+            given = [(TopicPartition(each.topic, each.partition), each.offset, each.value or b"") for each in records]
+            self._history.poll(self.name, started, given)
+        return bool(records)

@@ -1,0 +1,96 @@
+"""Bugs in groups, compaction, retention, deletion and ownership, each planted by patching a rule of production code."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+
+from barnabas.broker import reassigning
+from barnabas.broker.group_log import GroupLog
+from barnabas.broker.replica import Replica
+from barnabas.client.consumer.ownership import Ownership
+from barnabas.coordination.consumers import ConsumerRegistry
+from barnabas.coordination.values import PartitionState, ReplicaSet
+from barnabas.errors import ErrorCode
+from barnabas.groups.group import Group
+from barnabas.groups.results import SyncResult
+from barnabas.storage import retention
+from barnabas.storage.log_manager import LogManager
+
+
+def answer_commits_before_replication(patch: pytest.MonkeyPatch) -> None:
+    """A commit is answered when it is in the coordinator's own log."""
+
+    async def stored(self: GroupLog, outcomes: Any) -> Any:
+        del self
+        return await outcomes if isinstance(outcomes, asyncio.Future) else outcomes
+
+    patch.setattr(GroupLog, "_stored", stored)
+
+
+def give_all_members_the_same(patch: pytest.MonkeyPatch) -> None:
+    """Each member is told what the first one shall have."""
+
+    def assignment_of(self: Group, member: object) -> SyncResult:
+        del member
+        first = next(iter(self.roster))
+        return SyncResult(ErrorCode.NONE, self.roster.protocol_type, self.protocol_name, first.assignment)
+
+    patch.setattr(Group, "_assignment_of", assignment_of)
+
+
+def take_away_a_segment_too_many(patch: pytest.MonkeyPatch) -> None:
+    """What the cleaner has written takes the place of the segment behind as well."""
+    original = Replica.replace_segments
+
+    async def replace(self: Replica, replaced: Any, size: int) -> Any:
+        sealed = self.log.segments_before(self.log.active_base_offset)
+        behind = [each for each in sealed if each.base_offset > replaced[-1].base_offset]
+        return await original(self, [*replaced, *behind[:1]], size)
+
+    patch.setattr(Replica, "replace_segments", replace)
+
+
+def leave_folders(patch: pytest.MonkeyPatch) -> None:
+    """The folders of a topic that was deleted stay."""
+    patch.setattr(LogManager, "purge_deleted", lambda _: None)
+
+
+def end_moves_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A partition has moved before the new replicas have what the others have."""
+    patch.setattr(reassigning, "is_complete", lambda replicas, isr, min_insync_replicas: replicas.is_moving)
+
+    def end_state(replicas: ReplicaSet, state: PartitionState) -> PartitionState:
+        return PartitionState(state.leader, state.leader_epoch, replicas.target)
+
+    patch.setattr(reassigning, "end_state", end_state)
+
+
+def keep_too_little(patch: pytest.MonkeyPatch) -> None:
+    """Retention takes a tenth of what it may leave."""
+    original = retention.count_deletable
+
+    def count(segments: Any, config: Any, *rest: Any) -> int:
+        return original(segments, dataclasses.replace(config, retention_bytes=config.retention_bytes // 10), *rest)
+
+    patch.setattr(retention, "count_deletable", count)
+
+
+def read_on_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    """A consumer among others hands records out until somebody has told it that its session is lost."""
+    patch.setattr(Ownership, "on_heard", lambda *_: None)
+
+
+def take_what_is_anothers(patch: pytest.MonkeyPatch) -> None:
+    """A consumer does not wait until a partition that another owns is released."""
+    original = ConsumerRegistry.claim
+
+    def claim(self: ConsumerRegistry, partitions: Any) -> str | None:
+        while (refused := original(self, partitions)) is not None:
+            self._tree.delete(refused)
+        return None
+
+    patch.setattr(ConsumerRegistry, "claim", claim)

@@ -1,0 +1,54 @@
+"""The simulation finds bugs in groups, compaction, deletion, retention and ownership that are put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation import planted_workloads
+from tests.simulation.plan import Fault, Plan
+from tests.simulation.seeds import first_that_finds
+
+SECONDS = 15.0
+
+
+EACH_DIES_ALONE = Plan(
+    9.0,
+    tuple(
+        fault
+        for number in (1, 2, 3)
+        for fault in (
+            Fault(3.0 * number - 2.5, "isolate", (number,), (0.5,)),
+            Fault(3.0 * number - 2.15, "kill", (number,), (2.2,)),
+        )
+    ),
+)
+
+
+def test_commit_that_is_answered_before_its_replication_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted_workloads.answer_commits_before_replication(monkeypatch)
+    first_that_finds("had been acknowledged", 3, plan=EACH_DIES_ALONE, workloads=["groups"])
+
+
+@pytest.mark.parametrize(
+    ("plant", "workload", "likely", "told"),
+    [
+        (planted_workloads.give_all_members_the_same, "groups", 1, "belongs to"),
+        (planted_workloads.take_away_a_segment_too_many, "compaction", 2, "was acknowledged"),
+        (planted_workloads.leave_folders, "topics", 1, "left of a topic that was deleted"),
+        (planted_workloads.keep_too_little, "retention", 1, "bytes left"),
+        (planted_workloads.end_moves_too_early, "moves", 1, "is in sync, and ends at"),
+        (planted_workloads.read_on_without_a_word, "owners", 13, "which owner"),
+        (planted_workloads.take_what_is_anothers, "owners", 5, "which owner"),
+    ],
+)
+def test_what_was_planted_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    workload: str,
+    likely: int,
+    told: str,
+) -> None:
+    plant(monkeypatch)
+    first_that_finds(told, likely, seconds=SECONDS, workloads=[workload])

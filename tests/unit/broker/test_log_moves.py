@@ -1,0 +1,156 @@
+"""Logs that move to other data folders of their broker, while what is in them changes."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.follower import Follower
+from barnabas.broker.log_moves import LogMoves
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.topic_lookup import Topic
+from barnabas.clock import ManualClock
+from barnabas.errors import ErrorCode
+from barnabas.model import TopicPartition
+from barnabas.records import stamp
+from barnabas.storage import LogConfig, LogManager, OsFileSystem, data_folders
+from barnabas.storage.data_folders import DataFolders
+from tests.replicas import batch, batches, until
+
+CLICKS = TopicPartition("clicks", 0)
+TOPIC_ID = uuid.UUID(int=7)
+COUNT = 10
+CUT = 6
+
+
+def stamped(value: bytes, offset: int, epoch: int) -> memoryview:
+    built = batch(value)
+    stamp(built, 0, offset, epoch)
+    return memoryview(built)
+
+
+class FewTopics:
+    """As much of a broker's topics as moves ask for."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Topic] = {}
+
+    def get(self, name: str) -> Topic | None:
+        return self.known.get(name)
+
+
+class Home:
+    """A broker's data folders, and a follower in the first of them."""
+
+    def __init__(self, folder: Path, names: str = "ab") -> None:
+        self.paths = [folder / name for name in names]
+        self.managers: list[LogManager] = []
+        self.folders = DataFolders(self.paths, OsFileSystem(), self._open)
+        self.topics = FewTopics()
+        self.on_copied: Callable[[], Any] | None = None
+        """Called once, when the copy has got something."""
+        self.held: list[bool] = []
+        """For each time that the copy got something, whether appends waited."""
+        topics: Any = self.topics
+        self.moves = LogMoves(topics, self.folders, DiskWork(for_all=self._run))
+
+    def _open(self, path: Path) -> LogManager:
+        manager = LogManager(
+            path, LogConfig(), ManualClock(), OsFileSystem(), cluster_id="castle", boot_id="1", loads=False
+        )
+        self.managers.append(manager)
+        return manager
+
+    async def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        result = work(*arguments)
+        if getattr(work, "__name__", "") == "append":
+            waiting = self.follower.append(memoryview(b""), 0, 0)
+            self.held.append(waiting is not None)
+            call, self.on_copied = self.on_copied, None
+            if call is not None:
+                await call()
+        return result
+
+    def follow(self) -> None:
+        log = self.folders.create(CLICKS, LogConfig(), TOPIC_ID)
+        config = topic_config(BrokerConfig(), {})
+        self.follower = Follower(CLICKS, log, 2, config, leader=2, topic_id=TOPIC_ID.bytes)
+        self.topics.known["clicks"] = Topic("clicks", TOPIC_ID.bytes, (), {}, {0: self.follower})
+
+    async def append(self, value: bytes, offset: int, epoch: int) -> None:
+        waiting = self.follower.append(stamped(value, offset, epoch), 0, 0)
+        if waiting is not None:
+            await waiting
+
+    def close(self) -> None:
+        for manager in self.managers:
+            manager.abandon()
+
+
+@pytest.mark.parametrize("new_count", [3, 8], ids=["shorter than the copy", "longer than the copy"])
+def test_log_that_is_cut_before_it_is_exchanged_is_copied_anew_while_appends_go_on(
+    tmp_path: Path, new_count: int
+) -> None:
+    async def scenario() -> None:
+        for offset in range(COUNT):
+            await home.append(b"old", offset, 1)
+
+        async def cut() -> None:
+            await home.follower.truncate_to(CUT)
+            for offset in range(CUT, CUT + new_count):
+                await home.append(b"new", offset, 2)
+
+        home.on_copied = cut
+        before = home.follower.log
+        moving = asyncio.create_task(home.moves.run())
+        assert home.moves.ask(CLICKS, str(home.paths[1].absolute())) == 0
+        await until(lambda: home.follower.log is not before and not home.folders.moves)
+        moving.cancel()
+
+    home = Home(tmp_path)
+    home.follow()
+    asyncio.run(scenario())
+    log = home.follower.log
+    assert log.folder == home.paths[1] / "clicks-0"
+    old, new = range(CUT), range(CUT, CUT + new_count)
+    assert log.log_end_offset == new.stop
+    assert batches(log) == {
+        **{each: bytes(stamped(b"old", each, 1)) for each in old},
+        **{each: bytes(stamped(b"new", each, 2)) for each in new},
+    }
+    assert [tuple(each) for each in log.leader_epochs.entries] == [(1, 0), (2, CUT)]
+    assert not any(home.held)
+    home.close()
+
+
+def test_folder_is_chosen_only_for_what_can_be_a_partition_and_for_so_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_folders, "CHOSEN_MAX", 2)
+    home = Home(tmp_path)
+    there = str(home.paths[1].absolute())
+    for where in (TopicPartition("x" * 250, 0), TopicPartition("a/b", 0), TopicPartition("views", -1)):
+        assert home.moves.ask(where, there) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    views = [TopicPartition("views", number) for number in range(3)]
+    told = [home.moves.ask(each, there) for each in (*views, views[0])]
+    remembered = ErrorCode.REPLICA_NOT_AVAILABLE
+    assert told == [remembered, remembered, ErrorCode.POLICY_VIOLATION, remembered]
+    assert home.folders.create(views[1]).folder.parent == home.paths[1]
+    assert home.moves.ask(views[2], there) is remembered
+    home.close()
+
+
+def test_no_choice_is_remembered_where_there_is_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_folders, "CHOSEN_MAX", 1)
+    home = Home(tmp_path, "a")
+    for number in range(3):
+        asked = home.moves.ask(TopicPartition("views", number), str(home.paths[0].absolute()))
+        assert asked is ErrorCode.REPLICA_NOT_AVAILABLE
+    home.close()
