@@ -13,12 +13,13 @@ Threads: as `LogManager`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,10 @@ class DataFolders:
         """Those that are offline since they may be in a folder that is; no manager has them."""
         self._contested: dict[TopicPartition, list[LogManager]] = {}
         """Logs that several folders have; none of them is loaded."""
-        self._making: Counter[Path] = Counter()
+        self._making: dict[TopicPartition, LogManager] = {}
+        """Where logs are being made now."""
+        self._makers: Counter[TopicPartition] = Counter()
+        """So many make each of them."""
         self._choosing = threading.Lock()
         self._failing = threading.Lock()
         self._swapping = threading.Lock()
@@ -314,37 +318,53 @@ class DataFolders:
         if (log := self._elsewhere.get(partition)) is not None:
             return log
         while True:
-            manager = self._manager_of(partition) or self._place_for(partition)
-            try:
-                return manager.create(partition, config, topic_id)
-            except StorageError as error:
-                self._note_failure(manager, error.__cause__ or error)
-                if manager.failure is None or not self._healthy():
-                    raise
-            finally:
-                self._end_making(manager)
+            with self._place_for(partition) as manager:
+                try:
+                    return manager.create(partition, config, topic_id)
+                except StorageError as error:
+                    self._note_failure(manager, error.__cause__ or error)
+                    if manager.failure is None or not self._healthy():
+                        raise
 
-    def _place_for(self, partition: TopicPartition) -> LogManager:
-        """Return where a new log is to be; `_end_making` has to follow."""
+    @contextlib.contextmanager
+    def _place_for(self, partition: TopicPartition) -> Iterator[LogManager]:
+        """Where a log is to be made; the same for all who make it at once.
+
+        :raises StorageError: no folder can be used.
+        """
         with self._choosing:
-            healthy = self._healthy()
-            if not healthy:
-                raise StorageError("no data folder can be used any more")
-            found = self._where_the_name_is(partition, healthy) if self.are_several else healthy[0]
-            chosen = self._chosen.pop(partition, None)
-            if found is None and chosen is not None:
-                found = next((each for each in healthy if each.data_dir == chosen), None)
-            if found is None:
-                found = min(healthy, key=self._load_of)
-            self._making[found.data_dir] += 1
-            return found
+            manager = self._manager_of(partition) or self._choose_manager(partition)
+            self._makers[partition] += 1
+            self._making[partition] = manager
+        try:
+            yield manager
+        finally:
+            with self._choosing:
+                self._makers[partition] -= 1
+                if not self._makers[partition]:
+                    del self._makers[partition], self._making[partition]
+
+    def _choose_manager(self, partition: TopicPartition) -> LogManager:
+        healthy = self._healthy()
+        if not healthy:
+            raise StorageError("no data folder can be used any more")
+        if not self.are_several:
+            return healthy[0]
+        chosen = self._chosen.pop(partition, None)
+        found = self._where_the_name_is(partition, healthy)
+        if found is None and self._making.get(partition) in healthy:
+            found = self._making[partition]
+        if found is None:
+            found = next((each for each in healthy if each.data_dir == chosen), None)
+        return found or min(healthy, key=self._load_of)
 
     def _load_of(self, manager: LogManager) -> int:
-        return manager.count() + self._making[manager.data_dir]
-
-    def _end_making(self, manager: LogManager) -> None:
-        with self._choosing:
-            self._making[manager.data_dir] = max(0, self._making[manager.data_dir] - 1)
+        """How many logs a folder has with those that are being made in it, each counted once whenever it is done."""
+        while True:
+            count = manager.count()
+            making = sum(each is manager and manager.get(partition) is None for partition, each in self._making.items())
+            if manager.count() == count:
+                return count + making
 
     def _where_the_name_is(self, partition: TopicPartition, managers: Sequence[LogManager]) -> LogManager | None:
         """Return where something of this name is, or is known to have been: no other folder must have it too."""
@@ -375,11 +395,8 @@ class DataFolders:
             return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
         if offline := [str(state.path) for state in self.states() if state.failure is not None]:
             return self._put_elsewhere(partition, f"it may be in {' or '.join(offline)}, which is offline")
-        manager = self._place_for(partition)
-        try:
+        with self._place_for(partition) as manager:
             return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
-        finally:
-            self._end_making(manager)
 
     def _put_elsewhere(self, partition: TopicPartition, reason: str) -> Log:
         """Let a log be offline which may well be there with all its records: it counts as one that can be put back."""

@@ -7,7 +7,9 @@ import functools
 import logging
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,36 @@ def test_new_log_goes_to_the_folder_with_the_fewest(open_folders: OpenFolders, t
         folders.create(each)
     assert [folders.folder_of(each) for each in CLICKS[2:]] == [tmp_path / name for name in "bcbc"]
     assert folders.count() == len(folders.all()) == 6
+
+
+def test_log_that_is_asked_for_again_while_others_are_made_does_not_count_twice(
+    open_folders: OpenFolders, disks: FailingDisks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folders = open_folders("a", "b")
+    first, second, third, fourth = CLICKS[:4]
+    folders.create(first)
+    folders.create(second)
+    make_folder = disks.make_folder
+
+    def make_folder_while_others_come(path: FilePath) -> None:
+        monkeypatch.setattr(disks, "make_folder", make_folder)
+        assert folders.create(first) is folders.get(first)
+        folders.create(fourth)
+        make_folder(path)
+
+    monkeypatch.setattr(disks, "make_folder", make_folder_while_others_come)
+    folders.create(third)
+    assert [folders.folder_of(each) for each in CLICKS[:4]] == [tmp_path / name for name in "abab"]
+
+
+def test_logs_that_are_made_by_many_threads_at_once_are_spread_evenly(
+    open_folders: OpenFolders, tmp_path: Path
+) -> None:
+    folders = open_folders("a", "b")
+    made = [TopicPartition("views", number) for number in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(folders.create, made))
+    assert Counter(folders.folder_of(each) for each in made) == {tmp_path / "a": 100, tmp_path / "b": 100}
 
 
 def test_each_folder_has_its_own_checkpoints_and_clean_mark(
