@@ -28,11 +28,11 @@ class OlderBroker(BrokerProcess):
 
     sources: Path
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Start it with the sources of that release before all others."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(self.sources))
-            super().start()
+            super().begin()
 
 
 @pytest.fixture(scope="module")
