@@ -331,6 +331,17 @@ def test_session_and_its_watches_survive_a_restart_of_the_server(tmp_path: Path)
         assert events.next() == (EventKind.CHANGED, "/a")
 
 
+def test_session_outlives_a_connection_on_which_nothing_is_answered(link, opened):
+    """Half of its time is left then, where there is one server."""
+    tree = open_by(link, opened, session_timeout_s=10.0)
+    tree.create("/mine", ephemeral=True)
+    link.silence_next_connection()
+    link.cut()
+    link.mend()
+    assert tree.exists("/mine").owner == tree.session_id
+    assert link.silenced == 1
+
+
 # -- the end of sessions -----------------------------------------------------------------------------------
 
 
@@ -432,7 +443,7 @@ def test_session_that_is_silent_for_too_long_is_lost(opened, other, link):
 
 
 def test_timeout_that_the_servers_grant_is_told(opened):
-    assert opened.open(session_timeout_s=0.1).session_timeout_s == 1.0
+    assert opened.open(session_timeout_s=0.5).session_timeout_s == 1.0
 
 
 def test_write_that_waits_while_the_session_is_lost_ends_with_it(servers, opened, other, link):

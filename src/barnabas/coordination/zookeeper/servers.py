@@ -30,7 +30,7 @@ DEBIAN_JARS = Path("/usr/share/java")
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-ASK_S = 2.0
+ASK_S = 4.0
 """The session with which it is asked whether a server serves."""
 LOG_TAIL_CHARS = 2_000
 TICK_MS = 250
@@ -212,8 +212,8 @@ class ZooKeeperServers:
     def _wait_until_it_serves(self, number: int) -> None:
         """A server serves when it grants a session; in an ensemble, when most of the servers are there."""
         deadline = SYSTEM_CLOCK.monotonic() + START_TIMEOUT_S
-        # A server may never answer a client that came while it was starting. With a short session, and no longer
-        # wait than that for the answer, the next attempt comes soon.
+        # A server may never answer a client that came while it was starting. In a short session the next attempt
+        # comes soon.
         config = ZooKeeperConfig(f"{HOST}:{self.ports[number]}", session_timeout_s=ASK_S, connection_timeout_s=ASK_S)
         while True:
             if self._process(number).poll() is not None:

@@ -70,13 +70,14 @@ class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # k
     def __init__(self, connect_timeout_s: float) -> None:
         super().__init__()
         self.is_over = False
-        self._connect_timeout_s = connect_timeout_s
+        self.connect_timeout_s = connect_timeout_s
+        """How long one server may take to accept a connection, and then to answer the first request on it."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         if self.is_over:
             raise ConnectionRefusedError("the session has ended")
         # kazoo would wait for one server that does not answer as long as the session lasts.
-        kwargs["timeout"] = min(kwargs.get("timeout", self._connect_timeout_s), self._connect_timeout_s)
+        kwargs["timeout"] = min(kwargs.get("timeout", self.connect_timeout_s), self.connect_timeout_s)
         return super().create_connection(*args, **kwargs)
 
     def select(
@@ -128,7 +129,9 @@ class Session:
         """Called from the tree's thread when there is a connection again."""
         self._tree_thread: threading.Thread | None = None
         self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if config.set_acl else OPEN_ACL_UNSAFE
-        self._handler = _OneSessionHandler(config.session_timeout_s / (1 + len(address.servers)))
+        self._attempts = 1 + len(address.servers)
+        """The session lasts for so many attempts: one more than there are servers which might not answer."""
+        self._handler = _OneSessionHandler(config.session_timeout_s / self._attempts)
         self._client = KazooClient(
             address.hosts,
             timeout=config.session_timeout_s,
@@ -145,6 +148,7 @@ class Session:
         """The session timeout that the servers granted."""
         connection = self._client._connection
         connection._connect = self._note_granted_timeout(connection._connect)
+        connection._invoke = self._answered_in_time(connection._invoke)
         self._start(config.connection_timeout_s or config.session_timeout_s, address.chroot)
         self.session_id: int = self._client.client_id[0]
         self.writes = 0
@@ -178,9 +182,19 @@ class Session:
         def noting(*args: Any) -> tuple[float, float]:
             timeouts_ms = connect(*args)
             self.timeout_s = timeouts_ms[0] * 1.5 / 1000
+            self._handler.connect_timeout_s = self.timeout_s / self._attempts
             return timeouts_ms
 
         return noting
+
+    def _answered_in_time(self, invoke: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap kazoo's first exchange on a connection. A server may accept one while it is starting, and never answer
+        on it; with one server, kazoo would wait until the session is over."""
+
+        def bounded(timeout_s: float, *args: Any, **kwargs: Any) -> Any:
+            return invoke(min(timeout_s, self._handler.connect_timeout_s), *args, **kwargs)
+
+        return bounded
 
     @property
     def last_change(self) -> int:
