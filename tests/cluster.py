@@ -41,6 +41,7 @@ class Cluster:
         common = {
             "zookeeper_connect": self.zookeeper,
             "zookeeper_session_timeout_ms": str(SESSION_TIMEOUT_MS),
+            "zookeeper_connection_timeout_ms": "60000",
             "default_replication_factor": str(min(3, count)),
             "offsets_topic_replication_factor": str(min(3, count)),
             "group_min_session_timeout_ms": "500",

@@ -16,6 +16,9 @@ from tests.ports import free_port
 GROUP = "zookeeper"
 """The name for `xdist_group` of all tests with ZooKeeper: one process runs them, one after the other."""
 
+CONNECTION_TIMEOUT_S = 60.0
+"""For the first connection of a session on a busy machine, however short the session is."""
+
 _numbers = itertools.count(1)
 
 
@@ -43,7 +46,12 @@ class Sessions:
 
     def open(self, **options: object) -> ZooKeeperTree:
         """Open a session; options are those of `ZooKeeperConfig`."""
-        values: dict[str, object] = {"connect": self.connect, "session_timeout_s": 30.0, **options}
+        values: dict[str, object] = {
+            "connect": self.connect,
+            "session_timeout_s": 30.0,
+            "connection_timeout_s": CONNECTION_TIMEOUT_S,
+            **options,
+        }
         tree = ZooKeeperTree(ZooKeeperConfig(**values))  # type: ignore[arg-type]
         self._opened.append(tree)
         return tree
