@@ -234,7 +234,7 @@ def test_broker_that_is_to_restart_ends_in_order_and_starts_at_once(watch) -> No
     assert watched.said == ["broker 2 serves again at 127.0.0.1:7002"]
 
 
-def test_broker_that_does_not_end_is_killed_and_started_again(watch, monkeypatch) -> None:
+def test_broker_that_does_not_end_is_killed_and_started_again(monkeypatch, watch) -> None:
     monkeypatch.setattr("barnabas.cli.supervision.STOP_TIMEOUT_S", 0.0)
     watched = watch(STUBBORN)
     watched.supervisor.start()
