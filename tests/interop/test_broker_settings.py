@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from barnabas import Admin, ConfigSource, Consumer, Producer, TopicPartition
 from tests.cluster import Cluster
 from tests.interop.cluster_command import barnabas
+from tests.interop.java import maven
 from tests.interop.java.tools import Said, Tools, kafka_tools
 from tests.interop.reading import wait_until
 from tests.interop.zookeeper import GROUP
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 SETTINGS = {"log_retention_ms": "1000000"}
 NAME = "log.retention.ms"

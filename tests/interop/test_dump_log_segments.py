@@ -23,7 +23,7 @@ from tests.interop.clients.neutral import Event, Sending
 from tests.interop.conftest import CLIENTS
 from tests.interop.java import maven
 
-pytestmark = pytest.mark.xdist_group(maven.GROUP)
+pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 KAFKA_VERSION = "3.9.1"
 TOOL_TIMEOUT_S = 60

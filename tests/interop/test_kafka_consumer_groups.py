@@ -21,7 +21,7 @@ from tests.interop.java import maven
 from tests.interop.java.tools import Said, Tools, kafka_tools
 from tests.interop.reading import wait_until
 
-pytestmark = pytest.mark.xdist_group(maven.GROUP)
+pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 VERSIONS = ["3.9.1", "4.3.0"]
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -22,7 +22,7 @@ from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
 from tests.interop.reading import gaps, wait_until
 
-pytestmark = pytest.mark.xdist_group(maven.GROUP)
+pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 VERSION = "4.3.0"
 SOURCE = Path(__file__).parent / "java" / "WordCount.java"

@@ -24,7 +24,7 @@ from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
 from tests.ports import free_port
 
-pytestmark = pytest.mark.xdist_group(maven.GROUP)
+pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 VERSION = "3.0.9"
 """The last that runs on Java 17."""

@@ -20,8 +20,10 @@ import pytest
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
 GROUP = "Java programs"
 """The name for `xdist_group` of all tests that start Java: one process runs them, one after the other."""
-MAVEN_TIMEOUT_S = 600
+MAVEN_TIMEOUT_S = 300
 COMPILER_TIMEOUT_S = 120
+TEST_TIMEOUT_S = 2 * MAVEN_TIMEOUT_S + COMPILER_TIMEOUT_S + 300
+"""For a test that may be the first to ask for jars: of up to two programs, and one of ours to be compiled."""
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
