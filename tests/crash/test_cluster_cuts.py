@@ -36,7 +36,7 @@ from tests.interop.zookeeper import GROUP
 from tests.linked_cluster import LinkedCluster
 from tests.links import Link
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 SETTINGS = {
     "zookeeper_session_timeout_ms": "3000",

@@ -18,7 +18,7 @@ from tests.interop.conftest import CLIENTS
 from tests.interop.reading import read_topic, wait_until
 from tests.interop.zookeeper import GROUP
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 SETTINGS = {
     "zookeeper_session_timeout_ms": "4000",

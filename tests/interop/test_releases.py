@@ -18,7 +18,7 @@ from tests.interop.reading import wait_until
 from tests.interop.zookeeper import GROUP
 from tests.releases import ASKED_FOR, last_release, unpack
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 RECORDS = 50
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from barnabas import Admin
 from barnabas.spark import load, register
 from tests.cluster import running_cluster
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.timeout(300)
 def test_a_broker_that_is_killed_between_loads_costs_no_record(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
     with running_cluster(tmp_path, {"zookeeper_session_timeout_ms": "4000"}) as cluster:

@@ -29,7 +29,7 @@ print("loaded", barnabas.spark.load("t", bootstrap=bootstrap, warehouse=warehous
 """
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(600)
 def test_a_session_of_the_users_own_reads_and_loads_without_settings(broker: BrokerProcess, tmp_path: Path) -> None:
     try:
         java_home = find_java_home(os.environ)
