@@ -90,12 +90,13 @@ class Cluster:
         return self.bootstrap if asked is None else self.brokers[asked].bootstrap
 
     def wait_until_in_sync(self, topic: str, count: int) -> None:
-        """Wait until so many replicas of each partition of a topic are in sync."""
+        """Wait until each partition of a topic has a leader, and so many replicas in sync."""
 
         def are_in_sync() -> bool:
             with Admin(self.bootstrap) as admin:
                 partitions = admin.describe_topics([topic])[0].partitions
-            return all(len(each.isr) >= count for each in partitions)
+            # Where nobody leads, those in sync are the ones that were so when a leader died.
+            return all(len(each.isr) >= count and each.leader in each.isr for each in partitions)
 
         wait_until(are_in_sync, f"{count} replicas of {topic} are in sync")
 

@@ -203,7 +203,7 @@ def test_a_group_lives_through_kills_and_misses_nothing(numbers_broker, client) 
             wait_for_progress(load)
             interrupt(numbers_broker)
         load.stop()
-        wait_until(lambda: numbers_of(first, second) >= set(range(load.sent)), "all numbers", timeout_s=60)
+        wait_until(lambda: numbers_of(first, second) >= set(range(load.sent)), "all numbers")
     assert numbers_of(first, second) == set(range(load.sent))
 
 

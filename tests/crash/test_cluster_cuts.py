@@ -15,6 +15,7 @@ import pytest
 
 import barnabas
 from barnabas.coordination import paths
+from barnabas.coordination.tree import NoNodeError
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from barnabas.errors import ErrorCode
@@ -219,7 +220,8 @@ def kill_all(cluster: LinkedCluster) -> None:
     tree = ZooKeeperTree(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
     try:
         for number in tree.children(paths.BROKER_IDS):
-            tree.delete(f"{paths.BROKER_IDS}/{number}")
+            with contextlib.suppress(NoNodeError):  # its session has ended meanwhile
+                tree.delete(f"{paths.BROKER_IDS}/{number}")
     finally:
         tree.close()
 

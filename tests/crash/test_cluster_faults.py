@@ -35,7 +35,7 @@ from tests.direct import DirectReader, Told
 from tests.interop.reading import TIMEOUT_S, wait_until
 from tests.interop.zookeeper import GROUP
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 SETTINGS = {
     "zookeeper_session_timeout_ms": "4000",
@@ -124,6 +124,7 @@ def test_two_leaders_are_killed_one_after_the_other(cluster: Cluster, topic: str
     cluster.brokers[first].kill()
     second = cluster.wait_for_another_leader(topic, first)
     wait_for_progress(load, RECORDS)
+    cluster.wait_until_in_sync(topic, 2)
     cluster.brokers[second].kill()
     cluster.wait_for_another_leader(topic, first, second)
     wait_for_progress(load, RECORDS)
@@ -258,8 +259,8 @@ def test_zookeeper_is_away_for_longer_than_a_session(cluster: Cluster, topic: st
 def test_without_its_in_sync_replicas_a_partition_is_offline_unless_loss_is_allowed(cluster: Cluster) -> None:
     with barnabas.Admin(cluster.bootstrap) as admin:
         admin.create_topic("unclean", 1, config={"min.insync.replicas": "2"}, replication_factor=2)
-    leader = cluster.leader_of("unclean")
     cluster.wait_until_in_sync("unclean", 2)
+    leader = cluster.leader_of("unclean")
     (follower,) = cluster.in_sync("unclean") - {leader}
     cluster.brokers[follower].kill()
     wait_until(lambda: cluster.in_sync("unclean") == {leader}, "the leader is alone in sync")
@@ -285,8 +286,8 @@ def test_without_its_in_sync_replicas_a_partition_is_offline_unless_loss_is_allo
 def test_follower_starts_again_where_the_leader_begins(cluster: Cluster) -> None:
     with barnabas.Admin(cluster.bootstrap) as admin:
         admin.create_topic("short", 1, 3, {"segment.bytes": "20000"})
-        leader = cluster.leader_of("short")
         cluster.wait_until_in_sync("short", 3)
+        leader = cluster.leader_of("short")
         slow, other = cluster.others(leader)
         fill(cluster, "short", 100)
         cluster.pause(slow)
@@ -308,8 +309,8 @@ def test_retention_goes_past_a_follower_that_is_away_and_under_readers(cluster: 
     topic = f"old-{next(_numbers)}"
     with barnabas.Admin(cluster.bootstrap) as admin:
         admin.create_topic(topic, 1, 3, {"segment.bytes": "10000"})
-    leader = cluster.leader_of(topic)
     cluster.wait_until_in_sync(topic, 3)
+    leader = cluster.leader_of(topic)
     away, other = cluster.others(leader)
     fill(cluster, topic, 100)
     cluster.pause(away)

@@ -106,7 +106,8 @@ class FaultCluster(FaultyBrokers):
         tree = self.tree()
         try:
             for number in tree.children(paths.BROKER_IDS):
-                tree.delete(f"{paths.BROKER_IDS}/{number}")
+                with contextlib.suppress(NoNodeError):  # its session has ended meanwhile
+                    tree.delete(f"{paths.BROKER_IDS}/{number}")
         finally:
             tree.close()
 

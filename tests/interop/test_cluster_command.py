@@ -14,7 +14,7 @@ import pytest
 
 import barnabas as client
 from barnabas.net.free_port import EPHEMERAL_RANGE
-from tests.interop.cluster_command import ClusterCommand, barnabas, processes_below, runs
+from tests.interop.cluster_command import TIMEOUT_S, ClusterCommand, barnabas, processes_below, runs
 from tests.interop.reading import wait_until
 from tests.interop.zookeeper import GROUP, new_chroot, start_servers
 from tests.ports import free_port
@@ -123,7 +123,7 @@ def test_broker_that_cannot_start_ends_all_with_its_own_words(start) -> None:
         first, port = port, free_port()
     with socket.create_server(("127.0.0.1", port)):
         cluster = start("--brokers", 2, "--port", first)
-        assert cluster.process.wait(60) == 1
+        assert cluster.process.wait(TIMEOUT_S) == 1
     assert cluster.said("barnabas: ") == [
         f"barnabas: broker 2 did not start: cannot listen on 127.0.0.1:{port}: Address already in use; choose another"
         " with --port, or --port 0 for a free one"
@@ -182,5 +182,5 @@ def test_three_zookeeper_servers_of_which_one_dies(start) -> None:
     died, again = cluster.said("barnabas: ")
     assert died.endswith("was ended by SIGKILL; it is started again in 1 s")
     assert again.startswith("barnabas: ZooKeeper server ")
-    assert healthy(addresses)
+    wait_until(lambda: healthy(addresses), "every replica is in sync")
     assert cluster.stop() == 0

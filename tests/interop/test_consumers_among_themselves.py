@@ -20,7 +20,7 @@ from tests.interop.zookeeper import GROUP, sessions
 from tests.links import Link
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 SETTINGS = {"zookeeper_session_timeout_ms": "4000", "replica_lag_time_max_ms": "3000"}
 """Of the brokers."""
@@ -81,10 +81,9 @@ class Readers:
     def until_read(self):
         wait_until(self.has_read, "all records are read")
 
-    def owners(self):
+    def owners(self, tree):
         """Return the owner nodes of the partitions."""
-        with sessions(self.cluster.zookeeper) as opened:
-            nodes = opened.open().subtree(f"/consumers/{self.name}/owners")
+        nodes = tree.subtree(f"/consumers/{self.name}/owners")
         return {path: node for path, node in nodes.items() if node.data}
 
 
@@ -99,7 +98,14 @@ def readers(cluster, topic):
         made.remove(consumer)
 
 
-def test_consumers_come_and_go_and_the_topic_grows(readers):
+@pytest.fixture
+def tree(readers):
+    """A session of the test's own, open before anything is done to others."""
+    with sessions(readers.cluster.zookeeper) as opened:
+        yield opened.open()
+
+
+def test_consumers_come_and_go_and_the_topic_grows(readers, tree):
     readers.send()
     first, _ = readers.add(), readers.add()
     readers.until(3, 3)
@@ -115,10 +121,8 @@ def test_consumers_come_and_go_and_the_topic_grows(readers):
     readers.send()
     readers.until_read()
     third.commit()
-    assert len(readers.owners()) == 8
-    with sessions(readers.cluster.zookeeper) as opened:
-        tree = opened.open()
-        assert offsets.read_offsets(tree, readers.name).keys() >= third.assignment()
+    assert len(readers.owners(tree)) == 8
+    assert offsets.read_offsets(tree, readers.name).keys() >= third.assignment()
     tp = min(third.assignment())
     assert third.committed(tp) is not None
 
@@ -137,7 +141,7 @@ def test_partitions_of_a_killed_consumer_go_to_the_others_and_to_a_new_one(reade
         readers.until_read()
 
 
-def test_consumer_that_was_stopped_hands_out_nothing_that_another_owns(readers):
+def test_consumer_that_was_stopped_hands_out_nothing_that_another_owns(readers, tree):
     """It has fetched ahead, and its session is over before it goes on; nobody in its process knows that yet."""
     with readers.process() as stopped:
         readers.add()
@@ -146,7 +150,7 @@ def test_consumer_that_was_stopped_hands_out_nothing_that_another_owns(readers):
         wait_until(lambda: stopped.poll() and stopped.buffered_bytes(), "more is at hand than was handed out")
         stopped.stop()
         readers.until(6)
-        owners = readers.owners()
+        owners = readers.owners(tree)
         assert len(owners) == 6
         assert stopped.consumer_id not in {each.data.decode() for each in owners.values()}
         stopped.go_on()
@@ -157,7 +161,7 @@ def test_consumer_that_was_stopped_hands_out_nothing_that_another_owns(readers):
         wait_until(lambda: stopped.poll() is not None and readers.has_read(stopped.values), "all records are read")
 
 
-def test_consumer_that_is_cut_off_from_zookeeper_stops_before_another_begins(readers):
+def test_consumer_that_is_cut_off_from_zookeeper_stops_before_another_begins(readers, tree):
     hosts, _, chroot = readers.cluster.zookeeper.partition("/")
     with Link(int(hosts.rpartition(":")[2])) as link:
         cut_off = readers.add(coordination=f"zookeeper://127.0.0.1:{link.port}/{chroot}")
@@ -165,11 +169,11 @@ def test_consumer_that_is_cut_off_from_zookeeper_stops_before_another_begins(rea
         readers.until(3, 3)
         readers.send()
         readers.until_read()
-        before = readers.owners()
+        before = readers.owners(tree)
         link.stall()
         readers.until(0, 3)
         assert not cut_off.assignment()
-        claimed = readers.owners()
+        claimed = readers.owners(tree)
         assert {path: node.stat.created_at for path, node in claimed.items()} == {
             path: node.stat.created_at for path, node in before.items()
         }, "it has stopped while its nodes were still there"
