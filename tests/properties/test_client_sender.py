@@ -1,8 +1,10 @@
-"""The sender against a model of a broker, under every mishap that a network has: nothing lost, nothing twice, in order.
+"""The sender against a model of two brokers, under every mishap that a network has: nothing lost, nothing twice, in
+order.
 
 The model keeps, per partition, the log and what Kafka's brokers remember of a producer: its epoch and its last
-five batches. Hypothesis decides what happens to each request: it is answered, lost on the way there, or its
-answer is lost on the way back, and to which of the requests under way.
+five batches. One of the brokers leads, and both have the same log. Hypothesis decides what happens to each request: it
+is answered, lost on the way there, or its answer is lost on the way back, and to which of the requests under way; when
+the other broker begins to lead, and when the sender hears of it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.client.backoff import Backoff
@@ -27,7 +29,7 @@ from barnabas.records import Compression, read_header, read_records
 from tests.searches import examples
 
 PARTITIONS = 2
-NODE = 1
+NODES = 1, 2
 LINGER_S = 0.15
 """More than one step of the clock: batches leave open and full, and some have to wait."""
 
@@ -65,10 +67,11 @@ class ModelPartition:
 
 
 class Model:
-    """A broker, a connection to it that may break, and a sender."""
+    """Brokers, connections to them that may break, and a sender."""
 
     def __init__(self, *, size_max=10**9, retries=10**9, delivery_timeout_s=1e9):
         self.clock = ManualClock()
+        self.leader = self.known_leader = NODES[0]
         self.partitions = [ModelPartition() for _ in range(PARTITIONS)]
         self.size_max = size_max
         self.accumulator = Accumulator(
@@ -85,7 +88,7 @@ class Model:
         self.topic = self.accumulator.set_partitions("t", PARTITIONS, range(PARTITIONS))
         self.sender = Sender(
             self.accumulator,
-            leader_of=lambda tp: NODE,
+            leader_of=lambda tp: self.known_leader,
             run=lambda callbacks: [callback() for callback in callbacks],
             acks=-1,
             idempotent=True,
@@ -99,7 +102,7 @@ class Model:
             backoff=Backoff(10, 10, lambda: 0.5),
         )
         self.sender.set_identity(7, 0)
-        self.under_way = deque()
+        self.under_way = {node: deque() for node in NODES}
         self.sent = [[] for _ in range(PARTITIONS)]
 
     def send(self, partition, count):
@@ -111,9 +114,9 @@ class Model:
     def step(self):
         """Let the sender send what it wants to."""
         self.clock.advance(0.1)
-        plan = self.sender.plan(self.clock.monotonic())
-        self.under_way.extend(plan.sends)
-        assert len(self.under_way) <= 5
+        for send in self.sender.plan(self.clock.monotonic()).sends:
+            self.under_way[send.node_id].append(send)
+        assert all(len(requests) <= 5 for requests in self.under_way.values())
 
     def carry_out(self, send):
         answers = []
@@ -123,41 +126,63 @@ class Model:
                 answers.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
         return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
 
-    def answer(self):
-        """The oldest request is carried out and answered."""
-        if self.under_way:
-            send = self.under_way.popleft()
+    def answer(self, node):
+        """The oldest request to a broker is answered, and carried out if that one leads."""
+        if node != self.leader:
+            self.refuse(node)
+        elif self.under_way[node]:
+            send = self.under_way[node].popleft()
             self.sender.on_response(send, self.carry_out(send), self.clock.monotonic())
 
-    def disconnect(self, carried_out):
-        """The connection breaks: the first `carried_out` requests arrived, no answer to any comes."""
-        for place, send in enumerate(self.under_way):
-            if place < carried_out:
+    def disconnect(self, node, carried_out):
+        """A connection breaks: the first `carried_out` requests arrived, no answer to any comes."""
+        for place, send in enumerate(self.under_way[node]):
+            if place < carried_out and node == self.leader:
                 self.carry_out(send)
-        while self.under_way:
-            self.sender.on_failure(self.under_way.popleft(), DisconnectedError("broken"), self.clock.monotonic())
+        while self.under_way[node]:
+            send = self.under_way[node].popleft()
+            self.sender.on_failure(send, DisconnectedError("broken"), self.clock.monotonic())
 
-    def not_leader(self):
+    def refuse(self, node):
         """The oldest request is refused by a broker that leads nothing (now)."""
-        if self.under_way:
-            send = self.under_way.popleft()
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            answers = [
-                PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
-                for topic in send.request.topic_data
-                for data in topic.partition_data
-            ]
-            response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
-            self.sender.on_response(send, response, self.clock.monotonic())
+        if self.under_way[node]:
+            self._refuse(self.under_way[node].popleft())
+
+    def take_and_refuse(self, node):
+        """The oldest request is carried out, and the broker leads no more before it is acknowledged."""
+        if node == self.leader and self.under_way[node]:
+            send = self.under_way[node].popleft()
+            self.carry_out(send)
+            self._refuse(send)
+
+    def _refuse(self, send):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answers = [
+            PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+            for topic in send.request.topic_data
+            for data in topic.partition_data
+        ]
+        response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
+        self.sender.on_response(send, response, self.clock.monotonic())
+
+    def move(self):
+        """The other broker leads from now on."""
+        (self.leader,) = set(NODES) - {self.leader}
+
+    def learn(self):
+        """The sender hears who leads."""
+        self.known_leader = self.leader
 
     def settle(self):
         """Heal everything and finish."""
+        self.learn()
         for _ in range(1000):
             self.step()
-            if not self.under_way and not self.accumulator.unfinished_count():
+            if not any(self.under_way.values()) and not self.accumulator.unfinished_count():
                 return
-            while self.under_way:
-                self.answer()
+            for node, requests in self.under_way.items():
+                while requests:
+                    self.answer(node)
         raise AssertionError("the sender does not come to an end")
 
 
@@ -165,16 +190,29 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("send"), st.integers(0, PARTITIONS - 1), st.integers(1, 25)),
         st.tuples(st.just("step")),
-        st.tuples(st.just("answer")),
-        st.tuples(st.just("disconnect"), st.integers(0, 5)),
-        st.tuples(st.just("not_leader")),
+        st.tuples(st.just("answer"), st.sampled_from(NODES)),
+        st.tuples(st.just("disconnect"), st.sampled_from(NODES), st.integers(0, 5)),
+        st.tuples(st.just("refuse"), st.sampled_from(NODES)),
+        st.tuples(st.just("take_and_refuse"), st.sampled_from(NODES)),
+        st.tuples(st.just("move")),
+        st.tuples(st.just("learn")),
     ),
     max_size=60,
 )
 
+ONE_WAITS_AT_THE_LEADER_BEFORE = [
+    ("send", 0, 1), ("step",), ("answer", 1),
+    *[("send", 0, 20), ("step",), ("step",)] * 3,
+    ("take_and_refuse", 1), ("step",), ("move",),  # it is sent there again
+    *[("refuse", 1)] * 2, ("learn",), ("step",), *[("answer", 2)] * 2,
+    *[("send", 0, 20), ("step",), ("step",), ("answer", 2)] * 5,
+]  # fmt: skip
+"""The batches behind a first one, and new ones, go to the next leader while that one has no answer yet."""
+
 
 @settings(max_examples=examples(100))
 @given(steps)
+@example(ONE_WAITS_AT_THE_LEADER_BEFORE)
 def test_everything_is_stored_once_and_in_order(history):
     model = Model()
     for name, *arguments in history:

@@ -9,6 +9,11 @@ raise the epoch and number what is left from 0. That is safe only for batches th
 so it is done on one occasion alone: the *first* unresolved batch is refused as out of order. Then it is not
 in the log, thus none behind it is, and a straggler of the old epoch on another connection is fenced off.
 
+It also takes that a broker which has the batch still knows it, and brokers recognise a producer's last five only. So a
+batch is numbered only while fewer than five have been from the first unresolved one on, that one included. To count
+the unresolved ones would not do: the first may be on its way to a broker that leads no more, while the next leader has
+stored it already and goes on to store those behind it.
+
 A broker that knows nothing of a producer takes any number for the first. So the first batch under a new epoch
 goes alone: one sent behind it could be taken when the first was not, and the order would be lost.
 
@@ -18,28 +23,34 @@ epochs per partition, and nobody else uses this producer id.
 
 from __future__ import annotations
 
+from collections import deque
+
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.model import NO_PRODUCER_ID
 
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MASK = 2**31 - 1
-UNRESOLVED_MAX = 5
-"""Brokers recognise the last five batches of a producer; a sixth that is not resolved might be stored twice."""
+RECOGNISED_MAX = 5
+"""Brokers recognise the last five batches of a producer; one behind which there are five others might be stored
+twice."""
 
 
 class PartitionSequences:
     """The numbering of one partition's batches. Used by the sender's thread only.
 
-    Invariant: `unresolved` holds, in order, the batches that have a number and no outcome, in flight or not.
+    Invariants: `unresolved` holds, in order, the batches that have a number and no outcome, in flight or not.
+    `_recognised` begins with the first of them, and holds all that were numbered from there on: brokers have to
+    recognise each.
     """
 
-    __slots__ = ("_known", "_restart", "epoch", "next_sequence", "producer_id", "unresolved")
+    __slots__ = ("_known", "_recognised", "_restart", "epoch", "next_sequence", "producer_id", "unresolved")
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
         self.epoch = 0
         self.next_sequence = 0
         self.unresolved: list[ProducerBatch] = []
+        self._recognised: deque[ProducerBatch] = deque()
         self._known = False
         self._restart = False
 
@@ -55,14 +66,16 @@ class PartitionSequences:
         batch.identify(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = (self.next_sequence + batch.count) & SEQUENCE_MASK
         self.unresolved.append(batch)
+        self._recognised.append(batch)
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        """Return whether `batch` may go out now: no restart is due, and brokers can still tell it from others."""
+        """Return whether `batch` may go out now: no restart is due, and brokers will still recognise those before it
+        that are unresolved."""
         if self._restart:
             return False
         if not self._known:
             return not self.unresolved or self.unresolved[0] is batch
-        return batch.in_sequence or len(self.unresolved) < UNRESOLVED_MAX
+        return batch.in_sequence or len(self._recognised) < RECOGNISED_MAX
 
     def acknowledged(self, batch: ProducerBatch) -> None:
         """Note that the broker has the batch, and so knows this producer."""
@@ -73,11 +86,14 @@ class PartitionSequences:
         """Forget a batch whose outcome is settled: stored, refused or given up."""
         if batch in self.unresolved:
             self.unresolved.remove(batch)
+            while self._recognised and self._recognised[0] not in self.unresolved:
+                self._recognised.popleft()
 
     def refused_untouched(self, batch: ProducerBatch) -> None:
         """Take back the numbers of a batch that was refused on its first try, if no later ones are in use."""
-        if self.unresolved and self.unresolved[-1] is batch and batch.attempts == 1:
+        if self._recognised and self._recognised[-1] is batch and batch.attempts == 1:
             self.next_sequence = batch.base_sequence
+            self._recognised.pop()
         self.resolve(batch)
 
     def out_of_order(self, batch: ProducerBatch) -> None:
@@ -98,6 +114,7 @@ class PartitionSequences:
         for batch in self.unresolved:
             batch.forget_sequence()
         self.unresolved.clear()
+        self._recognised.clear()
         self._known = self._restart = False
         self.next_sequence = 0
         if self.epoch >= EPOCH_MAX:

@@ -66,6 +66,43 @@ def test_a_sixth_batch_waits_until_one_is_resolved(sequences):
     assert sequences.may_send(batches[5])
 
 
+def test_a_sixth_batch_waits_for_the_first_one_though_those_between_are_resolved(sequences):
+    batches = [make_batch(order) for order in range(6)]
+    for batch in batches[:5]:
+        sequences.assign(batch)
+    for batch in batches[1:5]:
+        sequences.acknowledged(batch)
+    assert not sequences.may_send(batches[5])
+    assert sequences.may_send(batches[0])
+    sequences.acknowledged(batches[0])
+    for batch in [make_batch(order) for order in range(6, 11)]:
+        assert sequences.may_send(batch)
+        sequences.assign(batch)
+
+
+def test_a_batch_that_was_refused_on_the_first_try_counts_no_more(sequences):
+    first, *others = [make_batch(order) for order in range(6)]
+    sequences.assign(first)
+    for _ in range(2):
+        for batch in others[:4]:
+            assert sequences.may_send(batch)
+            sequences.assign(batch)
+        for batch in reversed(others[:4]):
+            sequences.refused_untouched(batch)
+            batch.forget_sequence()
+    assert sequences.next_sequence == 11
+
+
+def test_a_number_is_not_taken_back_when_a_later_batch_is_stored(sequences):
+    refused, stored, after = [make_batch(order) for order in range(3)]
+    sequences.assign(refused)
+    sequences.assign(stored)
+    sequences.acknowledged(stored)
+    sequences.refused_untouched(refused)
+    sequences.assign(after)
+    assert after.base_sequence == 21
+
+
 def test_a_gap_before_a_later_batch_is_no_reason_to_begin_again(sequences):
     first, second = make_batch(0), make_batch(1)
     sequences.assign(first)
