@@ -36,6 +36,7 @@ class Cluster:
         count: int = 3,
         settings: dict[str, str] | None = None,
     ) -> None:
+        self.folder = folder
         self.servers = servers
         self.zookeeper = servers.address + chroot
         common = {

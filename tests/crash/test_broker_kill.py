@@ -10,14 +10,16 @@ import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import confluent_kafka
 import pytest
 
 import barnabas
-from barnabas.model import OffsetAndMetadata
+from barnabas.model import OffsetAndMetadata, TopicPartition
 from tests.conftest import BrokerProcess
+from tests.doubled import doubled_in_logs
 from tests.interop.clients.neutral import Membership, Place
 from tests.interop.conftest import CLIENTS
 from tests.interop.reading import Member, read, read_topic, wait_until
@@ -159,11 +161,20 @@ def wait_for_progress(load: Load, count: int = RECORDS_BETWEEN_KILLS) -> None:
     wait_until(lambda: len(load.acknowledged) > before + count, "the load goes on")
 
 
-def check_all_is_there(bootstrap: str, load: Load, topic: str = TOPIC) -> None:
-    """Check that all that was sent is there once, in its order, and where it was acknowledged."""
-    found = numbers_by_partition(bootstrap, load.sent, topic)
-    assert found == {partition: list(range(partition, load.sent, PARTITIONS)) for partition in range(PARTITIONS)}
-    assert all(found[place.partition][place.offset] == number for place, number in load.acknowledged.items())
+def check_all_is_there(bootstrap: str, load: Load, folder: Path, topic: str = TOPIC) -> None:
+    """Check that all that was sent is there once, in its order, and where it was acknowledged.
+
+    :param folder: with the brokers' data folders, whose logs are looked at where that is not so.
+    """
+    try:
+        found = numbers_by_partition(bootstrap, load.sent, topic)
+        assert found == {partition: list(range(partition, load.sent, PARTITIONS)) for partition in range(PARTITIONS)}
+        assert all(found[place.partition][place.offset] == number for place, number in load.acknowledged.items())
+    except AssertionError as error:
+        for partition in range(PARTITIONS):
+            for line in doubled_in_logs(folder, TopicPartition(topic, partition)):
+                error.add_note(line)
+        raise
 
 
 def numbers_by_partition(bootstrap: str, count: int, topic: str = TOPIC) -> dict[int, list[int]]:
@@ -187,7 +198,7 @@ def test_every_acknowledged_record_is_there_once_and_in_order(numbers_broker, ma
         interrupt(numbers_broker)
     wait_for_progress(load)
     load.stop()
-    check_all_is_there(numbers_broker.bootstrap, load)
+    check_all_is_there(numbers_broker.bootstrap, load, numbers_broker.data.parent)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import re
 from collections.abc import Callable, Iterator
 
@@ -102,13 +103,14 @@ def told(cluster: LinkedCluster, topic: str, senders: dict[int, DirectSender]) -
 
 
 @pytest.fixture
-def load(cluster: LinkedCluster) -> Iterator[Load]:
+def load(cluster: LinkedCluster, caplog: pytest.LogCaptureFixture) -> Iterator[Load]:
     """A load that goes wherever the leaders are; in the end all that was sent is there once."""
+    caplog.set_level(logging.INFO, "barnabas.client")  # a producer that begins a new epoch says why
     name = make_topic(cluster, "load", PARTITIONS)
     load = Load(OurSender(cluster.bootstrap, name))
     yield load
     load.stop()
-    check_all_is_there(cluster.bootstrap, load, name)
+    check_all_is_there(cluster.bootstrap, load, cluster.folder, name)
 
 
 def check(

@@ -63,7 +63,7 @@ def topic(cluster: Cluster) -> str:
 
 def check(cluster: Cluster, topic: str, load: Load) -> None:
     load.stop()
-    check_all_is_there(cluster.bootstrap, load, topic)
+    check_all_is_there(cluster.bootstrap, load, cluster.folder, topic)
     cluster.wait_until_same(topic, PARTITIONS)
 
 

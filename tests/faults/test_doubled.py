@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from barnabas.clock import ManualClock
@@ -9,6 +10,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.testing.history import History
+from tests.doubled import doubled_in_logs
 from tests.faults.doubled import what_is_doubled
 
 PLACE = TopicPartition("numbers", 1)
@@ -54,3 +56,10 @@ def test_a_batch_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     assert what_is_doubled(tmp_path) == [
         "1 values are in numbers-1, no longer there; and in numbers-1, no longer there"
     ]
+
+
+def test_what_a_replica_has_twice_is_told_from_its_log_alone_with_who_has_it(tmp_path: Path) -> None:
+    write(tmp_path, ([b"a", b"b"], 0, 0), ([b"c"], 0, 2), ([b"b", b"c"], 1, 0))
+    shutil.copytree(tmp_path / "broker-1", tmp_path / "broker-2")
+    assert doubled_in_logs(tmp_path, PLACE) == [f"broker-1, broker-2: {line}" for line in what_is_doubled(tmp_path)]
+    assert doubled_in_logs(tmp_path, TopicPartition("numbers", 2)) == []
