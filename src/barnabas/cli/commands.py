@@ -46,6 +46,7 @@ COMMANDS = {
     "consume": "Print a topic's records, and follow it.",
     "ship": "Ship log files to a topic, and follow them.",
     "load": "Load topics into warehouse tables with Spark.",
+    "audit": "Prove that nothing was lost or doubled, or say what was.",
     "perf": "Measure brokers and clients: throughput, latency, requests.",
     "log": "Look into the files of a log.",
     "completion": "Print the completion script for a shell.",

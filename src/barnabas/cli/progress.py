@@ -29,3 +29,18 @@ def byte_progress(description: str, total_bytes: int) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total_bytes)
         yield lambda step_bytes: bar.advance(task, step_bytes)
+
+
+@contextmanager
+def record_progress(description: str, total: int) -> Iterator[Advance]:
+    """Show how many of `total` records are done; the function that is handed out is told of each step's records."""
+    if not sys.stderr.isatty() or not total:
+        yield lambda _step: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda step: bar.advance(task, step)

@@ -194,6 +194,9 @@ class ProducerConfig(ClientConfig):
     partitioner: Callable[[str, bytes | None, int], int] | None = setting(None, _partition_function)  # noqa: RUF009  as its neighbours
     """The paper's own partition function: (topic, key, partition count) -> partition. None: Kafka's."""
     allow_auto_create_topics: bool = setting(True, _boolean)
+    audit: bool = setting(False, _boolean)
+    """Count what is acknowledged, and tell it in the topic `_audit`: `barnabas audit` proves by that that nothing was
+    lost or doubled."""
 
     def __post_init__(self) -> None:
         # Named in full: a slotted dataclass is a new class, which `super()` without arguments does not know.
@@ -202,6 +205,8 @@ class ProducerConfig(ClientConfig):
             raise ConfigurationError(
                 f"enable_idempotence needs acks='all', not acks={self.acks}; leave one of the two out"
             )
+        if self.audit and not self.enable_idempotence:
+            raise ConfigurationError("audit needs enable_idempotence: its sequence numbers tell records apart")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
             raise ConfigurationError(
                 "enable_idempotence allows at most 5 requests in flight, because brokers remember 5 batches; "

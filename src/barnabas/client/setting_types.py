@@ -42,6 +42,7 @@ class ProducerSettings(ClientSettings, total=False):
     retries: int
     partitioner: Callable[[str, bytes | None, int], int] | None
     allow_auto_create_topics: bool
+    audit: bool
 
 
 class ConsumerSettings(ClientSettings, total=False):

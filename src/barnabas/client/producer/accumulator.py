@@ -125,6 +125,8 @@ class Accumulator:
         """Whether a batch may leave as soon as it is opened; the sender sets it."""
         self._refusal: Failure | None = None
         """Why nothing can be appended any more: closed, forked, fenced."""
+        self.on_settling: Callable[[ProducerBatch, int, BarnabasError | None], None] | None = None
+        """Called on the sender's thread with each batch whose outcome is known, while it has its records still."""
         self._is_orphan = False
         """Whether this is the copy of a forked child, where nothing is ever delivered."""
 
@@ -485,6 +487,8 @@ class Accumulator:
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
         """Settle a batch and free its memory; return the callbacks to run without the lock."""
+        if self.on_settling is not None:
+            self.on_settling(batch, log_append_time_ms, error)
         with self._lock:
             callbacks = batch.complete(base_offset, log_append_time_ms, error)
             if error is None:

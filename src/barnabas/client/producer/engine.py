@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ProducerConfig
@@ -24,6 +24,9 @@ from barnabas.client.producer.serializing import Serializers
 from barnabas.clock import Clock
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders
+
+if TYPE_CHECKING:
+    from barnabas.client.producer.auditing import Auditor
 
 LATE_S = 1.0
 """At the end of a program each record that is not delivered in time fails by itself, and is named. So much longer
@@ -88,6 +91,9 @@ class ProducerEngine:
         self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
         self.settled = asyncio.Event()
         """Set for a moment whenever something was settled, which also freed its memory."""
+        self._auditor = _auditor(config, self._cluster, clock)
+        if self._auditor is not None:
+            self.accumulator.on_settling = self._auditor.settled
         self._tasks: list[asyncio.Task[None]] = []
         self._has_ended = False
 
@@ -148,7 +154,10 @@ class ProducerEngine:
 
     async def start(self) -> None:
         """Begin to deliver."""
-        self._tasks = [asyncio.create_task(work) for work in (self._send_loop.run(), self._cluster.keep_fresh())]
+        works = [self._send_loop.run(), self._cluster.keep_fresh()]
+        if self._auditor is not None:
+            works.append(self._auditor.run())
+        self._tasks = [asyncio.create_task(work) for work in works]
         for task in self._tasks:
             task.add_done_callback(self._on_stopped)
 
@@ -189,8 +198,19 @@ class ProducerEngine:
                 for batch in self.accumulator.close_all():
                     while not batch.done:
                         await self.settled.wait()
+                await self.tell_audit()
         except TimeoutError:
             raise self.unfinished(timeout_s) from None
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether what is acknowledged is told to the audit."""
+        return self._auditor is not None
+
+    async def tell_audit(self, timeout_s: float | None = None) -> None:
+        """Tell the audit, if there is one, what was acknowledged; what cannot be told in time is told later."""
+        if self._auditor is not None:
+            await self._auditor.tell(timeout_s=timeout_s)
 
     async def finish(self) -> None:
         """Deliver what was sent, for as long as `delivery_timeout_ms` lets that take, and end: for a producer that
@@ -211,7 +231,17 @@ class ProducerEngine:
         self._send_loop.settle_all(
             TimedOutError(f"the producer was closed before the record was acknowledged{self.trouble()}")
         )
+        if self._auditor is not None:
+            await self._auditor.tell(is_last=True)
         self._cluster.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _auditor(config: ProducerConfig, cluster: Cluster, clock: Clock) -> Auditor | None:
+    if not config.audit:
+        return None
+    from barnabas.client.producer.auditing import Auditor  # noqa: PLC0415 - most producers are not audited
+
+    return Auditor(cluster, clock, config.client_id, config.request_timeout_ms)

@@ -183,6 +183,9 @@ class Producer:
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
             if not accumulator.await_batch(batch, remaining_s):
                 raise self._engine.unfinished(timeout_s)
+        if self._engine.is_audited and not self._closed and not self._thread.inside:
+            remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
+            self._thread.call(self._engine.tell_audit(remaining_s))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the background thread. May be called again; does nothing in a forked child.

@@ -7,6 +7,7 @@ cdef class RecordEncoder:
     cdef readonly Py_ssize_t count
     cdef readonly int64_t base_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
+    cdef readonly int64_t min_timestamp_ms
     cdef public Py_ssize_t limit_bytes
     cdef public bint closed
     cdef public object owner
@@ -18,6 +19,7 @@ cdef class RecordEncoder:
         memset(self._out.data, 0, HEADER_SIZE)
         self.base_timestamp_ms = -1
         self.max_timestamp_ms = -1
+        self.min_timestamp_ms = -1
         self.limit_bytes = INT32_MAX
 
     @property
@@ -74,8 +76,11 @@ cdef class RecordEncoder:
         if not self.count:
             self.base_timestamp_ms = timestamp_ms
             self.max_timestamp_ms = timestamp_ms
+            self.min_timestamp_ms = timestamp_ms
         elif timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms < self.min_timestamp_ms:
+            self.min_timestamp_ms = timestamp_ms
         self.count += 1
         return self.count - 1
 
@@ -209,8 +214,11 @@ cdef class RecordEncoder:
             if not self.count:
                 self.base_timestamp_ms = stamp
                 self.max_timestamp_ms = stamp
+                self.min_timestamp_ms = stamp
             elif stamp > self.max_timestamp_ms:
                 self.max_timestamp_ms = stamp
+            elif stamp < self.min_timestamp_ms:
+                self.min_timestamp_ms = stamp
             self.count += 1
         return stop - start
 

@@ -43,6 +43,7 @@ class RecordEncoder:
         "count",
         "limit_bytes",
         "max_timestamp_ms",
+        "min_timestamp_ms",
         "owner",
         "size_bytes",
     )
@@ -55,6 +56,7 @@ class RecordEncoder:
         """The size of the batch before compression."""
         self.base_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
+        self.min_timestamp_ms = NO_TIMESTAMP
         self.limit_bytes = BATCH_BYTES_MAX
         self.closed = False
         self.owner: Any = None
@@ -112,9 +114,11 @@ class RecordEncoder:
         self.size_bytes += whole
         self.count = index + 1
         if not index:
-            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+            self.base_timestamp_ms = self.max_timestamp_ms = self.min_timestamp_ms = timestamp_ms
         elif timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms < self.min_timestamp_ms:
+            self.min_timestamp_ms = timestamp_ms
         return True
 
     def append_many(

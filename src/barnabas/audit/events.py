@@ -1,0 +1,154 @@
+"""Monitoring events: what a tier tells of what it has counted, as records of the topic `_audit`.
+
+An event is cumulative: it holds all that an instance (one life of one producer) has counted in one window of one topic,
+and its key names the three. So a later one replaces an earlier one, one that comes twice changes nothing, and
+compaction keeps what is needed. They are JSON, so that any tool reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.audit.identities import FIELD, Producer
+from barnabas.audit.windows import NO_WINDOW_MS, Tally
+from barnabas.errors import BarnabasError
+
+VERSION = 1
+PRODUCED = "produced"
+
+NAME_CHARACTERS_MAX = 1_000
+"""Of a host, an application or an instance."""
+
+PARTS_MAX = 100_000
+"""So many partitions and epochs, and so many doubtful batches, an event has at most."""
+
+
+class BadEventError(BarnabasError):
+    """A record of the audit topic that is no monitoring event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A batch of which its producer does not know whether it was stored."""
+
+    producer: Producer
+    first: int
+    records: int
+    window_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MonitoringEvent:
+    """What one instance has counted in one window of a topic.
+
+    :param window_ms: when the window begins; `NO_WINDOW_MS`: records without a timestamp.
+    :param number: of the event among those of its instance; a greater one tells more.
+    :param counted: by producer id, epoch and partition.
+    :param late: how many of the records were acknowledged long after the window's end.
+    :param doubts: what may be stored, and may not.
+    :param is_last: the instance has ended, and counts no more.
+    """
+
+    topic: str
+    tier: str
+    window_ms: int
+    width_ms: int
+    instance: str
+    number: int
+    host: str
+    application: str
+    counted: dict[Producer, Tally] = field(default_factory=dict)
+    late: int = 0
+    doubts: tuple[Doubt, ...] = ()
+    is_last: bool = False
+
+    @property
+    def key(self) -> bytes:
+        """The key of its record."""
+        return json.dumps([self.topic, self.tier, self.window_ms, self.instance]).encode()
+
+    def to_json(self) -> bytes:
+        """Return the value of its record."""
+        return json.dumps(
+            {
+                "version": VERSION,
+                "topic": self.topic,
+                "tier": self.tier,
+                "window": self.window_ms,
+                "width": self.width_ms,
+                "instance": self.instance,
+                "number": self.number,
+                "host": self.host,
+                "application": self.application,
+                "counted": [[*producer, *counted] for producer, counted in self.counted.items()],
+                "late": self.late,
+                "doubts": [[*each.producer, each.first, each.records, each.window_ms] for each in self.doubts],
+                "last": self.is_last,
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes | None) -> MonitoringEvent:
+        """Return the event that a record holds.
+
+        :raises BadEventError: it is none.
+        """
+        try:
+            told = json.loads(value or b"")
+        except (ValueError, RecursionError) as error:
+            raise BadEventError(f"no monitoring event: {error}") from None
+        if not isinstance(told, dict) or told.get("version") != VERSION:
+            raise BadEventError("no monitoring event of a version that is known")
+        return cls(
+            topic=_name(told, "topic"),
+            tier=_name(told, "tier"),
+            window_ms=_number(told.get("window"), NO_WINDOW_MS),
+            width_ms=_number(told.get("width"), 1),
+            instance=_name(told, "instance"),
+            number=_number(told.get("number")),
+            host=_name(told, "host"),
+            application=_name(told, "application"),
+            counted=dict(_counted(row) for row in _rows(told, "counted", 6)),
+            late=_number(told.get("late")),
+            doubts=tuple(_doubt(row) for row in _rows(told, "doubts", 6)),
+            is_last=told.get("last") is True,
+        )
+
+
+def _name(told: dict[str, Any], name: str) -> str:
+    value = told.get(name)
+    if not isinstance(value, str) or len(value) > NAME_CHARACTERS_MAX:
+        raise BadEventError(f"no monitoring event: {name} is no name")
+    return value
+
+
+def _number(value: object, least: int = 0, most: int = 2**63 - 1) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise BadEventError("no monitoring event: a number is none, or out of its range")
+    return value
+
+
+def _rows(told: dict[str, Any], name: str, width: int) -> list[list[object]]:
+    rows = told.get(name)
+    if not isinstance(rows, list) or len(rows) > PARTS_MAX:
+        raise BadEventError(f"no monitoring event: {name} is no list, or too long")
+    for row in rows:
+        if not isinstance(row, list) or len(row) != width:
+            raise BadEventError(f"no monitoring event: a row of {name} does not have {width} numbers")
+    return rows
+
+
+def _producer(row: list[object]) -> Producer:
+    return Producer(_number(row[0], -1), _number(row[1], -1, 2**15 - 1), _number(row[2], 0, 2**31 - 1))
+
+
+def _counted(row: list[object]) -> tuple[Producer, Tally]:
+    return _producer(row), Tally(_number(row[3]), _number(row[4]), _number(row[5], 0, FIELD - 1))
+
+
+def _doubt(row: list[object]) -> Doubt:
+    first, records = _number(row[3], 0, 2**31 - 1), _number(row[4], 1, 2**31 - 1)
+    return Doubt(_producer(row), first, records, _number(row[5], NO_WINDOW_MS))

@@ -1,0 +1,168 @@
+"""What a log holds of a topic, counted from the headers of its batches and the times of its records.
+
+Each producer numbers its records in a partition without gaps, so what is there twice is found exactly, wherever it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.audit.event_times import Stretch
+from barnabas.audit.identities import Producer
+from barnabas.audit.windows import NOTHING, Tally, tally
+from barnabas.errors import BarnabasError
+from barnabas.model import NO_PRODUCER_ID
+from barnabas.records.header import SEQUENCE_MAX, BatchHeader
+
+PRODUCERS_MAX = 1_000_000
+"""So many producers, epochs and partitions are told apart."""
+
+
+class NotAuditableError(BarnabasError):
+    """A log whose records cannot be accounted for."""
+
+
+class Repeat(NamedTuple):
+    """Records that are in the log a second time."""
+
+    window_ms: int
+    producer: Producer
+    records: int
+    offset: int
+    """Of the first of them."""
+
+
+class Stretches:
+    """Which sequence numbers were seen: stretches without gaps, in order."""
+
+    __slots__ = ("_begins", "_ends")
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, first: int, count: int) -> list[tuple[int, int]]:
+        """Note a stretch; return those parts of it, as first and count, that were not seen before."""
+        end = first + count
+        if self._ends and self._ends[-1] == first:
+            self._ends[-1] = end
+            return [(first, count)]
+        at = bisect_right(self._ends, first - 1)
+        new: list[tuple[int, int]] = []
+        begin, last, until = first, first, at
+        while until < len(self._begins) and self._begins[until] <= end:
+            if last < self._begins[until]:
+                new.append((last, self._begins[until] - last))
+            begin = min(begin, self._begins[until])
+            last = max(last, self._ends[until])
+            until += 1
+        if last < end:
+            new.append((last, end - last))
+        self._begins[at:until] = [begin]
+        self._ends[at:until] = [max(end, last)]
+        return new
+
+    def count_in(self, first: int, count: int) -> int:
+        """Return how many of a stretch were seen."""
+        end = first + count
+        at = bisect_right(self._ends, first)
+        seen = 0
+        while at < len(self._begins) and self._begins[at] < end:
+            seen += min(end, self._ends[at]) - max(first, self._begins[at])
+            at += 1
+        return seen
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Return what is missing between the first and the last number, as first and count."""
+        return [(end, begin - end) for end, begin in zip(self._ends, self._begins[1:], strict=False)]
+
+
+@dataclass(slots=True)
+class StoredLog:
+    """What the partitions of a topic hold.
+
+    :param width_ms: of a window.
+    """
+
+    width_ms: int
+    counted: dict[int, dict[Producer, Tally]] = field(default_factory=dict)
+    """By window: each record once, however often it is there."""
+    repeats: list[Repeat] = field(default_factory=list)
+    expired_ms: dict[int, int] = field(default_factory=dict)
+    """By partition whose first records are gone: the window of the first that is left. Of that and of earlier ones,
+    it cannot be told what is missing."""
+    _stretches: dict[Producer, Stretches] = field(default_factory=dict)
+    _reached: dict[Producer, int] = field(default_factory=dict)
+
+    def add(self, partition: int, header: BatchHeader, windows: Iterable[Stretch]) -> None:
+        """Count a batch. The batches of a partition come in their order.
+
+        :param windows: in which its records are, in their order.
+
+        :raises NotAuditableError: a compacted log, or more producers than can be told apart.
+        """
+        if header.is_control:
+            return
+        if header.record_count != header.last_offset_delta + 1:
+            raise NotAuditableError(
+                f"partition {partition}, offset {header.base_offset}: the log was compacted; what is gone from it on "
+                "purpose cannot be told from what was lost"
+            )
+        has_identity = header.producer_id != NO_PRODUCER_ID and header.base_sequence >= 0
+        if has_identity:
+            producer = Producer(header.producer_id, header.producer_epoch, partition)
+            first = self._unwrapped(producer, header.base_sequence)
+        else:
+            producer, first = Producer(NO_PRODUCER_ID, -1, partition), header.base_offset
+        stretches = self._stretches.get(producer)
+        if stretches is None:
+            if len(self._stretches) >= PRODUCERS_MAX:
+                raise NotAuditableError(f"more than {PRODUCERS_MAX} producers wrote to this topic")
+            stretches = self._stretches[producer] = Stretches()
+        offset = header.base_offset
+        for records, window_ms in windows:
+            of_window = self.counted.setdefault(window_ms, {})
+            distinct = 0
+            for begin, count in stretches.add(first, records):
+                distinct += count
+                found = tally(producer, begin & SEQUENCE_MAX if has_identity else begin, count, 0)
+                of_window[producer] = of_window.get(producer, NOTHING).plus(found)
+            if distinct < records:
+                self.repeats.append(Repeat(window_ms, producer, records - distinct, offset))
+            first += records
+            offset += records
+
+    def _unwrapped(self, producer: Producer, sequence: int) -> int:
+        """Return a sequence number as if numbers did not begin again with 0 after the last one."""
+        reached = self._reached.get(producer, sequence)
+        number = (reached & ~SEQUENCE_MAX) | sequence
+        if number < reached - SEQUENCE_MAX // 2:
+            number += SEQUENCE_MAX + 1
+        elif number > reached + SEQUENCE_MAX // 2 and number > SEQUENCE_MAX:
+            number -= SEQUENCE_MAX + 1
+        self._reached[producer] = max(reached, number)
+        return number
+
+    def begins_late(self, partition: int, window_ms: int) -> None:
+        """Note that a partition's first records are gone, and in which window the first is now."""
+        self.expired_ms[partition] = window_ms
+
+    def is_expired(self, partition: int, window_ms: int) -> bool:
+        """Whether records of this window may be gone from a partition by retention or by request."""
+        return window_ms <= self.expired_ms.get(partition, -2)
+
+    def count_of(self, producer: Producer, first: int, records: int) -> int:
+        """Return how many of a producer's records are there."""
+        stretches = self._stretches.get(producer)
+        if stretches is None:
+            return 0
+        laps = range(first, self._reached[producer] + 1, SEQUENCE_MAX + 1)
+        return sum(stretches.count_in(each, records) for each in laps)
+
+    def gaps_of(self, producer: Producer) -> list[tuple[int, int]]:
+        """Return which sequence numbers of a producer are missing between others, as first and count."""
+        stretches = self._stretches.get(producer)
+        return [] if stretches is None else stretches.gaps()

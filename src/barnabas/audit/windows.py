@@ -1,0 +1,149 @@
+"""Counting records by windows of event time.
+
+What comes in a row is not counted one by one: batches of one producer that follow on each other, in one partition and
+window, are a run, and cost a comparison each; what a run amounts to is found out when it ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.audit.identities import FIELD, Producer, fingerprint
+from barnabas.model import NO_TIMESTAMP
+from barnabas.records.header import SEQUENCE_MAX
+
+WINDOW_MS = 60_000
+"""How wide a window is: a minute of event time, everywhere alike."""
+
+NO_WINDOW_MS = -1
+"""Where records without a timestamp are counted."""
+
+
+class Tally(NamedTuple):
+    """How many records, of how many bytes in batches, and their fingerprint."""
+
+    records: int = 0
+    size_bytes: int = 0
+    fingerprint: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """Return both together."""
+        return Tally(
+            self.records + other.records,
+            self.size_bytes + other.size_bytes,
+            (self.fingerprint + other.fingerprint) % FIELD,
+        )
+
+
+NOTHING = Tally()
+
+
+def tally(producer: Producer, first: int, count: int, size_bytes: int) -> Tally:
+    """Return what `count` records amount to whose sequence numbers begin with `first`; 0 follows the last number."""
+    before_wrap = min(count, SEQUENCE_MAX + 1 - first) if producer.producer_id >= 0 else count
+    prints = fingerprint(producer, first, before_wrap)
+    if before_wrap < count:
+        prints += fingerprint(producer, 0, count - before_wrap)
+    return Tally(count, size_bytes, prints % FIELD)
+
+
+def window_of(timestamp_ms: int, width_ms: int) -> int:
+    """Return when the window begins that an event time is in, in ms.
+
+    >>> window_of(125_000, 60_000)
+    120000
+    """
+    return NO_WINDOW_MS if timestamp_ms <= NO_TIMESTAMP else timestamp_ms - timestamp_ms % width_ms
+
+
+class _Run:
+    """Batches of one partition that follow on each other."""
+
+    __slots__ = ("begin_ms", "end_ms", "first", "late", "next", "producer", "records", "size_bytes")
+
+    def __init__(self, producer: Producer, first: int, begin_ms: int, end_ms: int) -> None:
+        self.producer = producer
+        self.first = self.next = first
+        self.begin_ms = begin_ms
+        self.end_ms = end_ms
+        self.records = 0
+        self.size_bytes = 0
+        self.late = 0
+
+
+class WindowCount(NamedTuple):
+    """What was counted in one window of one topic."""
+
+    partitions: dict[Producer, Tally]
+    late: int
+
+
+class WindowCounter:
+    """Counts acknowledged batches of all topics. Not safe to use from several threads.
+
+    :param width_ms: of a window.
+    :param late_ms: what is acknowledged so long after its window's end is late.
+    """
+
+    def __init__(self, width_ms: int, late_ms: int) -> None:
+        self.width_ms = width_ms
+        self._late_ms = late_ms
+        self._runs: dict[tuple[str, int], _Run] = {}
+        self._windows: dict[tuple[str, int], WindowCount] = {}
+        self._changed: dict[tuple[str, int], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was counted since `take_news`."""
+        return bool(self._changed or self._runs)
+
+    def count(
+        self, topic: str, producer: Producer, first: int, records: int, size_bytes: int, timestamp_ms: int, now_ms: int
+    ) -> None:
+        """Count a batch.
+
+        :param first: the sequence number of its first record.
+        :param timestamp_ms: of its records; any of them, for all are in the same window.
+        """
+        place = (topic, producer.partition)
+        run = self._runs.get(place)
+        is_next = run is not None and first == run.next and producer == run.producer
+        if run is None or not is_next or not run.begin_ms <= timestamp_ms < run.end_ms:
+            if run is not None:
+                self._end(topic, run)
+            begin_ms = window_of(timestamp_ms, self.width_ms)
+            end_ms = 0 if begin_ms == NO_WINDOW_MS else begin_ms + self.width_ms
+            run = self._runs[place] = _Run(producer, first, begin_ms, end_ms)
+        run.next = (first + records) & SEQUENCE_MAX
+        run.records += records
+        run.size_bytes += size_bytes
+        if run.end_ms and now_ms >= run.end_ms + self._late_ms:
+            run.late += records
+
+    def _end(self, topic: str, run: _Run) -> None:
+        place = (topic, run.begin_ms)
+        window = self._windows.get(place) or WindowCount({}, 0)
+        found = tally(run.producer, run.first, run.records, run.size_bytes)
+        window.partitions[run.producer] = window.partitions.get(run.producer, NOTHING).plus(found)
+        self._windows[place] = window._replace(late=window.late + run.late)
+        self._changed[place] = None
+
+    def take_news(self) -> dict[tuple[str, int], WindowCount]:
+        """Return the windows that have changed since the last call, each with all that was ever counted in it, by
+        topic and begin."""
+        runs, self._runs = self._runs, {}
+        for (topic, _partition), run in runs.items():
+            self._end(topic, run)
+        changed, self._changed = self._changed, {}
+        return {place: self._windows[place] for place in changed}
+
+    def of(self, topic: str, begin_ms: int) -> WindowCount:
+        """Return what was counted in a window, as of the last `take_news`."""
+        return self._windows.get((topic, begin_ms)) or WindowCount({}, 0)
+
+    def forget(self) -> None:
+        """Forget all windows: what comes from now on is counted from zero, under another name."""
+        self._windows.clear()

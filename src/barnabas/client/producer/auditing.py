@@ -1,0 +1,240 @@
+"""A producer's part in the audit: it counts what was acknowledged, and tells that in the topic `_audit`.
+
+Counting is a comparison for each batch (`barnabas.audit.windows`). Telling is done every few seconds, with `flush` and
+with `close`, in requests of its own: monitoring events are cumulative, so that one that comes twice does no harm, and
+needs neither a sequence number nor a place in the queue. While they cannot be told they are kept, and records are
+delivered all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import uuid
+from collections.abc import Iterable, Iterator
+
+from barnabas.audit.event_times import Stretch, batches_by_window
+from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
+from barnabas.audit.identities import Producer
+from barnabas.audit.windows import WINDOW_MS, WindowCount, WindowCounter, window_of
+from barnabas.client.admin.topic_changes import create_topic
+from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
+from barnabas.client.producer.batch import ProducerBatch
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.model import NO_TIMESTAMP, TopicPartition
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.records import BatchBuilder, Compression, murmur2
+from barnabas.records.header import SEQUENCE_MAX
+
+log = logging.getLogger(__name__)
+
+AUDIT_TOPIC = "_audit"
+AUDIT_TOPIC_CONFIG = {"cleanup.policy": "compact"}
+
+INTERVAL_S = 5.0
+"""Between two tellings, while there is something to tell."""
+
+LATE_MS = 5 * 60_000
+"""What is acknowledged so long after the end of its window is late."""
+
+TELLING_S = 10.0
+"""How long one telling is tried."""
+
+WINDOWS_MAX = 5_000
+"""So many windows are remembered, so that what comes for them later is added. With more, the producer ends one instance
+of itself and begins another one."""
+
+DOUBTS_MAX = 10_000
+"""So many batches are named of which nobody knows whether they were stored."""
+
+BATCH_BYTES = 256 * 1024
+"""An audit request is closed when it has so many bytes."""
+
+Place = tuple[str, int]
+"""A topic, and when a window begins."""
+
+
+class Auditor:
+    """Counts the batches of one producer, and tells of them. Used on the sender's event loop only.
+
+    :param application: the producer's client id.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, application: str, request_timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._application = application
+        self._request_timeout_ms = request_timeout_ms
+        self._host = platform.node()
+        self._telling = asyncio.Lock()
+        self._has_topic = False
+        self._is_in_trouble = False
+        self._windows = WindowCounter(WINDOW_MS, LATE_MS)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._windows.forget()
+        self._instance = uuid.uuid4().hex
+        self._number = 0
+        self._untold: dict[Place, WindowCount] = {}
+        self._doubts: dict[Place, list[Doubt]] = {}
+        self._doubt_count = 0
+        self._last_place: Place | None = None
+
+    # --- counting ---
+
+    def settled(self, batch: ProducerBatch, log_append_time_ms: int, error: BarnabasError | None) -> None:
+        """Count a batch whose outcome is known, before it is let go of."""
+        if not batch.in_sequence:
+            return
+        producer = Producer(batch.producer_id, batch.producer_epoch, batch.partition)
+        first, size_bytes, now_ms = batch.base_sequence, len(batch.payload()), self._clock.time_ms()
+        if error is not None and _is_refused(batch, error):
+            return
+        for records, window_ms in _stretches(batch, log_append_time_ms):
+            if error is None:
+                self._windows.count(batch.topic, producer, first, records, size_bytes, window_ms, now_ms)
+            else:
+                self._doubt(batch.topic, Doubt(producer, first, records, window_ms))
+            first, size_bytes = (first + records) & SEQUENCE_MAX, 0
+
+    def _doubt(self, topic: str, doubt: Doubt) -> None:
+        if self._doubt_count < DOUBTS_MAX:
+            self._doubt_count += 1
+            place = (topic, doubt.window_ms)
+            self._doubts.setdefault(place, []).append(doubt)
+            self._untold.setdefault(place, WindowCount({}, 0))
+
+    # --- telling ---
+
+    async def run(self) -> None:
+        """Tell what is new, every few seconds, for ever."""
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            await self.tell()
+
+    async def tell(self, *, is_last: bool = False, timeout_s: float | None = None) -> None:
+        """Tell what is new. What cannot be told now is told the next time; that is logged.
+
+        :param is_last: nothing will be counted any more.
+        :param timeout_s: how long that may take, at most `TELLING_S`.
+        """
+        async with self._telling:
+            self._untold.update(self._windows.take_news())
+            too_many = len(self._windows) > WINDOWS_MAX
+            ends = is_last or too_many
+            if ends and not self._untold and self._last_place is not None:
+                self._untold[self._last_place] = self._windows.of(*self._last_place)
+            if not self._untold:
+                return
+            told = list(self._untold)
+            try:
+                async with asyncio.timeout(TELLING_S if timeout_s is None else min(timeout_s, TELLING_S)):
+                    await self._send([self._event(place, is_last=ends) for place in told])
+            except (BarnabasError, TimeoutError) as error:
+                self._note_trouble(error)
+                return
+            self._is_in_trouble = False
+            self._last_place = told[-1]
+            for place in told:
+                self._untold.pop(place, None)
+            if too_many:
+                self._begin_anew()
+
+    def _note_trouble(self, error: Exception) -> None:
+        if not self._is_in_trouble:
+            self._is_in_trouble = True
+            reason = str(error) or f"no answer within {TELLING_S:g} s"
+            log.warning("the audit cannot be told for now: %s; it is tried again every %g s", reason, INTERVAL_S)
+
+    def _event(self, place: Place, *, is_last: bool) -> MonitoringEvent:
+        topic, window_ms = place
+        counted = self._windows.of(topic, window_ms)
+        self._number += 1
+        return MonitoringEvent(
+            topic=topic,
+            tier=PRODUCED,
+            window_ms=window_ms,
+            width_ms=WINDOW_MS,
+            instance=self._instance,
+            number=self._number,
+            host=self._host,
+            application=self._application,
+            counted=dict(counted.partitions),
+            late=counted.late,
+            doubts=tuple(self._doubts.get(place, ())),
+            is_last=is_last,
+        )
+
+    async def _send(self, events: Iterable[MonitoringEvent]) -> None:
+        partitions = await self._partition_count()
+        for partition, builder in _batches(events, partitions):
+            where = TopicPartition(AUDIT_TOPIC, partition)
+            await self._cluster.retrying(
+                lambda where=where, builder=builder: self._send_batch(where, builder),  # type: ignore[misc]
+                what=f"{AUDIT_TOPIC} could not be written",
+                timeout_s=TELLING_S,
+            )
+
+    async def _partition_count(self) -> int:
+        if not self._has_topic:
+            try:
+                await create_topic(
+                    self._cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
+                    timeout_ms=int(TELLING_S * 1000),
+                )  # fmt: skip
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+            self._has_topic = True
+            self._cluster.watch_topics([AUDIT_TOPIC], auto_creates=False)
+        return len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
+
+    async def _send_batch(self, where: TopicPartition, builder: BatchBuilder) -> None:
+        leader = self._cluster.view.leader(where)
+        if leader is None:
+            leader = (await self._cluster.refresh()).leader(where)
+        if leader is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+        data = PartitionProduceData(index=where.partition, records=builder.build())
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=self._request_timeout_ms,
+            topic_data=[TopicProduceData(name=where.topic, partition_data=[data])],
+        )
+        response: ProduceResponse = await self._cluster.send(leader, request, version_max=PRODUCE_VERSION_MAX)
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    raise KafkaError(answer.error_code, answer.error_message or "", subject=str(where))
+
+
+def _stretches(batch: ProducerBatch, log_append_time_ms: int) -> list[Stretch]:
+    """Return a batch's records by windows: without a look at them where all are in one."""
+    if log_append_time_ms != NO_TIMESTAMP:
+        return [Stretch(batch.count, window_of(log_append_time_ms, WINDOW_MS))]
+    builder = batch.builder
+    window_ms = window_of(builder.min_timestamp_ms, WINDOW_MS)
+    if window_ms == window_of(builder.max_timestamp_ms, WINDOW_MS):
+        return [Stretch(batch.count, window_ms)]
+    ((_header, stretches),) = batches_by_window(batch.payload(), WINDOW_MS)
+    return stretches
+
+
+def _is_refused(batch: ProducerBatch, error: BarnabasError) -> bool:
+    """Whether a batch surely was not stored: its first and only try was refused for good."""
+    return isinstance(error, KafkaError) and not error.retriable and batch.attempts <= 1
+
+
+def _batches(events: Iterable[MonitoringEvent], partitions: int) -> Iterator[tuple[int, BatchBuilder]]:
+    """Put events into batches, by the partitions that their keys belong to."""
+    open_ones: dict[int, BatchBuilder] = {}
+    for event in events:
+        partition = (murmur2(event.key) & 0x7FFFFFFF) % partitions
+        builder = open_ones.setdefault(partition, BatchBuilder(Compression.LZ4))
+        builder.append(max(event.window_ms, 0), event.key, event.to_json())
+        if builder.size_bytes >= BATCH_BYTES:
+            yield partition, open_ones.pop(partition)
+    yield from open_ones.items()

@@ -1,0 +1,150 @@
+"""What was produced against what is stored: one lost, one doubled, one exchanged, one that nobody told of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from barnabas.audit.balance import Balance, Kind, balance
+from barnabas.audit.events import PRODUCED, BadEventError, Doubt, MonitoringEvent
+from barnabas.audit.identities import Producer
+from barnabas.audit.stored import StoredLog
+from barnabas.audit.windows import Tally, tally
+from tests.unit.audit.test_stored import WIDTH_MS, batch
+
+ONE = Producer(7, 0, 0)
+
+
+def event(counted: dict[Producer, Tally], number: int = 0, **changes: object) -> MonitoringEvent:
+    whole = MonitoringEvent(
+        "clicks", PRODUCED, 0, WIDTH_MS, "first-life", number, "web-1", "shop", counted, is_last=True
+    )
+    return dataclasses.replace(whole, **changes)
+
+
+def log(*batches: tuple[int, int, int], producer_id: int = 7) -> StoredLog:
+    """A log of these batches: offset, first sequence number, records."""
+    stored = StoredLog(WIDTH_MS)
+    for offset, sequence, count in batches:
+        stored.add(0, *batch(offset, count, sequence=sequence, producer_id=producer_id))
+    return stored
+
+
+def findings(found: Balance) -> list[tuple[Kind, int]]:
+    return [(each.kind, each.records) for each in found.findings]
+
+
+def test_all_that_was_produced_is_there() -> None:
+    found = balance([event({ONE: tally(ONE, 0, 20, 0)})], log((0, 0, 10), (10, 10, 10)))
+    (window,) = found.windows
+    assert (window.produced, window.stored, window.status) == (20, 20, "complete")
+    assert not found.is_wrong
+    assert found.complete_until_ms == WIDTH_MS
+
+
+def test_lost_records_are_told_with_who_sent_them_and_which_they_are() -> None:
+    found = balance([event({ONE: tally(ONE, 0, 20, 0)})], log((0, 0, 10), (10, 13, 7)))
+    (lost,) = found.findings
+    assert (lost.kind, lost.records, lost.host, lost.application) == (Kind.LOST, 3, "web-1", "shop")
+    assert lost.missing == ((10, 3),)
+    assert found.is_wrong
+    assert found.windows[0].status == "lost 3"
+    assert found.complete_until_ms is None
+
+
+def test_second_copies_are_told_with_their_offset() -> None:
+    found = balance([event({ONE: tally(ONE, 0, 10, 0)})], log((0, 0, 10), (10, 5, 5)))
+    (doubled,) = found.findings
+    assert (doubled.kind, doubled.records, doubled.offset) == (Kind.DOUBLED, 5, 10)
+    assert found.windows[0].stored == 15
+
+
+def test_a_lost_and_a_doubled_record_are_both_told() -> None:
+    found = balance([event({ONE: tally(ONE, 0, 20, 0)})], log((0, 0, 10), (10, 11, 9), (19, 5, 1)))
+    assert findings(found) == [(Kind.DOUBLED, 1), (Kind.LOST, 1)]
+    assert found.windows[0].produced == found.windows[0].stored
+
+
+def test_as_many_but_not_the_same_records_are_told() -> None:
+    found = balance([event({ONE: tally(ONE, 0, 10, 0)})], log((0, 0, 9), (9, 10, 1)))
+    assert findings(found) == [(Kind.EXCHANGED, 1)]
+
+
+def test_what_a_killed_producer_did_not_tell_is_open_and_never_balanced() -> None:
+    told = event({ONE: tally(ONE, 0, 10, 0)}, is_last=False)
+    found = balance([told], log((0, 0, 10), (10, 10, 5)))
+    assert findings(found) == [(Kind.OPEN, 5)]
+    assert not found.is_wrong
+    assert not found.windows[0].is_complete
+
+
+def test_records_of_a_producer_that_has_ended_and_knows_nothing_of_them_are_extra() -> None:
+    found = balance([event({ONE: tally(ONE, 0, 10, 0)})], log((0, 0, 10), (10, 10, 5)))
+    assert findings(found) == [(Kind.EXTRA, 5)]
+    assert found.is_wrong
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_batch_whose_fate_its_producer_does_not_know_may_be_there_or_not(is_there: bool) -> None:
+    told = event({ONE: tally(ONE, 0, 10, 0)}, doubts=(Doubt(ONE, 10, 5, 0),))
+    found = balance([told], log((0, 0, 10), (10, 10, 5)) if is_there else log((0, 0, 10)))
+    assert found.findings == []
+
+
+def test_later_events_replace_earlier_ones_in_any_order_and_any_number() -> None:
+    early = event({ONE: tally(ONE, 0, 4, 0)}, 0, is_last=False)
+    late = event({ONE: tally(ONE, 0, 10, 0)}, 1)
+    for events in ([early, late], [late, early], [late, late, early, early]):
+        assert balance(events, log((0, 0, 10))).findings == []
+
+
+def test_producers_that_tell_nothing_are_counted_apart_and_balance_nothing() -> None:
+    stored = log((0, 0, 9))
+    stored.add(0, *batch(9, 1, sequence=0, producer_id=8))
+    found = balance([event({ONE: tally(ONE, 0, 10, 0)})], stored)
+    assert findings(found) == [(Kind.LOST, 1)]
+    assert (found.windows[0].stored, found.windows[0].unaudited) == (10, 1)
+    assert balance([], stored).windows[0].status == "not audited"
+
+
+def test_windows_whose_records_retention_has_deleted_are_not_called_lost() -> None:
+    stored = log((10, 10, 10))
+    stored.begins_late(0, 0)
+    found = balance([event({ONE: tally(ONE, 0, 20, 0)})], stored)
+    assert found.findings == []
+    assert found.windows[0].status == "expired"
+    assert not found.windows[0].is_complete
+
+
+def test_complete_until_ends_before_the_first_window_that_is_not() -> None:
+    stored = log((0, 0, 10))
+    stored.add(0, *batch(10, 10, sequence=10, timestamp_ms=WIDTH_MS))
+    stored.add(0, *batch(20, 9, sequence=20, timestamp_ms=2 * WIDTH_MS))
+    events = [event({ONE: tally(ONE, 10 * each, 10, 0)}, window_ms=each * WIDTH_MS) for each in range(3)]
+    assert balance(events, stored).complete_until_ms == 2 * WIDTH_MS
+
+
+def test_events_come_back_as_they_were_from_json() -> None:
+    told = event(
+        {ONE: tally(ONE, 0, 10, 123), Producer(7, 1, 4): tally(ONE, 5, 10**6, 0)}, 5, late=3,
+        doubts=(Doubt(ONE, 10, 5, 0),),
+    )  # fmt: skip
+    assert MonitoringEvent.from_json(told.to_json()) == told
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, b"", b"\xff", b"7", b"[]", b"{}", b'{"version":1}', b"[" * 100_000,
+        event({}).to_json().replace(b'"window":0', b'"window":"0"'),
+        event({}).to_json().replace(b'"counted":[]', b'"counted":[[1,2]]'),
+        event({}).to_json().replace(b'"counted":[]', b'"counted":[[7,0,0,1e3,0,0]]'),
+        event({}).to_json().replace(b'"counted":[]', b'"counted":[[7,0,0,true,0,0]]'),
+        event({}).to_json().replace(b'"host":"web-1"', b'"host":' + b'"' + b"x" * 10_000 + b'"'),
+        event({}).to_json().replace(b'"late":0', b'"late":-1'),
+    ],
+)  # fmt: skip
+def test_what_is_no_event_is_refused(value: bytes | None) -> None:
+    with pytest.raises(BadEventError):
+        MonitoringEvent.from_json(value)
