@@ -25,7 +25,8 @@ VERSION_MAX = 12
 """The last versions of Produce and Fetch that name topics by their names."""
 REQUEST_S = 4.0
 DELIVERY_S = 20.0
-PAUSE_S = 0.2
+PAUSE_S, LONG_PAUSE_S = 0.2, 1.6
+"""Before the next try, at most: after the first failure, and after many."""
 FETCH_BYTES = 1 << 20
 LATEST, EARLIEST = -1, -2
 ASKS_FOR_END = 0.3
@@ -71,6 +72,8 @@ class SimulatedClient:
         )
         self.cluster = reach(cluster, self.host, config, kind)
         self.cluster.watch_topics(topics, auto_creates=False)
+        self._pause_s = PAUSE_S
+        self._well_s = 0.0
 
     async def leader_of(self, place: TopicPartition) -> int:
         leader = self.cluster.view.leader(place)
@@ -97,8 +100,12 @@ class SimulatedClient:
         return int(found.offset)
 
     async def again(self) -> None:
-        """Wait a little, and learn who leads now."""
-        await asyncio.sleep(self.world.random.uniform(0, PAUSE_S * self.scale))
+        """Wait a little, longer each time unless it went well for a while, and learn who leads now."""
+        now_s = self.world.loop.time()
+        self._pause_s = PAUSE_S if now_s > self._well_s else min(2 * self._pause_s, LONG_PAUSE_S)
+        pause_s = self.world.random.uniform(0, self._pause_s * self.scale)
+        self._well_s = now_s + pause_s + 2 * LONG_PAUSE_S * self.scale
+        await asyncio.sleep(pause_s)
         try:
             await self.cluster.refresh()
         except BarnabasError:

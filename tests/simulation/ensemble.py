@@ -213,7 +213,8 @@ class Ensemble:
         return node
 
     def stat_of(self, node: _Node) -> Stat:
-        return replace(node.stat, children_count=len(node.children))
+        stat, children = node.stat, len(node.children)
+        return stat if stat.children_count == children else replace(stat, children_count=children)
 
     def _remove(self, path: str) -> None:
         del self.nodes[path]

@@ -58,8 +58,12 @@ class Due:
         context: contextvars.Context | None,
         when_s: float = 0.0,
     ) -> None:
-        self.context = contextvars.copy_context() if context is None else context
-        self.host: Home | None = self.context.get(HOST)
+        if context is None:
+            self.context = contextvars.copy_context()
+            self.host: Home | None = HOST.get()
+        else:
+            self.context = context
+            self.host = context.get(HOST)
         self.callback: Callable[..., object] | None = callback
         self.args = args
         self._when_s = when_s
@@ -115,7 +119,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Due:
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        when_s = self._now_s + delay
+        due = Due(callback, args, context, when_s)
+        self._timers += 1
+        heapq.heappush(self._due_later, (when_s, self._timers, due))
+        return due
 
     def call_again(self, dues: list[Due]) -> None:
         """Have done what a host had held up."""

@@ -252,8 +252,11 @@ class SimulatedStream:
         while self._under_way:
             other._arrived.append(self._under_way.popleft())
         self._is_moving = False
-        if other._host.is_alive:
-            other._host.soon(other._hand_out)
+        host = other._host
+        if host.is_running:
+            host.context.run(other._hand_out)
+        elif host.is_alive:
+            host.soon(other._hand_out)
 
     def _hand_out(self) -> None:
         """Give what has arrived to whoever reads here."""

@@ -31,8 +31,10 @@ class Turns:
         self._host = host
         self._delay_s = delay_s
         self._thread: threading.Thread | None = None
-        # Of each there is at most one: whose turn it is.
-        self._thread_may, self._loop_may = threading.Semaphore(0), threading.Semaphore(0)
+        # Of the two at most one is free: whose turn it is. Locks, since a semaphore of Python takes six of them.
+        self._thread_may, self._loop_may = threading.Lock(), threading.Lock()
+        self._thread_may.acquire()
+        self._loop_may.acquire()
         self._call: Callable[[], object] = int
         self._told: Outcome = _ignore
         self._outcome: tuple[object, Exception | None] | None = None
