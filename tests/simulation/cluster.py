@@ -162,8 +162,9 @@ class Machine:
         self.broker: Broker | None = None
         self.boots = 1
         world = cluster.world
-        self.rate = 1 + world.random.uniform(-0.001, 0.001)
-        self.ahead_ms = world.random.randint(-2_000, 2_000)
+        rate = 1 + world.random.uniform(-0.001, 0.001)
+        self._ahead_ms = world.random.randint(-2_000, 2_000)
+        self._clock = HostClock(world.loop, rate, self._ahead_ms)
         self._cluster = cluster
 
     @property
@@ -173,8 +174,7 @@ class Machine:
     def start(self) -> None:
         """Begin a life; the broker is up some time later, and tries again as whoever starts it would."""
         world = self._cluster.world
-        clock = HostClock(world.loop, self.rate, self.ahead_ms)
-        host = self.host = Host(world, self.name, clock)
+        host = self.host = Host(world, self.name, self._clock)
         host.task(self._live(host))
 
     async def _live(self, host: Host) -> None:
@@ -189,6 +189,10 @@ class Machine:
             else:
                 self._cluster.world.tell(f"{self.name} is up")
                 return
+
+    def set_clock(self, ahead_s: float) -> None:
+        """Set the clock on its wall, in this life and those to come, ahead of what it shows by itself, or back."""
+        self._clock.ahead_ms = self._ahead_ms + int(ahead_s * 1000)
 
     def names_in(self, folder: Path) -> list[str]:
         """Return what is in a folder of its disk."""

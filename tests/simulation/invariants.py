@@ -53,6 +53,8 @@ class Invariants:
         self._was_late_s: dict[int, float] = {}
         self.on_state: list[OnState] = []
         """Called with a place and its state before and after, when the tree has another."""
+        self.on_advance: list[Callable[[TopicPartition], None]] = []
+        """Called with a place where more counts than ever before."""
         self.unsettled: list[Callable[[], bool]] = []
         """Whether something is about to change which replicas there are."""
         cluster.ensemble.on_set.append(self._state_written)
@@ -210,6 +212,8 @@ class Invariants:
         if committed is None or partition.log.high_watermark <= committed.end or partition.log.is_offline:
             return
         committed.go_on(partition.log)
+        for call in self.on_advance:
+            call(place)
         state = self.state_of(place)
         if state is not None:
             self._check_in_sync(place, state)

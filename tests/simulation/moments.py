@@ -1,4 +1,5 @@
-"""Moments that a fault waits for: when something is decided of the first partition, and is not yet everywhere known."""
+"""Moments that a fault waits for: when something is decided or acknowledged at the first partition, and is not yet
+everywhere known."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from tests.simulation.invariants import Invariants
 
 
 class Moments:
-    """Tells when another epoch is begun, and when a replica is in sync again, or no longer."""
+    """Tells when another epoch is begun, a replica is in sync again, or no longer, and a high watermark has moved."""
 
     def __init__(self, invariants: Invariants) -> None:
         self._awaited: dict[str, asyncio.Event] = {}
         invariants.on_state.append(self._state_written)
+        invariants.on_advance.append(self._advanced)
         self._first = invariants.first
 
     async def next(self, moment: str, patience_s: float) -> None:
@@ -35,6 +37,10 @@ class Moments:
             self._tell("join")
         if set(before.isr) - set(after.isr):
             self._tell("leave")
+
+    def _advanced(self, place: TopicPartition) -> None:
+        if place == self._first():
+            self._tell("commit")
 
     def _tell(self, moment: str) -> None:
         if moment in self._awaited:

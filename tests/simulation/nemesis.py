@@ -13,7 +13,7 @@ from tests.simulation.disk import Death
 from tests.simulation.ensemble import NAME
 from tests.simulation.invariants import Invariants
 from tests.simulation.moments import Moments
-from tests.simulation.plan import FOLLOWER, LEADER, SAME, Fault, Plan
+from tests.simulation.plan import FOLLOWER, JUMP_S, LEADER, SAME, Fault, Plan
 
 SLOW_SHARE = 0.3
 PATIENCE = 2.0
@@ -45,10 +45,10 @@ class Nemesis:
         begin_s = loop.time()
         for fault in self._plan.faults:
             await asyncio.sleep(begin_s + fault.at_s - loop.time())
-            if fault.upon:
-                from_s = loop.time()
-                await self._moments.next(fault.upon, PATIENCE * self._cluster.ensemble.session_timeout_s)
-                begin_s += loop.time() - from_s
+            from_s = loop.time()
+            for moment in fault.upon:
+                await self._moments.next(moment, PATIENCE * self._cluster.ensemble.session_timeout_s)
+            begin_s += loop.time() - from_s
             getattr(self, f"_{fault.name}")(self._meant(fault))
 
     def _meant(self, fault: Fault) -> Fault:
@@ -76,6 +76,7 @@ class Nemesis:
         cluster.ensemble.heal()
         self._tree_up()
         for machine in cluster.machines.values():
+            machine.set_clock(0.0)
             machine.disk.death = None
             if machine.host is not None and machine.host.is_stopped:
                 machine.host.go_on()
@@ -213,6 +214,12 @@ class Nemesis:
             deaf.add(name)
             self._world.tell(f"ZooKeeper's answers to {name} are lost")
             self._later(for_s, partial(deaf.discard, name))
+
+    def _jump_clock(self, fault: Fault) -> None:
+        machine = self._cluster.machines[fault.brokers[0]]
+        self._world.tell(f"the clock of {machine.name} jumps by {fault.share * JUMP_S:.0f} s")
+        machine.set_clock(fault.share * JUMP_S)
+        self._later(fault.for_s[0], partial(machine.set_clock, 0.0))
 
     def _expire(self, fault: Fault) -> None:
         name = self._name(fault.brokers[0])

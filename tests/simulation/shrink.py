@@ -67,7 +67,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
 def _less(fault: Fault) -> Iterator[Fault]:
     """Make a fault that waits for nothing, of fewer brokers, and shorter ones."""
     if fault.upon:
-        yield replace(fault, upon="")
+        yield replace(fault, upon=())
     if len(fault.for_s) > 1:
         for number in range(len(fault.for_s)):
             yield replace(

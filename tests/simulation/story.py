@@ -21,12 +21,13 @@ from barnabas.testing.history import History, Report, check
 from tests.simulation.clients import SimulatedClient, SimulatedProducer, SimulatedReader
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.compaction import Compaction
+from tests.simulation.drawing import draw_plan
 from tests.simulation.groups import Groups
 from tests.simulation.invariants import Invariants
 from tests.simulation.moves import Moves
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.owners import Owners
-from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.plan import Plan
 from tests.simulation.retention import Retention
 from tests.simulation.topics import Topics
 from tests.simulation.workload import Workload
@@ -111,7 +112,7 @@ class Story:
         seconds = draw.uniform(LEAST_S, MOST_S) if seconds is None else seconds
         settings = {
             "replica_lag_time_max_ms": int(draw.choice([2_000, 5_000]) * scale),
-            "replica_high_watermark_checkpoint_interval_ms": int(draw.choice([100, 1_000, 5_000]) * scale),
+            "replica_high_watermark_checkpoint_interval_ms": int(draw.choice([500, 1_000, 5_000]) * scale),
             "log_flush_interval_messages": draw.choice([1, 10, 1_000_000]),
             "auto_leader_rebalance_enable": draw.random() < 0.5,
             "leader_imbalance_check_interval_seconds": max(1, round(5 * scale)),

@@ -39,7 +39,7 @@ NEW_LEADER_IS_ALONE = Plan(
         for at_s in (0.3, 2.5, 4.7, 6.9)
         for fault in (
             Fault(at_s, "kill", (LEADER,), (0.5,)),
-            Fault(at_s + 0.001, "isolate", (LEADER,), (0.5,), upon="claim"),
+            Fault(at_s + 0.001, "isolate", (LEADER,), (0.5,), upon=("claim",)),
             Fault(at_s + 0.401, "kill", (SAME,), (1.9,)),
         )
     ),
@@ -55,7 +55,7 @@ ONE_BEHIND_AND_ONE_UNHEARD = Plan(
         for at_s in (0.3, 3.0, 5.5, 8.0)
         for fault in (
             Fault(at_s, "isolate", (FOLLOWER,), (0.9,)),
-            Fault(at_s + 0.001, "kill_some", (LEADER, FOLLOWER), (0.05, 0.05), upon="leave"),
+            Fault(at_s + 0.001, "kill_some", (LEADER, FOLLOWER), (0.05, 0.05), upon=("leave",)),
             Fault(at_s + 0.02, "cut", (LEADER, FOLLOWER), (1.0,)),
         )
     ),

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.simulation.plan import FAULTS, LEADER, MOMENTS, Fault, Plan, draw_plan
+from tests.simulation.drawing import draw_plan
+from tests.simulation.plan import FAULTS, LEADER, MOMENTS, Fault, Plan
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Result
 
@@ -31,16 +32,16 @@ def test_faults_that_do_not_matter_are_left_out_and_those_that_do_are_shortened(
 
 
 def test_fault_waits_for_no_moment_where_it_does_not_matter() -> None:
-    plan = Plan(2.0, (Fault(1.0, "kill", (LEADER,), (0.05,), upon="claim"),))
+    plan = Plan(2.0, (Fault(1.0, "kill", (LEADER,), (0.05,), upon=("claim",)),))
     least = shrink(
         _result(1, plan, fails=True), run_plan=lambda seed, plan: _result(seed, plan, fails=bool(plan.faults))
     )
-    assert [fault.upon for fault in least.plan.faults] == [""]
+    assert [fault.upon for fault in least.plan.faults] == [()]
 
 
 def test_drawn_plans_have_faults_that_wait_for_each_moment() -> None:
-    drawn = {fault.upon for seed in range(100) for fault in draw_plan(seed, 10.0, 3, 1.0).faults}
-    assert drawn == {"", *MOMENTS}
+    drawn = {each for seed in range(100) for fault in draw_plan(seed, 10.0, 3, 1.0).faults for each in fault.upon}
+    assert drawn == set(MOMENTS)
 
 
 def test_other_failure_does_not_count() -> None:
@@ -61,5 +62,6 @@ def test_plan_comes_from_the_seed_alone_and_is_written_as_it_is_read(seed: int) 
 
 
 def test_plan_is_written_with_the_world_that_it_is_made_for() -> None:
-    plan = Plan(3.0, (Fault(1.0, "kill", (1,), (1.0,), upon="claim"),), 0.25, 3, (("log_flush_interval_messages", 1),))
+    faults = (Fault(1.0, "kill", (1,), (1.0,), upon=("claim", "commit")),)
+    plan = Plan(3.0, faults, 0.25, 3, (("log_flush_interval_messages", 1),))
     assert eval(plan.told(), {"Plan": Plan, "Fault": Fault}) == plan
