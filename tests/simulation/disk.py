@@ -128,6 +128,13 @@ class Disk:
         """Forget what was not synced, or a part of it."""
         self.root.lose_power(self.world)
 
+    def holds(self, path: Path) -> bool:
+        """Whether a file or a folder is there; whoever looks need not be alive."""
+        node: _Content | _Folder | None = self.root
+        for part in path.parts[1:]:
+            node = node.names.get(part) if isinstance(node, _Folder) else None
+        return node is not None
+
 
 def _may_die(call: Call) -> Call:
     """Have a process die before, after or within an operation that changes what is on the disk."""

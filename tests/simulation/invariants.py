@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,12 +21,14 @@ from barnabas.coordination.values import PartitionState, ReplicaSet, decode_part
 from barnabas.model import TopicPartition
 from barnabas.records.header import iter_headers
 from barnabas.storage import Log
-from tests.simulation.cluster import SimulatedCluster
+from barnabas.storage.file_names import CLEAN_SHUTDOWN
+from tests.simulation.cluster import DATA, SimulatedCluster
 from tests.simulation.committed import Committed, wrong_epochs
 from tests.simulation.ensemble import SimulatedSession
 from tests.simulation.world import HOST
 
 LOOK_S = 0.5
+ENDED_IN_ORDER = Path(DATA, CLEAN_SHUTDOWN)
 OnState = Callable[[TopicPartition, PartitionState, PartitionState], None]
 NOTICED = 2.0
 """After so many session timeouts everybody has noticed that a session was lost, or that it had stood still."""
@@ -95,8 +98,9 @@ class Invariants:
     # --- what it is told -----------------------------------------------------------------------------------
 
     def note_lost_power(self, number: int) -> None:
-        """A broker has lost what its machine had in memory: none that counts, where all of that is on its disk."""
-        if not self._all_is_durable:
+        """A broker has lost what its machine had in memory: none that counts, where all of that is on its disk. It is
+        after a start, too, that came to nothing and ended in order."""
+        if not self._all_is_durable and not self._cluster.machines[number].disk.holds(ENDED_IN_ORDER):
             for place in self._places:
                 state = self.state_of(place)
                 if state is not None and number in state.isr:

@@ -1,4 +1,5 @@
-"""Bugs in groups, compaction, retention, deletion and ownership, each planted by patching a rule of production code."""
+"""Bugs in groups, compaction, retention, deletion, ownership and producers, each planted by patching a rule of
+production code."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ from barnabas.broker import reassigning
 from barnabas.broker.group_log import GroupLog
 from barnabas.broker.replica import Replica
 from barnabas.client.consumer.ownership import Ownership
+from barnabas.client.producer.sender import Send, Sender
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.values import PartitionState, ReplicaSet
-from barnabas.errors import ErrorCode
+from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.groups.group import Group
 from barnabas.groups.results import SyncResult
 from barnabas.storage import retention
@@ -94,3 +96,16 @@ def take_what_is_anothers(patch: pytest.MonkeyPatch) -> None:
         return None
 
     patch.setattr(ConsumerRegistry, "claim", claim)
+
+
+def number_anew_what_may_be_stored(patch: pytest.MonkeyPatch) -> None:
+    """A producer that has no answer to a batch begins a new epoch with it."""
+    original = Sender.on_failure
+
+    def on_failure(self: Sender, send: Send, error: BarnabasError, now_s: float) -> set[str]:
+        for partition, batch in zip(send.partitions, send.batches, strict=True):
+            if not batch.done:
+                partition.sequences._restart = True
+        return original(self, send, error, now_s)
+
+    patch.setattr(Sender, "on_failure", on_failure)

@@ -27,6 +27,7 @@ from tests.simulation.invariants import Invariants
 from tests.simulation.moves import Moves
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.owners import Owners
+from tests.simulation.pipelined import Pipelined
 from tests.simulation.plan import Plan
 from tests.simulation.retention import Retention
 from tests.simulation.topics import Topics
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, type[Workload]] = {
     "retention": Retention,
     "moves": Moves,
     "owners": Owners,
+    "pipelined": Pipelined,
 }
 """What there may be beside plain producers and readers."""
 SHARE = 0.2

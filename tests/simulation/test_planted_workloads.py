@@ -1,4 +1,5 @@
-"""The simulation finds bugs in groups, compaction, deletion, retention and ownership that are put into it."""
+"""The simulation finds bugs in groups, compaction, deletion, retention, ownership and producers that are put into
+it."""
 
 from __future__ import annotations
 
@@ -41,6 +42,7 @@ def test_commit_that_is_answered_before_its_replication_is_found(monkeypatch: py
         (planted_workloads.end_moves_too_early, "moves", 1, "is in sync, and ends at"),
         (planted_workloads.read_on_without_a_word, "owners", 13, "which owner"),
         (planted_workloads.take_what_is_anothers, "owners", 5, "which owner"),
+        (planted_workloads.number_anew_what_may_be_stored, "pipelined", 1, ""),
     ],
 )
 def test_what_was_planted_is_found(

@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation import loop, pool
 from tests.simulation.invariants import Invariants
-from tests.simulation.plan import Fault, Plan
+from tests.simulation.plan import LEADER, SAME, Fault, Plan
 from tests.simulation.story import WORKLOADS, run
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +33,18 @@ def test_nothing_is_lost_whatever_befalls_the_brokers(seed: int) -> None:
 def test_what_was_promised_of_groups_compaction_topics_retention_and_owners_holds(workload: str) -> None:
     result = run(2, workloads=[workload])
     assert result.ok, result.told()
+
+
+def test_who_ends_a_start_in_order_for_want_of_a_tree_loses_nothing_with_its_power() -> None:
+    faults = (
+        Fault(0.8, "kill", (LEADER,), (0.35,)),
+        Fault(1.18, "tree_down", (), (0.4,)),  # its logs are open again by then
+        Fault(1.45, "lose_power", (SAME,), (0.02,)),
+    )
+    plan = Plan(2.5, faults, scale=0.25, machines=3, settings=(("log_flush_interval_messages", 1_000_000),))
+    result = run(1, plan=plan, workloads=())
+    assert result.ok, result.told()
+    assert sum("does not start" in what for _, what in result.story) > 1
 
 
 def test_a_seed_tells_the_same_story_each_time() -> None:

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, Dial
 from barnabas.client.config import ProducerConfig
 from barnabas.client.dialing import dial_with
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
@@ -62,9 +62,19 @@ class ProducerEngine:
 
     :param serializers: applied to keys and values before all else.
     :param sender_side: the loop on which `start`, `look_up`, `flush`, `finish` and `give_up` are called.
+    :param dial: connects to a broker; None: as the settings say.
+    :param chance: returns a number in [0, 1).
     """
 
-    def __init__(self, config: ProducerConfig, clock: Clock, sender_side: SenderSide, serializers: Serializers) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        sender_side: SenderSide,
+        serializers: Serializers,
+        dial: Dial | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
         self.config = config
         self._sender_side = sender_side
         open_encoders: dict[str, OpenEncoders] = {}
@@ -77,7 +87,7 @@ class ProducerEngine:
             compression=Compression[config.compression_type.upper()],
             clock=clock,
             wake=self._wake,
-            random=random.random,
+            random=chance,
             # A partition function is asked for every record, so every record takes the long way.
             open_encoders=open_encoders if config.partitioner is None else None,
             may_block=lambda: not sender_side.inside,
@@ -85,7 +95,7 @@ class ProducerEngine:
         self.records = RecordAppender(
             self.accumulator, Routing(config.partitioner), open_encoders, self.queues, clock, serializers
         )
-        self._cluster = Cluster(config, dial=dial_with(config), clock=clock, random=random.random)
+        self._cluster = Cluster(config, dial=dial or dial_with(config), clock=clock, random=chance)
         self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock)
         self._send_loop.on_settled = self.ring
         self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
