@@ -101,7 +101,7 @@ def test_an_asynchronous_consumer_that_is_dropped_leaves_its_group_and_says_so(b
     async def main():
         with pytest.warns(ResourceWarning, match="dropped without close"):
             await drop_one_on_a_loop(bootstrap, filled, group)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await asyncio.to_thread(members, bootstrap, group):  # noqa: ASYNC110  others do it
                 await asyncio.sleep(0.01)
             while asyncio.all_tasks() != {asyncio.current_task()}:  # noqa: ASYNC110

@@ -192,7 +192,7 @@ def _zookeeper_says(zookeeper: ZooKeeperServers, what: str) -> int:
 
 def _four_letters(zookeeper: ZooKeeperServers, word: str) -> str:
     host, _, port = zookeeper.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(word.encode())
         parts = iter(lambda: connection.recv(65536), b"")
         return b"".join(parts).decode()

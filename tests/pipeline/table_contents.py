@@ -24,7 +24,7 @@ def produce(bootstrap: str, first: int, count: int, topic: str = TOPIC) -> None:
             keys=[b"key-%d" % (number % 17) for number in numbers],
             timestamps_ms=[START_MS + number * 3_600_000 for number in numbers],
             headers=[[("id", b"%d" % number)] for number in numbers],
-        ).result(30)
+        ).result(60)
 
 
 def numbers_in(warehouse: Path, table: str = TOPIC) -> list[int]:

@@ -33,7 +33,7 @@ def test_gaps_are_no_loss_for_a_load(spark: SparkSession, broker: BrokerProcess,
     assert next_offsets(tmp_path) == {TOPIC: {0: SAMPLE_END}}
     assert load(TOPIC, bootstrap=bootstrap, warehouse=tmp_path, spark=spark).records == 0
     with Producer(bootstrap) as producer:
-        producer.send(TOPIC, b"new", b"key").result(30)
+        producer.send(TOPIC, b"new", b"key").result(60)
     assert load(TOPIC, bootstrap=bootstrap, warehouse=tmp_path, spark=spark).records == 1
     rows = [row for batch in scan_table(tmp_path, TOPIC, columns=["offset"]) for row in batch.to_pylist()]
     assert sorted(row["offset"] for row in rows) == [*OFFSETS, SAMPLE_END]

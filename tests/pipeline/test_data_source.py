@@ -105,8 +105,8 @@ def test_offsets_and_timestamps_bound_what_is_read(filled: BrokerProcess, read: 
 
 def test_topics_are_chosen_by_pattern(filled: BrokerProcess, read: Read) -> None:
     with Producer(filled.bootstrap) as producer:
-        producer.send("clicks-2", b"x").result(10)
-        producer.send("other", b"x").result(10)
+        producer.send("clicks-2", b"x").result(60)
+        producer.send("other", b"x").result(60)
     assert read(subscribePattern="clicks.*").count() == 1_001
     assert read(subscribe="clicks-2,other").count() == 2
 

@@ -223,7 +223,7 @@ def test_records_that_are_gone_are_an_error_that_names_them(
 
 def test_what_the_log_had_lost_before_the_first_load_is_told(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     with Producer(topic) as producer:
-        producer.send_many(TOPIC, [b"%d" % number for number in range(100)], partition=0).result(30)
+        producer.send_many(TOPIC, [b"%d" % number for number in range(100)], partition=0).result(60)
     with Admin(topic) as admin:
         admin.delete_records({(TOPIC, 0): 50})
     with pytest.raises(LoadsFailedError, match=r"1 of 2 tables were not loaded: no_such: topic 'no\.such'") as caught:

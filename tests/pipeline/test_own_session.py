@@ -36,7 +36,7 @@ def test_a_session_of_the_users_own_reads_and_loads_without_settings(broker: Bro
     except JavaNotFoundError as error:
         pytest.skip(str(error))
     with Producer(broker.bootstrap) as producer:
-        producer.send_many("t", [b"1", b"2", b"3"]).result(30)
+        producer.send_many("t", [b"1", b"2", b"3"]).result(60)
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.write_text("#!/bin/sh\necho 'No module named barnabas' >&2\nexit 1\n")

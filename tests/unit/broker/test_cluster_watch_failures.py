@@ -68,7 +68,7 @@ def run(tree: EmbeddedTree, scenario: Callable[[Reader], Coroutine[Any, Any, Non
         reader = Reader(tree)
         task = asyncio.create_task(reader.watch.run())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await reader.until_idle()
                 await scenario(reader)
         finally:

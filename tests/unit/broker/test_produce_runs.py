@@ -105,7 +105,7 @@ def run(tmp_path: Path) -> Run:
         await bench.broker.start()
         try:
             await bench.broker.topics.create("clicks", 2, {})
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await scenario(bench)
         finally:
             await bench.broker.stop()

@@ -290,7 +290,7 @@ def test_leader_and_controller_are_looked_up_again_also_where_nobody_keeps_the_m
             brokers.down.add(("a", 1))
             for channel in cluster._channels.values():
                 channel.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             found = await list_offsets(cluster, {there: LATEST_TIMESTAMP})
             brokers.leader_id = 2
             await create_topic(cluster, "new", partitions=1, replication_factor=1, config={}, timeout_ms=1)
@@ -367,7 +367,7 @@ def test_where_the_metadata_is_kept_fresh_nobody_else_looks_it_up():
         keeping = asyncio.create_task(cluster.keep_fresh())
         await asyncio.sleep(0)
         brokers.leader_id = 1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await list_offsets(cluster, {there: LATEST_TIMESTAMP})
         keeping.cancel()
         assert count_of("MetadataRequest", brokers) == 2

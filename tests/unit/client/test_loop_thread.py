@@ -176,7 +176,7 @@ def test_what_comes_after_the_last_turn_of_the_loop_is_cancelled():
     late = thread.start(asyncio.sleep(3600))
     go_on.set()
     with pytest.raises(concurrent.futures.CancelledError):
-        late.result(30)
+        late.result(60)
     assert thread.join(30)
 
 

@@ -58,7 +58,7 @@ class Peer:
 
 def run(test):
     async def main():
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await test(await Peer().negotiate())
 
     asyncio.run(main())

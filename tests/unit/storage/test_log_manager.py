@@ -192,7 +192,7 @@ class MeetingFileSystem(OsFileSystem):
     """Lists a log's folder only when somebody else wants to list another one."""
 
     def __init__(self) -> None:
-        self.meeting = threading.Barrier(2, timeout=10)
+        self.meeting = threading.Barrier(2, timeout=60)
 
     def list_folder(self, path: Path | str) -> list[str]:
         if Path(path).name in {str(CLICKS), str(OTHER)}:

@@ -69,7 +69,7 @@ class Member:
         works = [Commit({HERE: OffsetAndMetadata(5)}, done_with={partition: 5}) for _ in range(times)]
 
         async def main():
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for work in works:
                     self.state.order(work)
                     self.background.look()

@@ -100,7 +100,7 @@ class Fixture:
         async def main():
             await self.session.join()
             task = asyncio.create_task(self.session.keep())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await self.state.guard.wait_for_news(Wait(FOREVER_S, self.state.guard.news))
             task.cancel()
 
@@ -201,7 +201,7 @@ def test_leaving_does_not_stand_behind_a_join_that_waits_for_others():
         await cluster.is_stuck.wait()
         join.cancel()
         await asyncio.gather(join, return_exceptions=True)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await fixture.session.leave("closed")
 
     asyncio.run(main())

@@ -36,7 +36,7 @@ def make_loop_shell():
 
 def run(test):
     async def main():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await test(make_loop_shell())
 
     asyncio.run(main())
@@ -335,7 +335,7 @@ def test_a_listener_may_close_a_consumer_that_is_being_closed():
         caller = asyncio.create_task(consumer._shell.run(step for step in [Tell("assigned", HERE)]))
         await give_way()
         go_on.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await consumer.close()
             await caller
 

@@ -105,7 +105,7 @@ def run(monkeypatch, test, **settings):
     monkeypatch.setattr(engine, "dial_with", lambda config: broker.dial)
 
     async def main():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             producer = AsyncProducer("a:1", **({"acks": 1} | settings))
             try:
                 await test(producer, broker)

@@ -137,7 +137,7 @@ class Running:
         return self.accumulator.append(self.accumulator.topic("t"), None, 1, None, value, ())[0]
 
     async def until_done(self, *batches):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for batch in batches:
                 settled = asyncio.Event()
                 self.accumulator.when_done(batch, settled.set)
