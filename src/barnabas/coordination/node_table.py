@@ -2,13 +2,17 @@
 
 A row holds what ZooKeeper's node holds. `path` is the primary key and the table is stored in its order, so all
 that is below a node lies in one range. `children_created` counts the children that a node ever had: the next
-sequential child takes it as its number. Callers hold the lock and have begun a transaction for every change.
+sequential child takes it as its number. `children_changed_at` is the last change that created or deleted one of them,
+or the node itself (ZooKeeper's pzxid). Callers hold the lock and have begun a transaction for every change.
+
+Another table holds sessions of other processes, for as long as they last.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.coordination.tree import NodeData, Stat, parent_of
 
@@ -24,14 +28,24 @@ CREATE TABLE node (
     modified_ms INTEGER NOT NULL,
     owner INTEGER NOT NULL,
     children_count INTEGER NOT NULL,
-    children_created INTEGER NOT NULL
+    children_created INTEGER NOT NULL,
+    children_changed_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX node_parent ON node (parent);
 CREATE INDEX node_owner ON node (owner) WHERE owner != 0;
-INSERT INTO node VALUES ('/', NULL, x'', 0, 0, 0, 0, 0, 0, 0, 0);
+INSERT INTO node VALUES ('/', NULL, x'', 0, 0, 0, 0, 0, 0, 0, 0, 0);
 CREATE TABLE tree (last_change INTEGER NOT NULL);
 INSERT INTO tree VALUES (0);
+CREATE TABLE session (id INTEGER PRIMARY KEY, password BLOB NOT NULL, timeout_ms INTEGER NOT NULL);
 """
+
+MIGRATION = """
+ALTER TABLE node ADD COLUMN children_changed_at INTEGER NOT NULL DEFAULT 0;
+UPDATE node SET children_changed_at =
+    max(created_at, ifnull((SELECT max(child.created_at) FROM node AS child WHERE child.parent = node.path), 0));
+CREATE TABLE session (id INTEGER PRIMARY KEY, password BLOB NOT NULL, timeout_ms INTEGER NOT NULL);
+"""
+"""Makes of format 1 this one."""
 
 _STAT = "version, created_at, modified_at, created_ms, modified_ms, owner, children_count, length(data)"
 
@@ -44,8 +58,26 @@ class Moment:
     time_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeptSession:
+    """A session of another process: who knows its password may go on with it, within its timeout."""
+
+    id: int
+    password: bytes
+    timeout_ms: int
+
+
+class FullStat(NamedTuple):
+    """All that ZooKeeper tells of a node beside its data; `children_version` grows with each child that comes or
+    goes."""
+
+    stat: Stat
+    children_version: int
+    children_changed_at: int
+
+
 class NodeTable:
-    """The table. `connection` has its isolation level None."""
+    """The tables. `connection` has its isolation level None."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute
@@ -53,12 +85,24 @@ class NodeTable:
     def next_change(self) -> int:
         """Count one more change of the tree and return its number."""
         self._execute("UPDATE tree SET last_change = last_change + 1")
+        return self.last_change()
+
+    def last_change(self) -> int:
         (change,) = self._execute("SELECT last_change FROM tree").fetchone()
         return int(change)
 
     def stat(self, path: str) -> Stat | None:
         row = self._execute(f"SELECT {_STAT} FROM node WHERE path = ?", (path,)).fetchone()
         return None if row is None else Stat(*row)
+
+    def full_stat(self, path: str) -> FullStat | None:
+        columns = f"{_STAT}, children_created, children_changed_at"
+        row = self._execute(f"SELECT {columns} FROM node WHERE path = ?", (path,)).fetchone()
+        if row is None:
+            return None
+        stat = Stat(*row[:-2])
+        # As ZooKeeper does it (`DataNode.copyStat`): creations are counted, and what is not there any more was deleted.
+        return FullStat(stat, 2 * row[-2] - stat.children_count, row[-1])
 
     def read(self, path: str) -> NodeData | None:
         row = self._execute(f"SELECT data, {_STAT} FROM node WHERE path = ?", (path,)).fetchone()
@@ -82,9 +126,9 @@ class NodeTable:
         rows = self._execute("SELECT path FROM node WHERE owner = ? AND owner != 0", (session_id,))
         return [path for (path,) in rows]
 
-    def owned(self) -> list[str]:
-        """Return the paths of all ephemeral nodes."""
-        return [path for (path,) in self._execute("SELECT path FROM node WHERE owner != 0")]
+    def owned(self) -> list[tuple[str, int]]:
+        """Return the paths of all ephemeral nodes, and the session that each belongs to."""
+        return list(self._execute("SELECT path, owner FROM node WHERE owner != 0"))
 
     def next_sequence(self, path: str) -> int:
         """Return the number of the next sequential child of an existing node."""
@@ -94,13 +138,13 @@ class NodeTable:
     def insert(self, path: str, data: bytes, owner: int, moment: Moment) -> None:
         parent = parent_of(path)
         self._execute(
-            "INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0)",
-            (path, parent, data, moment.change, moment.change, moment.time_ms, moment.time_ms, owner),
+            "INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0, ?)",
+            (path, parent, data, moment.change, moment.change, moment.time_ms, moment.time_ms, owner, moment.change),
         )
         self._execute(
-            "UPDATE node SET children_count = children_count + 1, children_created = children_created + 1"
-            " WHERE path = ?",
-            (parent,),
+            "UPDATE node SET children_count = children_count + 1, children_created = children_created + 1,"
+            " children_changed_at = ? WHERE path = ?",
+            (moment.change, parent),
         )
 
     def update(self, path: str, data: bytes, moment: Moment) -> None:
@@ -109,6 +153,18 @@ class NodeTable:
             (data, moment.change, moment.time_ms, path),
         )
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, moment: Moment) -> None:
         self._execute("DELETE FROM node WHERE path = ?", (path,))
-        self._execute("UPDATE node SET children_count = children_count - 1 WHERE path = ?", (parent_of(path),))
+        self._execute(
+            "UPDATE node SET children_count = children_count - 1, children_changed_at = ? WHERE path = ?",
+            (moment.change, parent_of(path)),
+        )
+
+    def sessions(self) -> list[KeptSession]:
+        return [KeptSession(*row) for row in self._execute("SELECT id, password, timeout_ms FROM session ORDER BY id")]
+
+    def insert_session(self, session: KeptSession) -> None:
+        self._execute("INSERT INTO session VALUES (?, ?, ?)", (session.id, session.password, session.timeout_ms))
+
+    def delete_session(self, session_id: int) -> None:
+        self._execute("DELETE FROM session WHERE id = ?", (session_id,))

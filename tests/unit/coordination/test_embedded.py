@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import FORMAT_VERSION, EmbeddedTree
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_store import FORMAT_VERSION
 from barnabas.coordination.tree import Create, TreeUnavailableError
 from barnabas.errors import ClosedError, DataFolderError
 
