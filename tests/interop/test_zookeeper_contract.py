@@ -1,4 +1,5 @@
-"""A tree in real ZooKeeper servers keeps the contract of all trees: with one server, and at a follower of three.
+"""A tree in real ZooKeeper servers keeps the contract of all trees: with one server, and at a follower of three; and so
+does a broker's own tree that is served to other processes.
 
 Several servers are asked through one of them: sessions with different servers may read what is older than the other's
 last write, as ZooKeeper allows.
@@ -11,25 +12,32 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.coordination.tree import Tree
-from barnabas.coordination.zookeeper.servers import ZooKeeperServers
+from tests.conftest import BrokerProcess
 from tests.interop.zookeeper import GROUP, new_chroot, sessions, start_servers
+from tests.ports import free_port
 from tests.unit.coordination.tree_contract import *  # noqa: F403
 from tests.unit.coordination.watch_contract import *  # noqa: F403
 
 pytestmark = pytest.mark.xdist_group(GROUP)
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one server", "three servers"])
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServers]:
-    servers = start_servers(tmp_path_factory.mktemp("zookeeper"), request.param)
-    yield servers
+@pytest.fixture(scope="module", params=[1, 3, 0], ids=["one server", "three servers", "a broker"])
+def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("zookeeper")
+    if not request.param:
+        broker = BrokerProcess(folder / "broker", {"zookeeper_listener": str(free_port())})
+        broker.start()
+        yield f"127.0.0.1:{broker.settings['zookeeper_listener']}"
+        broker.close()
+        return
+    servers = start_servers(folder, request.param)
+    yield servers.address.split(",")[0]
     servers.stop()
 
 
 @pytest.fixture
-def new_session(servers: ZooKeeperServers) -> Iterator[Callable[[], Tree]]:
+def new_session(address: str) -> Iterator[Callable[[], Tree]]:
     """Open another session with the same, at first empty tree."""
-    address = servers.address.split(",")[0]
     with sessions(address + new_chroot()) as opened:
         yield opened.open
 

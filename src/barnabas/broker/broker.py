@@ -10,9 +10,9 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import barnabas
 from barnabas.broker.background import Background
@@ -44,6 +44,7 @@ from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.coordination import registry
+from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
@@ -56,6 +57,9 @@ from barnabas.storage.filesystem import make_folder_to_stay
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
 from barnabas.storage.segment_list import OpenSegments
+
+if TYPE_CHECKING:
+    from barnabas.broker.zookeeper_listener import ZooKeeperListener
 
 TREE_FILE = "tree.sqlite"
 FINISH_S = 5.0
@@ -86,6 +90,7 @@ class Broker:
             config.max_incremental_fetch_session_cache_slots, around.chance.random_below
         )
         self._listener: Listener | None = None
+        self._zookeeper: ZooKeeperListener | None = None
         self._stopping = contextlib.ExitStack()
         self._threads = around.threads()
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,6 +124,8 @@ class Broker:
         if self._listener:
             await self._listener.finish(FINISH_S)
             self._listener.close()
+        if self._zookeeper:
+            await self._zookeeper.finish(FINISH_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -143,6 +150,8 @@ class Broker:
             self._inter_broker_port = self._listen(
                 inter_broker, host, self.config.inter_broker_port, "inter.broker.port"
             )
+        if self.config.zookeeper_listener:
+            self._listen_for_zookeeper()
         work = await self._join_cluster(self.config.folders[0], open_files)
         await self._assemble(open_files, work)
         self._begin_background(must_move=await self._in_tree_thread(registry.must_move_offsets, self._tree))
@@ -150,6 +159,21 @@ class Broker:
         if self.config.zookeeper_connect:
             stopping.callback(inter_broker.close)
             inter_broker.accept(self._replication.dispatcher)
+        if self._zookeeper:
+            stopping.callback(self._zookeeper.close)
+            session = self._tree.session
+            assert isinstance(session, EmbeddedTree), "the settings do not go together"
+            self._zookeeper.serve(session.store, self._in_tree_thread)
+            self._begin(self._zookeeper.run())
+
+    def _listen_for_zookeeper(self) -> None:
+        # Few brokers need it.
+        from barnabas.broker.zookeeper_listener import ZooKeeperListener  # noqa: PLC0415
+
+        zookeeper = self._zookeeper = ZooKeeperListener(self.config.zookeeper_listener, self._around.listen, self.clock)
+        self._stopping.callback(zookeeper.close)
+        with self._telling_of_address(zookeeper.host, zookeeper.port, "--zookeeper-listener"):
+            zookeeper.listen()
 
     async def _join_cluster(self, folder: Path, open_files: OpenFiles) -> DiskWork:
         """Open tree and logs, and register."""
@@ -293,8 +317,14 @@ class Broker:
         await self.topics.set_defaults(config)
 
     def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:
-        try:
+        with self._telling_of_address(host, port, flag):
             return listener.listen(host, port)
+
+    @contextlib.contextmanager
+    def _telling_of_address(self, host: str, port: int, flag: str) -> Iterator[None]:
+        """Say what to do about an address that cannot be listened on."""
+        try:
+            yield
         except OSError as error:
             hint = (
                 f"; choose another with {flag}, or {flag} 0 for a free one" if error.errno == errno.EADDRINUSE else ""

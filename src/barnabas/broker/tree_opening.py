@@ -19,7 +19,7 @@ def open_tree(config: BrokerConfig, own_file: Path, clock: Clock) -> Tree:
     :raises DataFolderError: the file cannot be used.
     """
     if not config.zookeeper_connect:
-        return EmbeddedTree(own_file, clock)
+        return EmbeddedTree(own_file, clock, keeps_sessions=bool(config.zookeeper_listener))
     # Not needed by a broker alone, and it takes a while to load.
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
     from barnabas.coordination.zookeeper.tree import ZooKeeperTree  # noqa: PLC0415

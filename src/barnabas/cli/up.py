@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     metavar="HOST:PORT,.../PATH",
     help="The ZooKeeper of the cluster that it belongs to.  [default: none: it is a cluster of its own]",
 )
+@click.option(
+    "--zookeeper-listener",
+    metavar="[HOST:]PORT",
+    help="Where to serve the tree in ZooKeeper's protocol, for consumers that coordinate among themselves."
+    "  [default: nowhere]",
+)
 @click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: a free one.  [default: 9092]")
 @click.option("--rack", metavar="NAME", help="Where it stands: replicas are spread over racks.")
@@ -37,6 +43,7 @@ def up(
     surroundings: Surroundings | None,
     broker_id: int | None,
     zookeeper: str | None,
+    zookeeper_listener: str | None,
     host: str | None,
     port: int | None,
     rack: str | None,
@@ -55,6 +62,7 @@ def up(
     flags = {
         "broker_id": broker_id,
         "zookeeper_connect": zookeeper,
+        "zookeeper_listener": zookeeper_listener,
         "host": host,
         "port": port,
         "rack": rack,

@@ -131,7 +131,8 @@ class Store:
     def __init__(self, path: Path, clock: Clock, *, keeps_sessions: bool = False) -> None:
         self._path = path
         self._clock = clock
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held by every method; who holds it knows that nothing changes meanwhile."""
         self._watches = WatchTable()
         self._watch_thread = WatchThread()
         self._sessions: set[int] = set()
@@ -146,7 +147,7 @@ class Store:
         self.on_change: OnChange = lambda _events: None
 
     def new_session(self) -> int:
-        with self._lock:
+        with self.lock:
             session_id = next(self._session_ids)
             self._sessions.add(session_id)
             return session_id
@@ -154,7 +155,7 @@ class Store:
     @contextmanager
     def reading(self, session_id: int, path: str) -> Iterator[NodeTable]:
         check_path(path)
-        with self._lock:
+        with self.lock:
             self._check_open(session_id)
             with self._translated_errors():
                 yield self._nodes
@@ -162,7 +163,7 @@ class Store:
     @contextmanager
     def change(self, session_id: int) -> Iterator[Change]:
         """Run the body as one transaction; tell the watches after it is committed."""
-        with self._lock:
+        with self.lock:
             self._check_open(session_id)
             with self._translated_errors(), self._transaction() as moment:
                 change = Change(self._nodes, session_id, moment)
@@ -181,14 +182,14 @@ class Store:
         self._watches.watch_children(session_id, path, watch)
 
     def flush(self, session_id: int) -> None:
-        with self._lock:
+        with self.lock:
             self._check_open(session_id)
             with self._translated_errors():
                 # A checkpoint syncs the WAL before it copies from it, and the database after.
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def end_session(self, session_id: int) -> None:
-        with self._lock:
+        with self.lock:
             if session_id not in self._sessions:
                 return
             self._watches.forget_session(session_id)
@@ -202,12 +203,12 @@ class Store:
 
     def kept_sessions(self) -> list[KeptSession]:
         """Return the sessions of other processes."""
-        with self._lock:
+        with self.lock:
             return list(self._kept.values())
 
     def keep_session(self, session: KeptSession) -> None:
         """Begin a session of another process, which lasts until `end_kept_session`, also over a restart."""
-        with self._lock, self._translated_errors(), self._transaction():
+        with self.lock, self._translated_errors(), self._transaction():
             self._nodes.insert_session(session)
             self._kept[session.id] = session
 
@@ -217,7 +218,7 @@ class Store:
 
     def end_kept_session(self, session_id: int) -> None:
         """End such a session: its ephemeral nodes go with it, in one step. Does nothing where it has ended."""
-        with self._lock:
+        with self.lock:
             if session_id not in self._kept:
                 return
             with self.change(session_id) as change:
@@ -227,7 +228,7 @@ class Store:
             del self._kept[session_id]
 
     def close(self) -> None:
-        with self._lock:
+        with self.lock:
             try:
                 for session_id in sorted(self._sessions, reverse=True):
                     self.end_session(session_id)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from barnabas.errors import BarnabasError
@@ -65,7 +65,20 @@ log = logging.getLogger(__name__)
 class Peer:
     """Who is at the other end of a connection, and at which of this machine's addresses it arrived."""
 
-    __slots__ = ("address", "host", "is_gone", "local_host", "on_request_behind", "refused", "repeats", "shortcut")
+    __slots__ = (
+        "address",
+        "hang_up",
+        "host",
+        "is_gone",
+        "local_host",
+        "on_gone",
+        "on_request_behind",
+        "push",
+        "refused",
+        "repeats",
+        "session",
+        "shortcut",
+    )
 
     def __init__(self, host: str, port: int, local_host: str) -> None:
         self.host = host
@@ -81,6 +94,18 @@ class Peer:
         self.shortcut: Callable[[Frame], Answer | None] | None = None
         """Carries out a request that repeats an earlier one of it, and returns the answer; None where it is another,
         or where that cannot be done at once."""
+        self.push: Callable[[Iterable[Chunk]], None] = _cannot
+        """Sends what is no answer, in a protocol in which a server speaks unasked; set by the connection."""
+        self.hang_up: Callable[[str], None] = _cannot
+        """Ends the connection, with a line in the log where there is something to say; set by the connection."""
+        self.session: object = None
+        """What the handler knows of it, where requests belong to something that lasts longer."""
+        self.on_gone: Callable[[], None] | None = None
+        """Set by a handler that has to know of the connection's end."""
+
+
+def _cannot(*_: object) -> None:
+    """Stands for what only a connection can do."""
 
 
 class Acceptor(Protocol):
@@ -136,6 +161,8 @@ class ServerConnection:
         self._used_at_s = listener.loop.time()
         self._partial_since_s = 0.0
         self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
+        peer.push = self._stream.send
+        peer.hang_up = self.close
 
     @property
     def peer(self) -> Peer:
@@ -279,7 +306,10 @@ class ServerConnection:
             self._process()
 
     def _on_closed(self, error: Exception | None) -> None:
-        self._peer.is_gone = True
+        peer = self._peer
+        peer.is_gone, peer.push, peer.hang_up = True, _cannot, _cannot
+        if peer.on_gone is not None:
+            peer.on_gone()
         memory = self._listener.memory
         if self._in_line:
             memory.give_up(self._on_memory)

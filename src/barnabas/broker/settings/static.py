@@ -100,6 +100,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     " what it leads.",
     "zookeeper_connection_timeout_ms": "How long a start waits for ZooKeeper.",
     "zookeeper_auth": "USER:PASSWORD with which ZooKeeper's nodes are made and can be changed, and nobody else's.",
+    "zookeeper_listener": "[HOST:]PORT at which a broker that is a cluster of its own serves its tree in ZooKeeper's"
+    " protocol, without HOST to this machine alone; whoever reaches it may change what is there. Empty: nowhere.",
     "inter_broker_host": "The address at which other brokers fetch from this one; empty: the same as for clients.",
     "inter_broker_port": "The port at which other brokers fetch from this one; 0: any free one.",
     "controlled_shutdown_timeout_ms": "How long a broker that stops waits for others to take over what it leads.",
@@ -216,6 +218,7 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int = 18_000
     zookeeper_auth: str = ""
+    zookeeper_listener: str = ""
     inter_broker_host: str = ""
     inter_broker_port: int = 0
     controlled_shutdown_timeout_ms: int = 5_000
@@ -250,6 +253,7 @@ class BrokerConfig:
                 raise ConfigurationError(f"{_dotted(field.name)} is {value}; it must be {least} or more")
         if self.port > 65_535 or self.advertised_port > 65_535:
             raise ConfigurationError("a port is a number from 0 to 65535")
+        self._check_zookeeper_listener()
         for setting in TOPIC_SETTINGS.values():
             field_name = (setting.broker_setting or "").replace(".", "_")
             if hasattr(self, field_name):
@@ -269,11 +273,35 @@ class BrokerConfig:
         if len({os.path.realpath(each) for each in self.folders}) < len(self.folders):
             raise ConfigurationError(f"a data folder is given twice: {self.log_dirs}")
 
+    def _check_zookeeper_listener(self) -> None:
+        if not self.zookeeper_listener:
+            return
+        split_listener(self.zookeeper_listener)
+        if self.zookeeper_connect:
+            raise ConfigurationError(
+                "zookeeper.listener serves the tree of a broker that has one of its own; with zookeeper.connect it has"
+                " none: connect to ZooKeeper itself"
+            )
+
     @property
     def folders(self) -> tuple[Path, ...]:
         """The data folders; the tree is in the first one."""
         several = [name for each in self.log_dirs.split(",") if (name := each.strip())]
         return tuple(Path(each) for each in several or [self.data])
+
+
+def split_listener(address: str) -> tuple[str, int]:
+    """Return the host and port of `[HOST:]PORT`; without a host it is the loopback address.
+
+    >>> split_listener("2181"), split_listener("[::1]:2181")
+    (('127.0.0.1', 2181), ('::1', 2181))
+
+    :raises ConfigurationError: it is no such address.
+    """
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+        raise ConfigurationError(f"zookeeper.listener {address!r} is not [HOST:]PORT, with a port from 0 to 65535")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def load_config(

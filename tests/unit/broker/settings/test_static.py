@@ -117,3 +117,14 @@ def test_data_folder_that_is_given_later_wins_over_all_that_were_given_before(tm
 def test_data_folder_that_is_given_twice_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="given twice"):
         load_config(overrides={"log_dirs": "a,./a"})
+
+
+@pytest.mark.parametrize("address", ["here", "here:", ":99999", "127.0.0.1:-1", "2181,2182"])
+def test_address_of_the_listener_for_zookeepers_clients_is_checked(address: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.listener .* is not \[HOST:\]PORT"):
+        load_config(overrides={"zookeeper_listener": address})
+
+
+def test_tree_that_is_in_zookeeper_is_not_served_by_the_broker() -> None:
+    with pytest.raises(ConfigurationError, match="connect to ZooKeeper itself"):
+        load_config(overrides={"zookeeper_listener": "2181", "zookeeper_connect": "z1:2181"})

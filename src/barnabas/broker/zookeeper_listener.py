@@ -1,0 +1,227 @@
+"""A broker's own tree, served to other processes in ZooKeeper's client protocol: sockets, time and threads around
+`coordination/zookeeper/server`.
+
+Requests of a connection are carried out one after the other on the tree's thread, those that came together together.
+Sessions are kept in the tree's file, so they outlive a restart of the broker. Used from the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from barnabas.broker.settings.static import split_listener
+from barnabas.broker.tree_thread import InTreeThread
+from barnabas.clock import Clock
+from barnabas.coordination import paths
+from barnabas.coordination.embedded_store import Store
+from barnabas.coordination.node_table import KeptSession
+from barnabas.coordination.zookeeper.server import answers
+from barnabas.coordination.zookeeper.server.requests import ConnectRequest, read_connect
+from barnabas.coordination.zookeeper.server.serving import Client, Serving
+from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX, TIMEOUT_MS_MAX, Sessions
+from barnabas.errors import CoordinationError
+from barnabas.net.limits import Limits
+from barnabas.net.listener import Listener
+from barnabas.net.server_connection import Answer, Carried, Frame, Peer
+
+FRAME_BYTES_MAX = 0xFFFFF
+"""As ZooKeeper's `jute.maxbuffer`."""
+QUEUED_BYTES_MAX = 64 * 1024 * 1024
+REQUESTS_AT_ONCE = 64
+"""So many requests of a connection are carried out before others have their turn on the tree's thread."""
+SWEEP_S = 0.25
+"""How often it is looked whose session is over."""
+PROTECTED = (paths.BROKER_IDS,)
+"""The broker's registration: who deletes it takes the broker out of its cluster, and another broker cannot join one
+whose tree is in a file."""
+
+log = logging.getLogger(__name__)
+
+
+class _Connection(Client):
+    """A client's connection, seen from the event loop."""
+
+    def __init__(self, peer: Peer, session_id: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(session_id, self._send)
+        self.peer = peer
+        self.is_replaced = False
+        """Its session goes on with another connection, which has asked already: what is left of this one is late."""
+        self.is_busy = False
+        self._loop = loop
+        self._out: deque[bytes] = deque()
+        self._flushes = False
+
+    def _send(self, frame: bytes) -> None:
+        """Called under the tree's lock, on the tree's thread."""
+        if self.is_gone:
+            return
+        self._out.append(frame)
+        if not self._flushes:
+            self._flushes = True
+            self._loop.call_soon_threadsafe(self.flush)
+
+    def flush(self) -> None:
+        """Send what is there. More that comes meanwhile is sent now, or has another flush coming."""
+        self._flushes = False
+        frames = [self._out.popleft() for _ in range(len(self._out))]
+        if frames:
+            self.peer.push(frames)
+
+
+class ZooKeeperListener:
+    """Listens at an address; serves when a tree is there.
+
+    :param address: `[HOST:]PORT`, as the setting `zookeeper.listener` has it.
+    :param listen: makes a listener.
+    """
+
+    def __init__(self, address: str, listen: Callable[[Limits], Listener], clock: Clock) -> None:
+        self.host, self.port = split_listener(address)
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._listener = listen(
+            Limits(
+                frame_bytes_max=FRAME_BYTES_MAX,
+                queued_bytes_max=QUEUED_BYTES_MAX,
+                connections_max=lambda: SESSIONS_MAX,
+                connections_per_host_max=lambda: SESSIONS_MAX,
+                idle_s_max=TIMEOUT_MS_MAX / 1000,
+            )
+        )
+        self._of_session: dict[int, _Connection] = {}
+        self._over: dict[int, str] = {}
+        """Sessions that have ended for us, and not yet in the tree, with what was said of why not."""
+        self._store: Store
+        self._serving: Serving
+        self._sessions: Sessions
+        self._in_tree_thread: InTreeThread
+
+    def listen(self) -> None:
+        """Begin to listen; connections wait until `serve` is called.
+
+        :raises OSError: the address is in use or is not this machine's.
+        """
+        self.port = self._listener.listen(self.host, self.port)
+
+    def serve(self, store: Store, in_tree_thread: InTreeThread) -> None:
+        """Serve this tree; those who had a session when it was closed have their timeout to come back."""
+        self._store = store
+        self._in_tree_thread = in_tree_thread
+        self._serving = Serving(store, PROTECTED)
+        self._sessions = Sessions(
+            store.kept_sessions(), self._clock.monotonic(), lambda: os.urandom(answers.PASSWORD_BYTES)
+        )
+        self._listener.accept(self._handle)
+        log.info("the tree is served in ZooKeeper's protocol at %s:%d", self.host, self.port)
+
+    async def run(self) -> None:
+        """End sessions that are over, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """End those sessions of which nothing was heard for their timeouts."""
+        now_s = self._clock.monotonic()
+        for session_id, connection in self._of_session.items():
+            if connection.is_busy:
+                self._sessions.hear(session_id, now_s)  # it waits for us
+        for session_id in self._sessions.sweep(now_s, SWEEP_S):
+            log.info("session 0x%x with the tree is over: nothing was heard of it", session_id)
+            self._over[session_id] = ""
+            if gone := self._of_session.pop(session_id, None):
+                gone.is_replaced = True
+                gone.peer.hang_up("its session is over")
+        for session_id in list(self._over):
+            await self._end(session_id)
+
+    async def _end(self, session_id: int) -> None:
+        try:
+            await self._in_tree_thread(self._serving.end_session, session_id)
+        except CoordinationError as error:
+            if str(error) != self._over[session_id]:
+                log.warning("session 0x%x cannot be ended in the tree; tried again: %s", session_id, error)
+                self._over[session_id] = str(error)
+        else:
+            del self._over[session_id]
+
+    async def finish(self, timeout_s: float) -> None:
+        """End all connections once what they have begun is done; their sessions stay for their timeouts."""
+        await self._listener.finish(timeout_s)
+
+    def close(self) -> None:
+        """End all connections now."""
+        self._listener.close()
+
+    # -- connections ---------------------------------------------------------------------------------------
+
+    def _handle(self, frames: Sequence[Frame], peer: Peer) -> Carried:
+        connection = peer.session
+        if not isinstance(connection, _Connection):
+            if peer.is_gone:
+                return Carried(len(frames), [])
+            return self._connect(read_connect(bytes(frames[0])), peer)
+        if connection.is_replaced or connection.has_left:
+            return Carried(len(frames), [])
+        self._sessions.hear(connection.session_id, self._clock.monotonic())
+        batch = [bytes(frames[number]) for number in range(min(len(frames), REQUESTS_AT_ONCE))]
+        return Carried(len(batch), [], self._carry_out(connection, batch))
+
+    async def _carry_out(self, connection: _Connection, batch: list[bytes]) -> Answer:
+        connection.is_busy = True
+        try:
+            await self._in_tree_thread(self._serving.carry_out, connection, batch)
+        finally:
+            connection.is_busy = False
+        connection.flush()
+        if connection.has_left:
+            if not self._store.is_kept(connection.session_id):
+                self._sessions.end(connection.session_id)
+            connection.peer.hang_up("")
+        return []
+
+    def _connect(self, request: ConnectRequest, peer: Peer) -> Carried:
+        now_s = self._clock.monotonic()
+        if not request.session_id:
+            session = self._sessions.open(request.timeout_ms, now_s, self._clock.time_ms())
+            if session is None:
+                raise CoordinationError(f"{SESSIONS_MAX} sessions are open, and there may be no more")
+            return Carried(1, [], self._begin(session, request, peer))
+        found = self._sessions.find(request.session_id, request.password, now_s)
+        # Who has seen a later change than there is has seen what a loss of power took back: it has to look anew.
+        if found is None or request.last_change > self._store.last_change:
+            self._loop.call_soon(self._hang_up, peer)
+            return Carried(1, [answers.session_over(has_read_only=request.has_read_only)])
+        if before := self._of_session.get(found.id):
+            before.is_replaced = True
+            before.peer.hang_up("")
+        return Carried(1, [self._attach(found, request, peer)])
+
+    async def _begin(self, session: KeptSession, request: ConnectRequest, peer: Peer) -> Answer:
+        try:
+            await self._in_tree_thread(self._serving.keep_session, session)
+        except CoordinationError:
+            self._sessions.end(session.id)
+            raise
+        return [self._attach(session, request, peer)]
+
+    def _attach(self, session: KeptSession, request: ConnectRequest, peer: Peer) -> bytes:
+        if not peer.is_gone:
+            connection = _Connection(peer, session.id, self._loop)
+            peer.session = self._of_session[session.id] = connection
+            peer.on_gone = lambda: self._forget(connection)
+        return answers.connected(session.timeout_ms, session.id, session.password, has_read_only=request.has_read_only)
+
+    def _forget(self, connection: _Connection) -> None:
+        connection.is_gone = True
+        if self._of_session.get(connection.session_id) is connection:
+            del self._of_session[connection.session_id]
+        self._in_tree_thread(self._serving.forget, connection)
+
+    @staticmethod
+    def _hang_up(peer: Peer) -> None:
+        peer.hang_up("")
