@@ -41,6 +41,7 @@ from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.surroundings import Surroundings
+from barnabas.broker.throttles import Throttles
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.coordination import registry
@@ -191,6 +192,7 @@ class Broker:
         )
         self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
         self.config = self.settings.broker.config
+        self._throttles = Throttles(self.config, self.clock.monotonic)
         open_files.allow_connections(self.config.max_connections)
         logs = self._logs = self._open_logs(open_files, tree)
         stopping.callback(logs.close)
@@ -209,7 +211,7 @@ class Broker:
         self.topics = Topics(
             self.config, tree, logs, self._in_tree_thread, open_files, work, self.clock, self._around.chance
         )
-        self._moves = LogMoves(self.topics, logs, work)
+        self._moves = LogMoves(self.topics, logs, work, self._throttles.log_dirs)
         self.isr_updates = IsrUpdates(self.topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
         self.topics.roles.on_isr_wanted = self.isr_updates.want
         self.reassigning = Reassigning(self.topics, self.identity.node_id)
@@ -218,7 +220,7 @@ class Broker:
         await self.topics.load(await self._in_tree_thread(watch.read_everything), lost_memory=logs.lost_memory)
         await work.for_all(logs.note_boot)
         self._replication = Replication(
-            self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around
+            self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around, self._throttles
         )
         stopping.callback(self._replication.close)
         self._replication.begin()
@@ -314,6 +316,7 @@ class Broker:
     async def _put_into_force(self, config: BrokerConfig) -> None:
         self.config = config
         self._open_files.allow_connections(config.max_connections)
+        self._throttles.configure(config)
         await self.topics.set_defaults(config)
 
     def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:

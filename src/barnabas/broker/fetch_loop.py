@@ -5,6 +5,9 @@ finds. An answer is dealt with in the call that brings it: what came is appended
 leaves in the same turn of the event loop. A log that needs longer, for a new segment or a truncation, is left out
 meanwhile, and the others go on. So it is with a partition that has trouble of its own: one line says what it is, and it
 is tried again after a pause.
+
+A partition that is to be fetched slowly (`barnabas.broker.throttles`) is left out while its quota is exceeded, and the
+others of this loop wait for nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 
 from barnabas.broker.follower import Follower
 from barnabas.broker.log_starts import LogStarts, Store
+from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.broker.told_together import ToldTogether
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.net.dialer import Connection
@@ -37,6 +41,11 @@ SOON_OVER = frozenset(
 """What a leader says that knows of another epoch than this broker: usually one of the two is only late."""
 
 
+HELD_BACK_S_MIN = 0.05
+HELD_BACK_S_MAX = 1.0
+"""After this time it is looked again at what is held back: it may be in sync by now, or the settings others."""
+
+
 class FetchLoop:
     """The fetches over one connection. Used from the event loop's thread only.
 
@@ -45,6 +54,7 @@ class FetchLoop:
     :param own: returns the id of this broker, and the epoch of its registration.
     :param store_log_starts: stores durably where all logs begin.
     :param timeout_s: how long an answer may take beyond what the leader may wait.
+    :param throttle: what is not to be asked for now.
     """
 
     def __init__(
@@ -56,6 +66,7 @@ class FetchLoop:
         store_log_starts: Store,
         now_s: Callable[[], float],
         timeout_s: float,
+        throttle: FollowerThrottle = NO_FOLLOWER_THROTTLE,
     ) -> None:
         self._leader = leader
         self._dial = dial
@@ -66,6 +77,11 @@ class FetchLoop:
         self._state: FetchState[Follower] = FetchState(limits)
         self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
         self._followed: dict[Follower, Followed[Follower]] = {}
+        self._throttle = throttle
+        self._held_back: dict[Follower, Followed[Follower]] = {}
+        self._release_timer: asyncio.TimerHandle | None = None
+        self._overdrafts = throttle.quota.overdraft_count
+        self._swept_s = now_s() - HELD_BACK_S_MIN
         self._connection: Connection | None = None
         self._session = object()
         """Another one after each failure: answers to requests from before count no more."""
@@ -94,6 +110,7 @@ class FetchLoop:
     def unfollow(self, follower: Follower) -> None:
         """Fetch for this replica no longer."""
         self._troubles.pop(follower, None)
+        self._held_back.pop(follower, None)
         followed = self._followed.pop(follower, None)
         if followed is not None:
             self._state.unfollow(followed)
@@ -102,8 +119,9 @@ class FetchLoop:
         """End."""
         self._is_closed = True
         self._log_starts.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._release_timer):
+            if timer is not None:
+                timer.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
@@ -128,6 +146,7 @@ class FetchLoop:
             if self._connecting is None:
                 self._connecting = asyncio.get_running_loop().create_task(self._connect())
         elif not self._state.in_flight or self._state.must_interrupt:
+            self._hold_back_all()
             self._send(self._connection)
 
     def _set_timer(self) -> None:
@@ -224,6 +243,8 @@ class FetchLoop:
 
     def _append(self, followed: Followed[Follower], data: PartitionData) -> None:
         records = memoryview(data.records or b"")
+        if records and self._throttle.note(followed.replica, len(records)):
+            followed.brought_s = self._now_s()
         waiting = followed.replica.append(records, data.high_watermark, data.log_start_offset)
         if waiting is not None:
             self._do_beside(followed, _result_of(waiting))
@@ -249,6 +270,10 @@ class FetchLoop:
 
     def _resume(self, followed: Followed[Follower]) -> None:
         """Ask for what comes after the end of the log."""
+        self._held_back.pop(followed.replica, None)
+        if self._throttle.holds_back(followed.replica):
+            self._hold_back(followed)
+            return
         replica_log = followed.replica.log
         end = replica_log.log_end_offset
         if replica_log.log_start_offset > followed.log_start_offset:
@@ -256,6 +281,34 @@ class FetchLoop:
         else:
             followed.log_start_offset = replica_log.log_start_offset
         self._state.moved(followed, end, last_epoch(replica_log.leader_epochs, end))
+        self._go_on_soon()
+
+    def _hold_back(self, followed: Followed[Follower]) -> None:
+        """Leave a partition out until its quota is exceeded no longer."""
+        self._state.pause(followed)
+        self._held_back[followed.replica] = followed
+        if self._release_timer is None and not self._is_closed:
+            delay_s = min(max(self._throttle.quota.wait_s, HELD_BACK_S_MIN), HELD_BACK_S_MAX)
+            self._release_timer = asyncio.get_running_loop().call_later(delay_s, self._release)
+
+    def _hold_back_all(self) -> None:
+        """Leave out what the leader would give unasked, since it is in the session, where the quota was exceeded.
+
+        Not while a request is on its way, which may bring some of it.
+        """
+        count = self._throttle.quota.overdraft_count
+        if self._state.in_flight or count == self._overdrafts or self._now_s() - self._swept_s < HELD_BACK_S_MIN:
+            return
+        self._overdrafts, self._swept_s = count, self._now_s()
+        for followed in self._followed.values():
+            if not followed.is_paused and self._throttle.holds_back(followed.replica):
+                self._hold_back(followed)
+
+    def _release(self) -> None:
+        """Ask again for what was held back, first for what has waited longest."""
+        self._release_timer = None
+        for followed in sorted(self._held_back.values(), key=lambda each: each.brought_s):
+            self._resume(followed)
         self._go_on_soon()
 
     def _start_stored(self, followed: Followed[Follower], log_start_offset: int) -> None:

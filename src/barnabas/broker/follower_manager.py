@@ -10,6 +10,7 @@ from barnabas.broker.fetch_loop import FetchLoop
 from barnabas.broker.follower import Follower
 from barnabas.broker.log_starts import Store
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.clock import Clock
 from barnabas.model import Node
 from barnabas.net.dialer import Connection
@@ -25,6 +26,7 @@ class FollowerManager:
     :param dial: connects to the listener that brokers have for each other.
     :param own: returns the id of this broker, and the epoch of its registration.
     :param store_log_starts: stores durably where all logs begin.
+    :param throttle: what is not to be asked for now.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class FollowerManager:
         dial: Dial,
         own: Callable[[], tuple[int, int]],
         store_log_starts: Store,
+        throttle: FollowerThrottle = NO_FOLLOWER_THROTTLE,
     ) -> None:
         self._config = config
         self._clock = clock
         self._dial = dial
         self._own = own
         self._store_log_starts = store_log_starts
+        self._throttle = throttle
         self._leaders: dict[int, Node] = {}
         self._loops: dict[tuple[int, int], FetchLoop] = {}
         self._loop_of: dict[Follower, tuple[int, int]] = {}
@@ -90,7 +94,14 @@ class FollowerManager:
         dial = partial(self._dial_leader, leader_id)
         timeout_s = config.replica_socket_timeout_ms / 1000
         return FetchLoop(
-            f"broker {leader_id}", dial, limits, self._own, self._store_log_starts, self._clock.monotonic, timeout_s
+            f"broker {leader_id}",
+            dial,
+            limits,
+            self._own,
+            self._store_log_starts,
+            self._clock.monotonic,
+            timeout_s,
+            self._throttle,
         )
 
     async def _dial_leader(self, leader_id: int) -> Connection:

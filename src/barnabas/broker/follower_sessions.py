@@ -6,6 +6,9 @@ thousand partitions of which nothing is new asks twice a second, so here each pa
 request costs as much as has changed. Also, a follower that asks says of all the others that it has all of them up to
 where it was; that is noted when it matters, before something is appended.
 
+What followers that are not in sync are not to have yet (`barnabas.broker.throttles`) is held back: it is not looked at,
+whatever is appended, until it may be had. So it keeps nothing from those that are in sync.
+
 A session lives as long as its connection.
 
 Used from the event loop's thread only.
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.replica import GONE_BYTES, URGENT_BYTES
+from barnabas.broker.throttles import NO_LEADER_THROTTLE, LeaderThrottle
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET
 from barnabas.protocol.messages.fetch import (
@@ -35,12 +39,16 @@ from barnabas.replication.truncation import diverging_epoch
 if TYPE_CHECKING:
     from barnabas.broker.partition import Partition
     from barnabas.broker.topics import Topics
+    from barnabas.model import FileRegion
     from barnabas.net.server_connection import Peer
 
 SESSION_ID_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 200_000
 """How many partitions a session may have."""
+
+HELD_BACK_S_MAX = 1.0
+"""After this time it is looked again at what is held back: it may be in sync by now, or the settings others."""
 
 NOTHING_TOLD = NO_OFFSET, NO_OFFSET
 """High watermark and start of the log."""
@@ -77,6 +85,10 @@ class Position:
         if not size:
             session.mentions[self] = None
             return
+        if self in session.held_back:
+            if size != GONE_BYTES and self.partition is not None and session.holds_back(self.partition):
+                return
+            session.release(self)
         if self not in session.ready:
             if size != GONE_BYTES and self.partition is not None:
                 offset, at_s = self.wanted.fetch_offset, session.last_fetch_s
@@ -89,7 +101,7 @@ class Position:
 
     def read(self, topics: Topics, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
         """Return what comes next, or what is wrong. The follower has all that is before."""
-        wanted = self.wanted
+        wanted, session = self.wanted, self._session
         try:
             partition = self._attached(topics)
             partition.check_epoch(wanted.current_leader_epoch)
@@ -101,9 +113,12 @@ class Position:
                 data = self.describe()
                 data.diverging_epoch = EpochEndOffset(epoch=parting.epoch, end_offset=parting.start_offset)
                 return data
-            limit = min(max(0, wanted.partition_max_bytes), bytes_max)
-            records = partition.read_for_follower(wanted.fetch_offset, limit, min_one_batch=min_one_batch)
-            session = self._session
+            records: FileRegion | bytearray | None = None
+            if wanted.fetch_offset < log.log_end_offset and session.holds_back(partition):
+                session.hold_back(self)
+            else:
+                limit = min(max(0, wanted.partition_max_bytes), bytes_max)
+                records = partition.read_for_follower(wanted.fetch_offset, limit, min_one_batch=min_one_batch)
             partition.on_follower_fetch(
                 session.broker_id,
                 session.broker_epoch,
@@ -112,9 +127,12 @@ class Position:
                 wanted.log_start_offset,
             )
         except BarnabasError as error:
+            session.release(self)
             return self._refusal(error)
         data = self.describe()
-        data.records = b"" if records is None else records
+        if records is not None:
+            data.records = records
+            session.throttle.note(partition, len(records))
         return data
 
     def tell(self, data: PartitionData) -> bool:
@@ -166,14 +184,18 @@ def _no_wait(_size: int) -> None:
 class FollowerSession:
     """What one connection of a follower's broker follows."""
 
-    def __init__(self, session_id: int, broker_id: int) -> None:
+    def __init__(self, session_id: int, broker_id: int, throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
         self.id = session_id
+        self.throttle = throttle
         self.next_epoch = next_session_epoch(INITIAL_EPOCH)
         self.broker_id = broker_id
         self.broker_epoch = -1
         self.last_fetch_s = 0.0
         self.ready: dict[Position, None] = {}
         """Those from which something may be read; who was given something comes last."""
+        self.held_back: dict[Position, None] = {}
+        """Those from which something could be read, and is not to be yet."""
+        self._held_back_s = 0.0
         self.mentions: dict[Position, None] = {}
         """Those of which the follower may be told a high watermark or a log start."""
         self.on_ready: Callable[[int], None] = _no_wait
@@ -196,6 +218,7 @@ class FollowerSession:
             # What it has in this life it says of every partition.
             self.broker_epoch = request.replica_state.replica_epoch
             self.ready |= dict.fromkeys(self._positions.values())
+            self.held_back.clear()
         self.last_fetch_s = now_s
         for number, key in enumerate(_forgotten(request)):
             if (position := self._positions.pop(key, None)) is not None:
@@ -211,7 +234,30 @@ class FollowerSession:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.wanted = wanted
+            self.release(position)
             self.ready.setdefault(position)
+
+    def holds_back(self, partition: Partition) -> bool:
+        """Whether the follower is to get nothing of a partition now."""
+        return self.throttle.holds_back(partition, self.broker_id)
+
+    def hold_back(self, position: Position) -> None:
+        """Do not look at a position for now."""
+        self.ready.pop(position, None)
+        self.held_back[position] = None
+
+    def release(self, position: Position) -> None:
+        """Look at a position again, if it was held back."""
+        if position in self.held_back:
+            del self.held_back[position]
+            self.ready.setdefault(position)
+
+    def release_due(self) -> None:
+        """Look again at what may be had now."""
+        if self.last_fetch_s - self._held_back_s >= HELD_BACK_S_MAX or not self.throttle.quota.is_exceeded:
+            self._held_back_s = self.last_fetch_s
+            self.ready |= self.held_back
+            self.held_back.clear()
 
     def wait_no_more(self) -> None:
         """Call nobody any longer when there is more to read."""
@@ -223,11 +269,13 @@ class FollowerSession:
             position.detach()
         self._positions.clear()
         self.ready.clear()
+        self.held_back.clear()
         self.mentions.clear()
 
     def _forget(self, position: Position) -> None:
         position.detach()
         self.ready.pop(position, None)
+        self.held_back.pop(position, None)
         self.mentions.pop(position, None)
 
 
@@ -245,6 +293,8 @@ class FollowerRead:
 
     def all(self) -> Steps[None]:
         """Read."""
+        if self._session.held_back:
+            self._session.release_due()
         for number, position in enumerate(list(self._session.ready)):
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:
                 yield
@@ -262,7 +312,7 @@ class FollowerRead:
             ready[position] = None
         elif data.error_code or data.diverging_epoch.epoch >= 0:
             self.must_answer = True
-        else:
+        elif position in ready:
             assert position.partition
             if position.wanted.fetch_offset >= position.partition.log.log_end_offset:
                 del ready[position]
@@ -293,10 +343,12 @@ class FollowerSessions:
     """The sessions of all other brokers: one for each connection.
 
     :param random_below: returns a random number from 0 to its argument, exclusive.
+    :param throttle: what they are not to get for now.
     """
 
-    def __init__(self, random_below: Callable[[int], int]) -> None:
+    def __init__(self, random_below: Callable[[int], int], throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
         self._random_below = random_below
+        self._throttle = throttle
         self._sessions: dict[Peer, FollowerSession] = {}
 
     def __len__(self) -> int:
@@ -306,7 +358,9 @@ class FollowerSessions:
         """Begin a session, in place of the one that this connection had."""
         for gone in [each for each in self._sessions if each.is_gone or each is peer]:
             self.drop(gone)
-        session = self._sessions[peer] = FollowerSession(self._random_below(SESSION_ID_MAX) + 1, broker_id)
+        session = self._sessions[peer] = FollowerSession(
+            self._random_below(SESSION_ID_MAX) + 1, broker_id, self._throttle
+        )
         return session
 
     def go_on(self, peer: Peer, request: FetchRequest) -> FollowerSession:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.replica import Replica
+from barnabas.broker.throttles import NO_LIMIT
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
+from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.log import Log
 from barnabas.storage.log_move import LogMove
@@ -25,6 +27,10 @@ COPY_BYTES = 1024 * 1024
 NEARLY = 1_000
 """While the copy lacks more offsets than these, appends go on beside it."""
 
+WAIT_S_MIN = 0.01
+WAIT_S_MAX = 1.0
+"""After this time it is looked whether the rate is another one by now."""
+
 MOVES_MAX = 10_000
 """So many moves may be asked for at a time."""
 
@@ -32,12 +38,18 @@ log = logging.getLogger(__name__)
 
 
 class LogMoves:
-    """Used from the event loop's thread only."""
+    """Used from the event loop's thread only.
 
-    def __init__(self, topics: Topics, folders: DataFolders, work: DiskWork) -> None:
+    :param quota: how fast logs may be copied.
+    """
+
+    def __init__(
+        self, topics: Topics, folders: DataFolders, work: DiskWork, quota: ReplicationQuota = NO_LIMIT
+    ) -> None:
         self._topics = topics
         self._folders = folders
         self._work = work
+        self._quota = quota
         self._wanted: dict[TopicPartition, Path] = {}
         self._are_wanted = asyncio.Event()
 
@@ -118,6 +130,7 @@ class LogMoves:
         is_done = False
         try:
             while not is_done:
+                await self._wait_for_quota()
                 replica = self._replica_of(move, folder)
                 if await self._copy_some(move, replica) > NEARLY:
                     continue
@@ -127,6 +140,11 @@ class LogMoves:
                 moved.is_being_moved = False
             await asyncio.shield(asyncio.ensure_future(run(self._end, move, is_done)))
         log.info("%s is in %s now", where, folder)
+
+    async def _wait_for_quota(self) -> None:
+        """Return when more may be copied. What appends wait for does not wait here."""
+        while self._quota.is_exceeded:  # noqa: ASYNC110 - time alone ends it
+            await asyncio.sleep(min(max(self._quota.wait_s, WAIT_S_MIN), WAIT_S_MAX))
 
     def _end(self, move: LogMove, is_done: bool) -> None:
         self._folders.end_move(move, is_done=is_done)
@@ -166,4 +184,5 @@ class LogMoves:
             data = await replica.read_stored(move.future.log_end_offset, COPY_BYTES)
             if data:
                 await self._work.for_all(move.append, data, replica.leader_epoch)
+                self._quota.note(len(data))
         return move.missing

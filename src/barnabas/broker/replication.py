@@ -18,10 +18,11 @@ from barnabas.broker.inter_broker import inter_broker_dispatcher
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
+from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.model import Node
+from barnabas.model import Node, TopicPartition
 from barnabas.net.dialer import Connection
 
 CONNECT_TIMEOUT_S = 10.0
@@ -31,6 +32,7 @@ class Replication:
     """Used from the event loop's thread only.
 
     :param own_epoch: returns the epoch of this broker's registration.
+    :param throttles: how fast replicas are copied that are to be copied slowly.
     """
 
     def __init__(
@@ -40,14 +42,22 @@ class Replication:
         turns: Turns,
         own_epoch: Callable[[], int],
         around: Surroundings,
+        throttles: Throttles,
     ) -> None:
         self._topics = topics
+        self._broker_id = config.broker_id
         self._dial_broker = around.dial
         self._client_id = f"broker-{config.broker_id}"
         self._manager = FollowerManager(
-            config, around.clock, self._dial, lambda: (config.broker_id, own_epoch()), topics.store_log_starts
+            config,
+            around.clock,
+            self._dial,
+            lambda: (config.broker_id, own_epoch()),
+            topics.store_log_starts,
+            FollowerThrottle(throttles.follower, config.broker_id, self._is_in_sync),
         )
-        sessions = FollowerSessions(around.chance.random_below)
+        throttle = LeaderThrottle(throttles.leader, config.broker_id)
+        sessions = FollowerSessions(around.chance.random_below, throttle)
         self.elections = Elections(topics, config.broker_id, self._connect, turns)
         self.dispatcher: Dispatcher = inter_broker_dispatcher(
             topics, sessions, self._check_broker, self.elections, turns, around.clock
@@ -69,6 +79,10 @@ class Replication:
         leader = self._address_of(replica.leader)
         if isinstance(replica, Follower) and leader is not None:
             self._manager.follow(replica, leader)
+
+    def _is_in_sync(self, where: TopicPartition) -> bool:
+        info = self._topics.picture.partition(where)
+        return info is not None and self._broker_id in info.state.isr
 
     def _address_of(self, broker_id: int) -> Node | None:
         """Return where a live broker serves others."""

@@ -79,6 +79,8 @@ class Followed(Generic[R]):
     resumes_at_s: float | None = None
     pause_s: float = 0.0
     """How long the last pause was that trouble made; the caller sets it to 0 when all is well again."""
+    brought_s: float = 0.0
+    """When records came that count against a quota."""
     asked_in: int = 0
     """The number of the request that has asked for it as it is now; 0: none has."""
 

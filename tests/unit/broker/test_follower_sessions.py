@@ -15,8 +15,10 @@ from barnabas.broker.api import Context
 from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
 from barnabas.broker.partition import Partition
+from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.throttles import LeaderThrottle
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
@@ -33,6 +35,7 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.records import BatchBuilder
 from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from tests.log_steps import append_now
 
@@ -49,10 +52,12 @@ def batch(count: int = 1) -> bytes:
 class Bench:
     """Broker 1 leads some partitions, and 2 follows them over one connection."""
 
-    def __init__(self, folder: Path, count: int = 2) -> None:
+    def __init__(self, folder: Path, count: int = 2, rate: int = LONG_MAX, throttled: str = "") -> None:
         self.clock = ManualClock()
+        self.quota = ReplicationQuota(rate, self.clock.monotonic)
+        self.settings = {"leader.replication.throttled.replicas": throttled}
         self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
-        self.sessions = FollowerSessions(lambda _: 6)
+        self.sessions = FollowerSessions(lambda _: 6, LeaderThrottle(self.quota, 1))
         self.led: dict[int, Partition] = {}
         self.logs: list[Log] = []
         self.looked_up = 0
@@ -66,7 +71,7 @@ class Bench:
     def lead(self, number: int, epoch: int = 0, replicas: tuple[int, ...] = (1, 2)) -> Partition:
         log = self.logs[number]
         followers = LeaderReplicas(1, epoch, replicas, replicas, log.log_end_offset, log.high_watermark, 0.0)
-        config = topic_config(BrokerConfig(), {})
+        config = topic_config(BrokerConfig(), self.settings)
         self.led[number] = Partition(log.partition, log, epoch, config, leader=1, followers=followers)
         return self.led[number]
 
@@ -395,3 +400,90 @@ def test_broker_that_registered_anew_says_of_all_partitions_where_it_is(tmp_path
             assert led.followers.broker_epoch_of(2) == 10
 
     run(lambda: Bench(tmp_path), scenario)
+
+
+SLOW = 10
+"""Bytes a second: one batch is more than a second's worth."""
+
+
+def drop(bench: Bench, *numbers: int) -> None:
+    """Let the follower be out of sync."""
+    for number in numbers:
+        bench.led[number].followers.adopt((1,))  # type: ignore[union-attr]
+
+
+def brought(answer: list[PartitionData]) -> list[int]:
+    return [data.partition_index for data in answer if len(data.records)]
+
+
+def test_what_is_throttled_is_held_back_beyond_its_rate_and_nothing_else_is(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        drop(bench, 0, 1, 2)
+        for led in bench.led.values():
+            append_now(led, batch())
+        assert brought(bench.fetch((0, 0), (1, 0), (2, 0))) == [0, 2]
+        size = len(batch())
+        assert bench.quota.wait_s == (size - SLOW) / SLOW
+        assert brought(bench.fetch((0, 1), (2, 1))) == []
+        polling = bench.poll()
+        append_now(bench.led[1], batch())
+        await asyncio.sleep(0)
+        assert not polling.done(), "what is held back keeps nobody from waiting"
+        append_now(bench.led[2], batch())
+        assert brought(await polling) == [2]
+        append_now(bench.led[0], batch())
+        assert bench.led[1].followers
+        bench.clock.advance(0.5)
+        assert brought(bench.fetch((0, 1), (2, 2))) == []
+        is_eligible = lambda _: True  # noqa: E731
+        assert bench.led[1].followers.wanted_isr(bench.clock.monotonic(), 10.0, 2, is_eligible) is None
+        bench.clock.advance(size / SLOW)
+        assert brought(bench.fetch()) == [1]
+        bench.clock.advance(2 * size / SLOW)
+        assert brought(bench.fetch((1, 2))) == [0]
+
+    run(lambda: Bench(tmp_path, count=3, rate=SLOW, throttled="0:1,1:1"), scenario)
+
+
+def test_what_is_in_sync_counts_and_is_never_held_back(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.fetch((0, 0), (1, 0))
+        drop(bench, 1)
+        append_now(bench.led[0], batch())
+        append_now(bench.led[1], batch())
+        assert brought(bench.fetch()) == [0]
+        for offset in range(1, 4):
+            append_now(bench.led[0], batch())
+            assert brought(bench.fetch((0, offset))) == [0]
+        assert brought(bench.fetch((0, 4))) == []
+        bench.led[1].followers.adopt((1, 2))  # type: ignore[union-attr]
+        polling = bench.poll()
+        append_now(bench.led[1], batch())
+        assert brought(await polling) == [1], "it is in sync now, and others wait for it"
+
+    run(lambda: Bench(tmp_path, rate=SLOW, throttled="*"), scenario)
+
+
+def test_end_of_a_role_is_told_of_what_is_held_back(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        drop(bench, 0)
+        append_now(bench.led[0], batch())
+        assert brought(bench.fetch((0, 0))) == []
+        polling = bench.poll()
+        bench.led[0].resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        (data,) = await polling
+        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(lambda: Bench(tmp_path, count=1, rate=0, throttled="*"), scenario)
+
+
+def test_what_is_held_back_is_looked_at_again_when_the_settings_are_others(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        drop(bench, 0)
+        append_now(bench.led[0], batch())
+        assert brought(bench.fetch((0, 0))) == []
+        bench.led[0].configure(topic_config(BrokerConfig(), {}))
+        bench.clock.advance(2.0)
+        assert brought(bench.fetch()) == [0]
+
+    run(lambda: Bench(tmp_path, count=1, rate=0, throttled="*"), scenario)

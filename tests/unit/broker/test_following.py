@@ -13,22 +13,26 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas.broker import fetch_loop
 from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_dispatcher
 from barnabas.broker.partition import Partition
+from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.throttles import FollowerThrottle
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.clock import SYSTEM_CLOCK
+from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.dialer import dial
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.checkpoints import decode_offsets
 from barnabas.storage.file_names import LOG_START_CHECKPOINT
@@ -89,7 +93,11 @@ class FollowersEnd:
         self.logs = LogManager(folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=FOLLOWER)
         config = BrokerConfig(**SETTINGS)
         own = partial(tuple, (FOLLOWER, 9))
-        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, cast(Any, own), self.store_log_starts)
+        self.clock = ManualClock()
+        self.quota = ReplicationQuota(LONG_MAX, self.clock.monotonic)
+        self.in_sync: set[int] = set()
+        throttle = FollowerThrottle(self.quota, FOLLOWER, lambda where: where.partition in self.in_sync)
+        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, cast(Any, own), self.store_log_starts, throttle)
         self.may_store = asyncio.Event()
         self.may_store.set()
 
@@ -388,4 +396,39 @@ def test_records_that_a_disk_lost_are_fetched_anew(tmp_path: Path) -> None:
         for number, led in enumerate(partitions):
             assert batches(following.log(number)) == batches(led.log)
 
+    run(tmp_path, scenario)
+
+
+def test_replicas_that_are_throttled_are_fetched_at_their_rate_and_the_others_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led = [leading.lead(number) for number in range(4)]
+        following.quota.set_rate(1)
+        following.in_sync = {2}
+        for partition in led:
+            await append(partition, batch())
+        slowly = {"follower_replication_throttled_replicas": "0:2,1:2,2:2"}
+        logs = [following.follow(leading.node(), number, **slowly).log for number in range(4)]
+        # The first answer tells what is much; what comes with it came at once.
+        await until(lambda: all(log.log_end_offset == 1 for log in logs))
+        for partition in led:
+            await append(partition, batch())
+            await append(partition, batch())
+        await until(lambda: [log.log_end_offset for log in logs] == [1, 1, 3, 3])
+        await append(led[3], batch())
+        await until(lambda: logs[3].log_end_offset == 4)
+        assert [log.log_end_offset for log in logs[:2]] == [1, 1]
+        assert following.quota.wait_s > len(batch()), "what is in sync counts too"
+        following.clock.advance(following.quota.wait_s + 0.5)
+        await until(lambda: all(log.log_end_offset == 3 for log in logs[:2]))
+        await append(led[0], batch())
+        await append(led[1], batch())
+        following.in_sync = {0, 2}
+        await until(lambda: logs[0].log_end_offset == 4)
+        assert logs[1].log_end_offset == 3
+        following.quota.set_rate(LONG_MAX)
+        await until(lambda: logs[1].log_end_offset == 4)
+
+    monkeypatch.setattr(fetch_loop, "HELD_BACK_S_MAX", 0.05)
     run(tmp_path, scenario)

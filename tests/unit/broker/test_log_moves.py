@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker import log_moves
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.follower import Follower
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.throttles import NO_LIMIT
 from barnabas.broker.topic_lookup import Topic
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import stamp
+from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import LogConfig, LogManager, OsFileSystem, data_folders
 from barnabas.storage.data_folders import DataFolders
 from tests.replicas import batch, batches, until
@@ -49,7 +52,7 @@ class FewTopics:
 class Home:
     """A broker's data folders, and a follower in the first of them."""
 
-    def __init__(self, folder: Path, names: str = "ab") -> None:
+    def __init__(self, folder: Path, names: str = "ab", quota: ReplicationQuota = NO_LIMIT) -> None:
         self.paths = [folder / name for name in names]
         self.managers: list[LogManager] = []
         self.folders = DataFolders(self.paths, OsFileSystem(), self._open)
@@ -59,7 +62,7 @@ class Home:
         self.held: list[bool] = []
         """For each time that the copy got something, whether appends waited."""
         topics: Any = self.topics
-        self.moves = LogMoves(topics, self.folders, DiskWork(for_all=self._run))
+        self.moves = LogMoves(topics, self.folders, DiskWork(for_all=self._run), quota)
 
     def _open(self, path: Path) -> LogManager:
         manager = LogManager(
@@ -127,6 +130,35 @@ def test_log_that_is_cut_before_it_is_exchanged_is_copied_anew_while_appends_go_
     }
     assert [tuple(each) for each in log.leader_epochs.entries] == [(1, 0), (2, CUT)]
     assert not any(home.held)
+    home.close()
+
+
+def test_move_waits_for_its_quota_and_goes_on_at_another_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        for offset in range(COUNT):
+            await home.append(b"x" * 100, offset, 1)
+        before = home.follower.log
+        moving = asyncio.create_task(home.moves.run())
+        home.moves.ask(CLICKS, str(home.paths[1].absolute()))
+        await until(lambda: quota.overdraft_count)
+        size = int(quota.wait_s)
+        clock.advance(size - 1)
+        await asyncio.sleep(2 * log_moves.WAIT_S_MAX)
+        assert home.follower.log is before
+        assert len(home.held) == 1, "one piece was copied, and no more"
+        quota.set_rate(1_000_000)
+        await until(lambda: home.follower.log is not before and not home.folders.moves)
+        moving.cancel()
+
+    clock = ManualClock()
+    quota = ReplicationQuota(1, clock.monotonic)
+    monkeypatch.setattr(log_moves, "COPY_BYTES", 300)
+    monkeypatch.setattr(log_moves, "NEARLY", 5)
+    monkeypatch.setattr(log_moves, "WAIT_S_MAX", 0.02)
+    home = Home(tmp_path, quota=quota)
+    home.follow()
+    asyncio.run(scenario())
+    assert home.follower.log.log_end_offset == COUNT
     home.close()
 
 

@@ -3,7 +3,7 @@
 Changes are kept in the tree, for all brokers (`/config/brokers/<default>`) or for one (`/config/brokers/0`). They
 take precedence over file and flags, and a change for one broker takes precedence over a change for all. Only settings
 that take effect at once can be changed in this way: those that are the defaults of topics' settings, those of
-compaction, and how many connections there may be. Pure.
+compaction, how many connections there may be, and how fast replicas are copied. Pure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from barnabas.broker.settings.cleaner_table import CLEANER_RULES
 from barnabas.broker.settings.rules import FLAG, Rule, number, small, text, whole
 from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
 from barnabas.broker.settings.static import SETTING_DOCUMENTATION, BrokerConfig
+from barnabas.broker.settings.throttle_table import THROTTLE_RULES
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, check_supported
 from barnabas.broker.settings.unused import NO_EFFECT, UNUSED_BROKER_SETTINGS
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
@@ -36,6 +37,7 @@ DYNAMIC_RULES: dict[str, Rule] = (
     | {name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()}
     | CLEANER_RULES
     | CONNECTION_RULES
+    | THROTTLE_RULES
 )
 """The settings that can be changed while the broker runs."""
 

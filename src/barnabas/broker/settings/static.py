@@ -131,6 +131,11 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     " under load it may wait up to 5 ms for more.",
     "replica_fetch_backoff_ms": "How long a follower waits at most before it tries again to fetch what it could not.",
     "num_replica_fetchers": "Over how many connections a broker fetches from each other broker.",
+    "leader_replication_throttled_rate": "How many bytes a second followers that are not in sync get of what this"
+    " broker leads, all together; of those partitions alone that leader.replication.throttled.replicas names.",
+    "follower_replication_throttled_rate": "How many bytes a second this broker fetches from leaders, all together, for"
+    " replicas that are not in sync; for those alone that follower.replication.throttled.replicas names.",
+    "replica_alter_log_dirs_io_max_bytes_per_second": "How fast logs are moved from one data folder to another.",
     "replica_lag_time_max_ms": "A follower that was not at the end of its leader's log for so long is no longer in"
     " sync.",
     "replica_socket_timeout_ms": "How long a follower waits for the answer to a fetch, besides"
@@ -241,6 +246,9 @@ class BrokerConfig:
     replica_fetch_min_bytes: int = 1
     replica_fetch_backoff_ms: int = 1_000
     num_replica_fetchers: int = 1
+    leader_replication_throttled_rate: int = LONG_MAX
+    follower_replication_throttled_rate: int = LONG_MAX
+    replica_alter_log_dirs_io_max_bytes_per_second: int = LONG_MAX
     replica_lag_time_max_ms: int = 30_000
     replica_socket_timeout_ms: int = 30_000
     replica_high_watermark_checkpoint_interval_ms: int = 5_000

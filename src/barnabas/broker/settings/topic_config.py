@@ -10,6 +10,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_table import OF_LOGS, PRODUCER_COMPRESSION, TOPIC_SETTINGS, check_value
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.records import Compression
+from barnabas.replication.quota import NONE_THROTTLED, ThrottledReplicas
 from barnabas.storage.log_config import LogConfig
 
 
@@ -22,6 +23,10 @@ class TopicConfig:
     """How batches are stored; None: as their producers compressed them."""
     min_insync_replicas: int
     unclean_leader_election_enable: bool
+    leader_throttled: ThrottledReplicas = NONE_THROTTLED
+    """Whose followers may be held back."""
+    follower_throttled: ThrottledReplicas = NONE_THROTTLED
+    """Which replicas may be held back as followers."""
 
 
 def default_log_config(config: BrokerConfig) -> LogConfig:
@@ -75,6 +80,8 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
         unclean_leader_election_enable=_flag(
             given, "unclean.leader.election.enable", config.unclean_leader_election_enable
         ),
+        leader_throttled=ThrottledReplicas.parse(given.get("leader.replication.throttled.replicas", "")),
+        follower_throttled=ThrottledReplicas.parse(given.get("follower.replication.throttled.replicas", "")),
     )
 
 

@@ -25,7 +25,6 @@ CLEANUP_POLICY, REMOTE_STORAGE = "cleanup.policy", "remote.storage.enable"
 _REPLICA_LIST = r"(|\*|[0-9]+:[0-9]+)"
 _ONE_FORMAT = "record batches (format 2) are stored as they come"
 _NO_TIERED_STORAGE = "there is no tiered storage"
-_NO_THROTTLES = "replication is not slowed down yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +128,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "follower.replication.throttled.replicas",
             items(pattern=_REPLICA_LIST),
             "",
-            "Replicas whose copying is slowed down, as partition:broker, or *.",
-            None,
-            _NO_THROTTLES,
+            "Replicas, as partition:broker, or * for all, that fetch no faster than"
+            " follower.replication.throttled.rate of their brokers while they are not in sync.",
         ),
         TopicSetting(
             "index.interval.bytes",
@@ -144,9 +142,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "leader.replication.throttled.replicas",
             items(pattern=_REPLICA_LIST),
             "",
-            "Replicas that leaders serve more slowly, as partition:broker, or *.",
-            None,
-            _NO_THROTTLES,
+            "Leaders, as partition:broker, or * for all, that give their followers no more than"
+            " leader.replication.throttled.rate of their brokers while those are not in sync.",
         ),
         TopicSetting(
             "local.retention.bytes",
