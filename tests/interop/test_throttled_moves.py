@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 import barnabas
+from barnabas.cli.main import main
+from barnabas.cli.move_throttle import FOLLOWERS as FOLLOWERS_LIST
+from barnabas.cli.move_throttle import LEADERS as LEADERS_LIST
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.replication.quota import BURST_S
 from tests.cluster import Cluster
@@ -99,3 +102,23 @@ def test_move_that_would_never_end_goes_on_when_its_throttle_is_gone(cluster: Cl
         assert size_of(copied) < size
         admin.alter_config(topic, to_unset=[f"{side}.replicas"])
         wait_until(lambda: not admin.list_partition_reassignments(), "it has moved")
+
+
+def test_command_moves_at_a_rate_and_leaves_nothing_of_it(cluster: Cluster) -> None:
+    topic = "by-command"
+    size = make(cluster, topic, 1, 2)
+    begun_s = SYSTEM_CLOCK.monotonic()
+    move = ["topic", "reassign", topic, "--partition", "0=3,2", "--throttle", str(RATE), "-y", "-b", cluster.bootstrap]
+    assert main(move) == 0
+    # Both sides hold back; what is beyond the rate for a moment is the followers' answers.
+    assert SYSTEM_CLOCK.monotonic() - begun_s >= (size - 2 * ANSWER_BYTES_MAX) / RATE - BURST_S
+    with barnabas.Admin(cluster.bootstrap) as admin:
+        assert admin.describe_topics([topic])[0].partitions[0].replicas == (3, 2)
+
+        def is_gone() -> bool:
+            told = admin.describe_config(topic)
+            return not (told[LEADERS_LIST].value or told[FOLLOWERS_LIST].value) and not [
+                name for name in admin.describe_config(all_brokers=True) if "throttled" in name
+            ]
+
+        wait_until(is_gone, "nothing of the throttle is left, wherever it is asked")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.moves import begin_and_wait, show_plan
+from barnabas.cli.move_throttle import throttle_option
+from barnabas.cli.moves import begin_and_wait, show_plan, take_back_throttles_left
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
 from barnabas.model import TopicPartition
 
@@ -35,28 +36,34 @@ plan_option = click.option("--plan", "plan_only", is_flag=True, help="Show the p
 @click.command()
 @click.argument("broker", type=int)
 @at_once_option
+@throttle_option
 @plan_option
 @json_option
 @yes_option
 @bootstrap_option
-def drain(broker: int, at_once: int, plan_only: bool, as_json: bool, yes: bool, bootstrap: str) -> None:
+def drain(
+    broker: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str
+) -> None:
     """Move all partitions of the broker BROKER to the others, so that it can go."""
 
     def plan(placed: Placed, racks: Racks) -> Placed:
         return _without(broker, placed, racks)
 
-    _carry_out(bootstrap, plan, at_once, plan_only=plan_only, as_json=as_json, yes=yes)
+    _carry_out(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
 
 @click.command()
 @click.argument("old", type=int)
 @click.argument("new", type=int)
 @at_once_option
+@throttle_option
 @plan_option
 @json_option
 @yes_option
 @bootstrap_option
-def replace(old: int, new: int, at_once: int, plan_only: bool, as_json: bool, yes: bool, bootstrap: str) -> None:
+def replace(
+    old: int, new: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str
+) -> None:
     """Give the broker NEW the place of OLD in all partitions, whether OLD lives or not."""
     if old == new:
         raise click.UsageError("OLD and NEW are the same broker")
@@ -73,16 +80,17 @@ def replace(old: int, new: int, at_once: int, plan_only: bool, as_json: bool, ye
         # Where both hold it, some other broker takes the place of OLD.
         return taken | _without(old, both, racks, {**placed, **taken})
 
-    _carry_out(bootstrap, plan, at_once, plan_only=plan_only, as_json=as_json, yes=yes)
+    _carry_out(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
 
 @click.command()
 @at_once_option
+@throttle_option
 @plan_option
 @json_option
 @yes_option
 @bootstrap_option
-def balance(at_once: int, plan_only: bool, as_json: bool, yes: bool, bootstrap: str) -> None:
+def balance(at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str) -> None:
     """Share replicas and leaders out evenly among all brokers, with few moves.
 
     Racks are kept apart. Which partitions go is chosen by their sizes.
@@ -98,6 +106,7 @@ def balance(at_once: int, plan_only: bool, as_json: bool, yes: bool, bootstrap: 
         bootstrap,
         lambda placed, racks: balanced(placed, racks, sizes),
         at_once,
+        throttle,
         plan_only=plan_only,
         as_json=as_json,
         yes=yes,
@@ -117,13 +126,21 @@ def _without(broker: int, wanted: Placed, racks: Racks, placed: Placed | None = 
 
 
 def _carry_out(
-    bootstrap: str, plan: Callable[[Placed, Racks], Placed], at_once: int, *, plan_only: bool, as_json: bool, yes: bool
+    bootstrap: str,
+    plan: Callable[[Placed, Racks], Placed],
+    at_once: int,
+    throttle: int | None,
+    *,
+    plan_only: bool,
+    as_json: bool,
+    yes: bool,
 ) -> None:
     with connect(bootstrap) as admin:
         placed = _placed(admin)
         racks = {node.id: node.rack for node in admin.brokers()}
         targets = plan(placed, racks)
         if not targets:
+            take_back_throttles_left(admin, {tp.topic for tp in placed})
             click.echo("nothing is to move", err=True)
             return
         show_plan(placed, targets, as_json=as_json)
@@ -136,7 +153,13 @@ def _carry_out(
             some, left = left[:at_once], left[at_once:]
             slice_ = {tp: targets[tp] for tp in some}
             begin_and_wait(
-                admin, slice_, yes=True, waits=True, again="the same command, which goes on with what is left"
+                admin,
+                placed,
+                slice_,
+                yes=True,
+                waits=True,
+                again="the same command, which goes on with what is left",
+                throttle=throttle,
             )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.move_throttle import Targets, set_throttle, take_throttles_back
 from barnabas.cli.options import confirm
 from barnabas.cli.progress import byte_progress
 from barnabas.cli.tables import show_json, show_table
@@ -16,8 +17,6 @@ from barnabas.model import TopicPartition
 if TYPE_CHECKING:
     from barnabas import Admin
     from barnabas.client.admin.reassignments import Reassignment
-
-Targets = Mapping[TopicPartition, Sequence[int]]
 
 LOOK_S = 0.5
 """How often it is asked how far they have come."""
@@ -64,10 +63,14 @@ def show_moves(moving: Mapping[TopicPartition, Reassignment], *, as_json: bool =
         click.echo("nothing is on its way", err=True)
 
 
-def begin_and_wait(admin: Admin, targets: Targets, *, yes: bool, waits: bool, again: str) -> None:
+def begin_and_wait(
+    admin: Admin, before: Targets, targets: Targets, *, yes: bool, waits: bool, again: str, throttle: int | None = None
+) -> None:
     """Ask, let partitions move, and look on until they are there.
 
+    :param before: where they are.
     :param waits: whether to look on.
+    :param throttle: how fast, in bytes a second; it is taken back by whoever has looked on to the end.
     :param again: the command that shows how far they are.
     """
     what = f"{len(targets)} partition{'' if len(targets) == 1 else 's'}"
@@ -75,16 +78,29 @@ def begin_and_wait(admin: Admin, targets: Targets, *, yes: bool, waits: bool, ag
     wanted: dict[tuple[str, int], Sequence[int] | None] = {
         (tp.topic, tp.partition): each for tp, each in targets.items()
     }
-    admin.alter_partition_reassignments(wanted)
-    if not waits:
-        click.echo(f"{what} began to move; see: {again}")
-        return
+    if throttle is not None:
+        set_throttle(admin, before, targets, throttle)
     try:
+        admin.alter_partition_reassignments(wanted)
+        if not waits:
+            click.echo(f"{what} began to move; see: {again}")
+            return
         _wait(admin, targets)
     except KeyboardInterrupt:
         click.echo(f"the move goes on; see: {again}", err=True)
         raise
+    except BaseException:
+        take_throttles_back(admin, {tp.topic for tp in targets})
+        raise
+    take_throttles_back(admin, {tp.topic for tp in targets})
     click.echo(f"moved {what}")
+
+
+def take_back_throttles_left(admin: Admin, topics: Collection[str]) -> None:
+    """Take back what an interrupted command has left; look on first until what it has begun is over."""
+    while left := take_throttles_back(admin, topics):
+        click.echo(f"{len(left)} partitions are still on their way, and throttled", err=True)
+        _wait(admin, dict.fromkeys(left, ()))
 
 
 def _wait(admin: Admin, targets: Targets) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.broker_names import complete_topics
-from barnabas.cli.moves import Targets, begin_and_wait, show_moves, show_plan
+from barnabas.cli.move_throttle import Targets, throttle_option
+from barnabas.cli.moves import begin_and_wait, show_moves, show_plan, take_back_throttles_left
 from barnabas.cli.options import bootstrap_option, connect, json_option, require_topics, yes_option
 from barnabas.model import TopicPartition
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option("--brokers", metavar="ID,ID,...", help="The brokers that may hold the topic; as little moves as can.")
 @click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="How many replicas each is to have.")
+@throttle_option
 @click.option("--status", is_flag=True, help="Show what is on its way.")
 @click.option("--cancel", is_flag=True, help="Let all that is on its way stay where it was.")
 @click.option("--no-wait", is_flag=True, help="Return when it has begun.")
@@ -38,6 +40,7 @@ def reassign(
     partitions: tuple[str, ...],
     brokers: str | None,
     replication_factor: int | None,
+    throttle: int | None,
     status: bool,
     cancel: bool,
     no_wait: bool,
@@ -56,6 +59,8 @@ def reassign(
         require_topics(admin, [name])
         if status or cancel:
             moving = {tp: each for tp, each in admin.list_partition_reassignments().items() if tp.topic == name}
+        if (status or cancel) and not moving:
+            take_back_throttles_left(admin, [name])
         if status:
             show_moves(moving, as_json=as_json)
             return
@@ -74,10 +79,12 @@ def reassign(
         else:
             targets = _chosen(admin, before, brokers, replication_factor)
         if not targets:
+            take_back_throttles_left(admin, [name])
             click.echo(f"{name} is where it is to be", err=True)
             return
         show_plan(before, targets, as_json=as_json)
-        begin_and_wait(admin, targets, yes=yes, waits=not no_wait, again=f"barnabas topic reassign {name} --status")
+        again = f"barnabas topic reassign {name} --status"
+        begin_and_wait(admin, before, targets, yes=yes, waits=not no_wait, again=again, throttle=throttle)
 
 
 def _given(name: str, partitions: tuple[str, ...], before: Targets) -> Targets:

@@ -49,6 +49,8 @@ class FakeCluster:
     moving: dict[TopicPartition, Reassignment] = field(default_factory=dict)
     on_look: Callable[[], None] = lambda: None
     """Called when it is asked what moves."""
+    on_reassign: Callable[[], None] = lambda: None
+    """Called when partitions are to move."""
 
     def where(self, tp: TopicPartition) -> PartitionDescription:
         return self.placed.get(tp, PartitionDescription(tp.partition, 0, (0,), (0,)))
@@ -81,6 +83,7 @@ class FakeCluster:
 
 GROUP_SETTINGS = {"consumer.session.timeout.ms": "45000"}
 SETTINGS = {"retention.ms": "604800000", "segment.bytes": "1073741824"}
+THROTTLED = {"leader.replication.throttled.replicas": "", "follower.replication.throttled.replicas": ""}
 
 
 def setting(name: str, own: str | None, default: str) -> ConfigSetting:
@@ -119,6 +122,7 @@ class FakeAdmin(FakeClient):
         return list(self.cluster.nodes)
 
     def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> None:
+        self.cluster.on_reassign()
         for where, target in targets.items():
             tp = TopicPartition(*where)
             before = self.cluster.where(tp)
@@ -189,7 +193,7 @@ class FakeAdmin(FakeClient):
         if broker is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed")
         for name in () if all_brokers else to_set or {}:
-            if name not in (SETTINGS if group is None else GROUP_SETTINGS):
+            if name not in (SETTINGS | THROTTLED if group is None else GROUP_SETTINGS):
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}")
         whose = "brokers" if all_brokers else (topic or "") if group is None else f"group {group}"
         own = self.cluster.settings.setdefault(whose, {})
@@ -249,7 +253,10 @@ class FakeAdmin(FakeClient):
         self, topics: Iterable[str], settings: Iterable[str]
     ) -> dict[str, dict[str, ConfigSetting]]:
         return {
-            topic: {name: setting(name, self.cluster.settings.get(topic, {}).get(name), "1") for name in settings}
+            topic: {
+                name: setting(name, self.cluster.settings.get(topic, {}).get(name), THROTTLED.get(name, "1"))
+                for name in settings
+            }
             for topic in topics
         }
 

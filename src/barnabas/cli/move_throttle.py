@@ -1,0 +1,95 @@
+"""How fast partitions move: Kafka's throttles (KIP-73), set for a move and taken back when it is over.
+
+As `kafka-reassign-partitions --throttle` does: the topics' settings name the replicas that give and those that get, and
+the brokers' say how fast, here for all brokers together. A command that is interrupted leaves them, since what it has
+begun goes on; the next one that finds nothing of these topics on its way takes them back, whether it has a throttle or
+not. Lists that somebody has written with `*` are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from barnabas.model import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas import Admin
+
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+RATES = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
+ALL = "*"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Targets = Mapping[TopicPartition, Sequence[int]]
+
+
+def throttle_option(function: Decorated) -> Decorated:
+    """Add `--throttle`."""
+    return click.option(
+        "--throttle",
+        type=click.IntRange(min=1),
+        metavar="BYTES",
+        help="Copy no more than so many bytes a second: to each broker, and from each.",
+    )(function)
+
+
+def set_throttle(admin: Admin, before: Targets, targets: Targets, rate: int) -> None:
+    """Let partitions move at a rate from now on.
+
+    :param before: where they are.
+    :param rate: bytes a second.
+    """
+    lists = _lists(admin, {tp.topic for tp in targets})
+    for tp, replicas in targets.items():
+        of_topic = lists[tp.topic]
+        of_topic[LEADERS] |= dict.fromkeys(f"{tp.partition}:{each}" for each in before[tp])
+        of_topic[FOLLOWERS] |= dict.fromkeys(f"{tp.partition}:{each}" for each in replicas if each not in before[tp])
+    admin.alter_config(all_brokers=True, to_set=dict.fromkeys(RATES, str(rate)))
+    for topic, of_topic in lists.items():
+        admin.alter_config(topic, to_set={name: ",".join(each) for name, each in of_topic.items() if ALL not in each})
+
+
+def take_throttles_back(admin: Admin, topics: Collection[str]) -> set[TopicPartition]:
+    """Take back the throttles of topics' partitions that do not move, and the rates with the last of them.
+
+    :returns: partitions that move, and are throttled still.
+    """
+    found = {topic: lists for topic, lists in _lists(admin, topics).items() if _without_star(lists)}
+    if not found:
+        return set()
+    moving = admin.list_partition_reassignments()
+    throttled: set[TopicPartition] = set()
+    for topic, lists in found.items():
+        kept = {name: [each for each in lists[name] if _where(topic, each) in moving] for name in _without_star(lists)}
+        throttled.update(_where(topic, each) for replicas in kept.values() for each in replicas)
+        to_set = {name: ",".join(each) for name, each in kept.items() if each}
+        admin.alter_config(topic, to_set=to_set, to_unset=[name for name, each in kept.items() if not each])
+    left = _lists(admin, admin.list_topics(include_internal=True))
+    if not any(each for lists in left.values() for each in lists.values()):
+        told = admin.describe_config(all_brokers=True)
+        admin.alter_config(all_brokers=True, to_unset=[rate for rate in RATES if rate in told])
+    return throttled
+
+
+def _lists(admin: Admin, topics: Iterable[str]) -> dict[str, dict[str, dict[str, None]]]:
+    """Return the replicas that topics name, by setting."""
+    told = admin.describe_topic_configs(sorted(topics), [LEADERS, FOLLOWERS])
+    return {
+        topic: {
+            name: dict.fromkeys(part for each in (settings[name].value or "").split(",") if (part := each.strip()))
+            for name in (LEADERS, FOLLOWERS)
+        }
+        for topic, settings in told.items()
+    }
+
+
+def _without_star(lists: Mapping[str, Mapping[str, None]]) -> list[str]:
+    """Return the settings of a topic that name single replicas."""
+    return [name for name, each in lists.items() if each and ALL not in each]
+
+
+def _where(topic: str, replica: str) -> TopicPartition:
+    return TopicPartition(topic, int(replica.partition(":")[0]))
