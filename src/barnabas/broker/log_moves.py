@@ -1,6 +1,7 @@
 """Moves logs to other data folders of this broker, one after the other (KIP-113); the logs are used meanwhile.
 
-What is under way when the broker stops is given up, and can be asked for again.
+What is asked for is noted in the folder that it goes to (`barnabas.storage.wanted_moves`): a broker that starts again
+goes on with it, each copy from its beginning.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from pathlib import Path
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.replica import Replica
 from barnabas.broker.throttles import NO_LIMIT
-from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topics
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.log import Log
 from barnabas.storage.log_move import LogMove
+from barnabas.storage.wanted_moves import MOVES_MAX
 
 COPY_BYTES = 1024 * 1024
 """So much is copied at a time."""
@@ -31,8 +32,9 @@ WAIT_S_MIN = 0.01
 WAIT_S_MAX = 1.0
 """After this time it is looked whether the rate is another one by now."""
 
-MOVES_MAX = 10_000
-"""So many moves may be asked for at a time."""
+CHOICES_MAX = 10_000
+"""When there are more choices of where logs are to be made, those of partitions that do not exist any more are
+forgotten."""
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +54,14 @@ class LogMoves:
         self._quota = quota
         self._wanted: dict[TopicPartition, Path] = {}
         self._are_wanted = asyncio.Event()
+        self._is_noted = True
 
     def ask(self, where: TopicPartition, folder: str) -> ErrorCode:
         """Have a log moved to a folder, or made there when it is made; where it is there already, end its move.
 
         :returns: why it cannot be: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the folder or the log is offline),
-            REPLICA_NOT_AVAILABLE (it is not here yet; the choice is remembered), UNKNOWN_TOPIC_OR_PARTITION (nor can
-            it ever be), POLICY_VIOLATION (too many).
+            REPLICA_NOT_AVAILABLE (it is not here yet; the choice is remembered), UNKNOWN_TOPIC_OR_PARTITION,
+            POLICY_VIOLATION (too many).
         """
         state = next((each for each in self._folders.states() if str(each.path.absolute()) == folder), None)
         if state is None:
@@ -71,30 +74,35 @@ class LogMoves:
         return self._want(where, state.path)
 
     def _choose(self, where: TopicPartition, folder: Path) -> ErrorCode:
-        try:
-            check_topic_name(where.topic)
-        except KafkaError:
+        exists = self._topics.picture.partition
+        if exists(where) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if where.partition < 0:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        is_remembered = self._folders.choose(where, folder)
-        return ErrorCode.REPLICA_NOT_AVAILABLE if is_remembered else ErrorCode.POLICY_VIOLATION
+        if len(self._folders.chosen) >= CHOICES_MAX:
+            self._folders.forget_choices([each for each in self._folders.chosen if exists(each) is None])
+        self._folders.choose(where, folder)
+        return ErrorCode.REPLICA_NOT_AVAILABLE
 
     def _want(self, where: TopicPartition, folder: Path) -> ErrorCode:
         if self._folders.folder_of(where) == folder:
-            self._wanted.pop(where, None)
+            if self._wanted.pop(where, None) is not None:
+                self._is_noted = False
+                self._are_wanted.set()
             return ErrorCode.NONE
         if len(self._wanted) >= MOVES_MAX and where not in self._wanted:
             return ErrorCode.POLICY_VIOLATION
         self._wanted[where] = folder
+        self._is_noted = False
         self._are_wanted.set()
         return ErrorCode.NONE
 
     async def run(self) -> None:
-        """Move what is asked for."""
+        """Move what is asked for, and what was when the last run ended."""
+        await self._go_on_with_the_last_run()
         while True:
+            await self._note()
             await self._are_wanted.wait()
             self._are_wanted.clear()
+            await self._note()
             while self._wanted:
                 where, folder = next(iter(self._wanted.items()))
                 try:
@@ -105,6 +113,24 @@ class LogMoves:
                     log.exception("%s cannot be moved to %s", where, folder)
                 if self._wanted.get(where) == folder:
                     del self._wanted[where]
+                    self._is_noted = False
+
+    async def _go_on_with_the_last_run(self) -> None:
+        for folder, wanted in (await self._work.for_all(self._folders.wanted_moves)).items():
+            for where, topic_id in wanted.items():
+                replica = self._replica(where)
+                is_here = replica is not None and not replica.log.is_offline
+                if is_here and self._folders.topic_ids.get(where) == topic_id:
+                    self._want(where, folder)
+        self._is_noted = False
+        if self._wanted:
+            log.info("%d logs are moved to other folders, as was asked for before the start", len(self._wanted))
+
+    async def _note(self) -> None:
+        """Note what is wanted, where that has changed."""
+        if not self._is_noted:
+            self._is_noted = True
+            await self._work.for_all(self._folders.store_wanted_moves, dict(self._wanted))
 
     def _replica(self, where: TopicPartition) -> Replica | None:
         topic = self._topics.get(where.topic)
@@ -130,6 +156,7 @@ class LogMoves:
         is_done = False
         try:
             while not is_done:
+                await self._note()
                 await self._wait_for_quota()
                 replica = self._replica_of(move, folder)
                 if await self._copy_some(move, replica) > NEARLY:

@@ -14,6 +14,7 @@ import click
 
 from barnabas.cli.broker_log import ClusterLines, log_format_option, telling_errors
 from barnabas.cli.cluster_moves import balance, drain, replace
+from barnabas.cli.log_dirs import log_dirs
 from barnabas.cli.options import bootstrap_option, connect, json_option
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def restored(zookeeper: str) -> int:
     return 0
 
 
-for _command in (drain, replace, balance):
+for _command in (drain, replace, balance, log_dirs):
     cluster.add_command(_command)
 
 

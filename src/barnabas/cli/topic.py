@@ -8,6 +8,7 @@ import click
 
 from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.failures import unknown_setting
+from barnabas.cli.log_dirs import move_log
 from barnabas.cli.options import (
     bootstrap_option,
     confirm,
@@ -186,6 +187,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
 
 
 topic.add_command(reassign)
+topic.add_command(move_log)
 
 
 def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, int]]:

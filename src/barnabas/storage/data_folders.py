@@ -19,7 +19,7 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_move import LogMove
+from barnabas.storage.wanted_moves import read_wanted_moves, store_wanted_moves
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +39,6 @@ OpenFolder = Callable[[Path], LogManager]
 """Opens a data folder, and does not load its logs yet."""
 
 _PROBE = ".probe"
-
-CHOSEN_MAX = 10_000
-"""So many choices are remembered of where logs are to be made."""
 
 
 class FolderState(NamedTuple):
@@ -90,6 +88,7 @@ class DataFolders:
         self._swapping = threading.Lock()
         """Held while a log of one folder takes the place of another's, and while one is deleted."""
         self._chosen: dict[TopicPartition, Path] = {}
+        self._noted: dict[Path, dict[TopicPartition, uuid.UUID | None]] = {}
         self.moves: dict[TopicPartition, LogMove] = {}
         """Logs that are being moved."""
         self._looked_at: set[TopicPartition] = set()
@@ -448,13 +447,43 @@ class DataFolders:
 
     # --- moves ---
 
-    def choose(self, partition: TopicPartition, folder: Path) -> bool:
-        """Remember where a log is to be made that is not here yet; return whether there was room for that."""
+    def choose(self, partition: TopicPartition, folder: Path) -> None:
+        """Remember where a log is to be made that is not here yet."""
         if self.are_several:
-            if len(self._chosen) >= CHOSEN_MAX and partition not in self._chosen:
-                return False
             self._chosen[partition] = folder
-        return True
+
+    @property
+    def chosen(self) -> Collection[TopicPartition]:
+        """Those for which a choice is remembered."""
+        return self._chosen.keys()
+
+    def forget_choices(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remember choices no longer."""
+        for partition in partitions:
+            self._chosen.pop(partition, None)
+
+    def wanted_moves(self) -> dict[Path, dict[TopicPartition, uuid.UUID | None]]:
+        """Return what was to be moved, and where to, when the last run ended; what cannot be read is left out."""
+        found = {}
+        for manager in self._healthy():
+            try:
+                read = read_wanted_moves(self._filesystem, manager.data_dir)
+                found[manager.data_dir] = self._noted[manager.data_dir] = read
+            except OSError as error:
+                logger.warning("%s: it cannot be read what was to be moved there: %s", manager.data_dir, error)
+        return found
+
+    def store_wanted_moves(self, wanted: Mapping[TopicPartition, Path]) -> None:
+        """Note durably what is to be moved, so that the next run goes on with it, if it is not done."""
+        for manager in self._healthy():
+            there = {each: self.topic_ids.get(each) for each, path in wanted.items() if path == manager.data_dir}
+            if there != self._noted.get(manager.data_dir, {}):
+                try:
+                    store_wanted_moves(self._filesystem, manager.data_dir, there)
+                except OSError as error:
+                    logger.warning("%s: it cannot be noted what is to be moved there: %s", manager.data_dir, error)
+                else:
+                    self._noted[manager.data_dir] = there
 
     def begin_move(self, partition: TopicPartition, target: Path) -> LogMove:
         """Begin to move a log to another folder; may wait for the disk.

@@ -34,6 +34,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 DELETION_NOTE = ".deleted-by-broker"
 MOVE_NOTE = ".moved-by-broker"
+WANTED_MOVES = "log-moves"
 RESERVE = ".reserve"
 LOCK = ".lock"
 

@@ -23,7 +23,7 @@ from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import stamp
 from barnabas.replication.quota import ReplicationQuota
-from barnabas.storage import LogConfig, LogManager, OsFileSystem, data_folders
+from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.data_folders import DataFolders
 from tests.replicas import batch, batches, until
 
@@ -44,6 +44,14 @@ class FewTopics:
 
     def __init__(self) -> None:
         self.known: dict[str, Topic] = {}
+        self.existing: set[TopicPartition] = set()
+
+    @property
+    def picture(self) -> FewTopics:
+        return self
+
+    def partition(self, where: TopicPartition) -> object | None:
+        return where if where in self.existing else None
 
     def get(self, name: str) -> Topic | None:
         return self.known.get(name)
@@ -162,27 +170,84 @@ def test_move_waits_for_its_quota_and_goes_on_at_another_rate(tmp_path: Path, mo
     home.close()
 
 
-def test_folder_is_chosen_only_for_what_can_be_a_partition_and_for_so_many(
+def test_folder_is_chosen_for_partitions_that_exist_and_those_of_others_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_folders, "CHOSEN_MAX", 2)
+    monkeypatch.setattr(log_moves, "CHOICES_MAX", 2)
     home = Home(tmp_path)
     there = str(home.paths[1].absolute())
-    for where in (TopicPartition("x" * 250, 0), TopicPartition("a/b", 0), TopicPartition("views", -1)):
-        assert home.moves.ask(where, there) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    views = [TopicPartition("views", number) for number in range(3)]
-    told = [home.moves.ask(each, there) for each in (*views, views[0])]
-    remembered = ErrorCode.REPLICA_NOT_AVAILABLE
-    assert told == [remembered, remembered, ErrorCode.POLICY_VIOLATION, remembered]
+    unknown = [TopicPartition("x" * 250, 0), TopicPartition("a/b", 0), TopicPartition("views", -1)]
+    assert {home.moves.ask(each, there) for each in unknown} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    views = [TopicPartition("views", number) for number in range(4)]
+    home.topics.existing = set(views)
+    assert [home.moves.ask(each, there) for each in views] == [ErrorCode.REPLICA_NOT_AVAILABLE] * 4
     assert home.folders.create(views[1]).folder.parent == home.paths[1]
-    assert home.moves.ask(views[2], there) is remembered
+    home.topics.existing = {views[2]}
+    assert home.moves.ask(views[2], there) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert set(home.folders.chosen) == {views[2]}
     home.close()
 
 
-def test_no_choice_is_remembered_where_there_is_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_folders, "CHOSEN_MAX", 1)
+def test_moves_that_a_stop_has_ended_go_on_after_the_next_start(tmp_path: Path) -> None:
+    async def begin() -> None:
+        for offset in range(COUNT):
+            await home.append(b"x", offset, 1)
+        moving = asyncio.create_task(home.moves.run())
+        home.moves.ask(CLICKS, str(home.paths[1].absolute()))
+        home.on_copied = asyncio.Event().wait
+        await until(lambda: home.paths[1].joinpath("log-moves").exists() and home.held)
+        moving.cancel()
+        await asyncio.wait([moving])
+
+    async def go_on() -> None:
+        moving = asyncio.create_task(home.moves.run())
+        await until(lambda: home.follower.log.folder.parent == home.paths[1] and not home.folders.moves)
+        await until(lambda: not home.paths[1].joinpath("log-moves").exists())
+        moving.cancel()
+
+    home = Home(tmp_path)
+    home.follow()
+    asyncio.run(begin())
+    assert home.follower.log.folder.parent == home.paths[0]
+    home.close()
+    home = Home(tmp_path)
+    home.follow()
+    asyncio.run(go_on())
+    assert home.follower.log.log_end_offset == COUNT
+    home.close()
+
+
+@pytest.mark.parametrize("taken", ["-", "0" * 31 + "8"], ids=["no id", "another topic"])
+def test_move_of_another_topic_of_this_name_is_not_gone_on_with(tmp_path: Path, taken: str) -> None:
+    async def go_on() -> None:
+        moving = asyncio.create_task(home.moves.run())
+        await until(lambda: not note.exists())
+        moving.cancel()
+
+    home = Home(tmp_path)
+    home.follow()
+    note = home.paths[1] / "log-moves"
+    note.write_text(f"{taken} clicks-0\n")
+    asyncio.run(go_on())
+    assert home.follower.log.folder.parent == home.paths[0]
+    home.close()
+
+
+def test_note_of_moves_that_cannot_be_understood_is_no_reason_not_to_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home(tmp_path)
+    for content in ("nonsense", "zz clicks-0", "- clicks", "- clicks-0\n" * 10_001):
+        home.paths[1].joinpath("log-moves").write_text(content)
+        assert home.folders.wanted_moves() == {path: {} for path in home.paths}
+    assert caplog.text.count("cannot be understood") == 4
+    home.close()
+
+
+def test_no_choice_is_remembered_where_there_is_one_folder(tmp_path: Path) -> None:
     home = Home(tmp_path, "a")
-    for number in range(3):
-        asked = home.moves.ask(TopicPartition("views", number), str(home.paths[0].absolute()))
-        assert asked is ErrorCode.REPLICA_NOT_AVAILABLE
+    home.topics.existing = {TopicPartition("views", 0)}
+    asked = home.moves.ask(TopicPartition("views", 0), str(home.paths[0].absolute()))
+    assert asked is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert not home.folders.chosen
     home.close()

@@ -43,6 +43,10 @@ class FakeCluster:
     """Brokers that do not answer."""
     offline_folders: dict[int, str] = field(default_factory=dict)
     """A folder of each of these brokers."""
+    folders: dict[int, dict[str, LogDir]] = field(default_factory=dict)
+    """Those of brokers that have several, by path."""
+    asked_to_move: dict[TopicPartition, str] = field(default_factory=dict)
+    move_refusal: ErrorCode = ErrorCode.NONE
     placed: dict[TopicPartition, PartitionDescription] = field(default_factory=dict)
     """Partitions that are not led and kept by broker 0 alone."""
 
@@ -276,10 +280,20 @@ class FakeAdmin(FakeClient):
             return [folder for node in self.cluster.nodes for folder in self.log_dirs(node.id, with_sizes=with_sizes)]
         if broker in self.cluster.silent:
             raise TimedOutError("no answer")
+        if broker in self.cluster.folders:
+            self.cluster.on_look()
+            return list(self.cluster.folders[broker].values())
         sizes = dict.fromkeys(self.cluster.partitions, 1000) if with_sizes else {}
         offline = self.cluster.offline_folders.get(broker)
         good = LogDir(broker, "/data", ErrorCode.NONE, None, None, sizes)
         return [good, LogDir(broker, offline, ErrorCode.KAFKA_STORAGE_ERROR, None, None, {})] if offline else [good]
+
+    def alter_replica_log_dirs(
+        self, broker: int, folders: Mapping[tuple[str, int], str]
+    ) -> dict[TopicPartition, ErrorCode]:
+        assert broker in self.cluster.folders
+        self.cluster.asked_to_move |= {TopicPartition(*where): path for where, path in folders.items()}
+        return {TopicPartition(*where): self.cluster.move_refusal for where in folders}
 
     def describe_group(self, group: str) -> GroupDescription:
         members = tuple(self.cluster.members.get(group, ()))
