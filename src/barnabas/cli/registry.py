@@ -1,0 +1,62 @@
+"""`barnabas registry`: a schema registry, in the foreground."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.broker_log import log_format_option, telling_errors
+from barnabas.cli.options import bootstrap_option, properties_option
+
+if TYPE_CHECKING:
+    from barnabas.log_lines import LogFormat
+
+NEEDED = ("h11", "avro", "jsonschema", "google.protobuf")
+
+
+@click.command()
+@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="The port; 0: a free one.")
+@click.option("--url", metavar="URL", help="Where other registries reach this one.  [default: http://HOST:PORT]")
+@click.option("--topic", metavar="TOPIC", default="_schemas", show_default=True, help="Where schemas are kept.")
+@click.option(
+    "--group",
+    metavar="GROUP",
+    default="barnabas-schema-registry",
+    show_default=True,
+    help="The group that elects which of several registries writes.",
+)
+@log_format_option
+@properties_option
+@bootstrap_option
+def registry(
+    host: str,
+    port: int,
+    url: str | None,
+    topic: str,
+    group: str,
+    log_format: LogFormat,
+    properties: dict[str, str],
+    bootstrap: str,
+) -> int:
+    """Start a schema registry in the foreground, with Confluent's REST interface.
+
+    Prints `ready URL` once it serves. Ctrl-C or SIGTERM stops it. Several may run for one topic: one of them writes,
+    the others pass on to it what changes something.
+    """
+    if missing := [name for name in NEEDED if not _is_there(name)]:
+        raise click.ClickException(f"{', '.join(missing)} not installed; run: pip install 'barnabas[registry]'")
+
+    from barnabas.registry.main import RegistryConfig, run
+
+    with telling_errors(log_format):
+        return run(RegistryConfig(bootstrap, host, port, url, topic, group, properties))
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that it would be in
+        return False

@@ -1,0 +1,283 @@
+"""Whether one JSON Schema accepts all that another one accepts: the rule behind every compatibility level.
+
+The answer is given keyword by keyword, and errs on one side: what is not judged (`not`, `if`, patterns of properties
+and the like) must be the same in both, else it counts as an obstacle. Like Confluent's registry this knows open and
+closed objects: a property that is new to an object which allowed any other property before may meet values of another
+type, so it is an obstacle; where `additionalProperties` is false it is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+JsonValue = Any
+
+ALL_TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
+LOWER_BOUNDS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains")
+UPPER_BOUNDS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains")
+NOT_JUDGED = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "patternProperties",
+    "propertyNames",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "$dynamicRef",
+    "$recursiveRef",
+)
+SAME_OR_ABSENT = ("pattern", "format", "contentEncoding", "contentMediaType")
+REFERENCES_MAX = 50
+"""So many references may lead to one another before they count as a circle."""
+WORK_MAX = 20_000
+"""Comparisons after which two schemas count as too large to be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A schema with the schemas that it refers to, by name."""
+
+    root: JsonValue
+    others: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A schema within a document. References are relative to the document that it stands in."""
+
+    schema: JsonValue
+    document: Document
+
+    def sub(self, schema: JsonValue) -> Part:
+        """Return another schema of the same document."""
+        return Part(schema, self.document)
+
+    def get(self, keyword: str, default: JsonValue = None) -> JsonValue:
+        """Return what a keyword has; the default for the schemas true and false."""
+        return self.schema.get(keyword, default) if isinstance(self.schema, dict) else default
+
+    def has(self, *keywords: str) -> bool:
+        """Whether it has one of these keywords."""
+        return isinstance(self.schema, dict) and any(keyword in self.schema for keyword in keywords)
+
+    def without(self, *keywords: str) -> dict[str, JsonValue]:
+        """Return the schema without some of its keywords."""
+        return {name: value for name, value in self.schema.items() if name not in keywords}
+
+    @property
+    def accepts_all(self) -> bool:
+        """Whether it is true or {}."""
+        return self.schema is True or self.schema == {}
+
+    def resolved(self) -> Part | None:
+        """Return what `$ref` leads to, or this; None where it leads nowhere."""
+        part, seen = self, 0
+        while isinstance(part.schema, dict) and isinstance(part.schema.get("$ref"), str):
+            found = _follow(part.schema["$ref"], part.document)
+            seen += 1
+            if found is None or seen > REFERENCES_MAX:
+                return None
+            part = found
+        return part
+
+
+def _follow(reference: str, document: Document) -> Part | None:
+    name, _, pointer = reference.partition("#")
+    if name:
+        if name not in document.others:
+            return None
+        document = Document(document.others[name], document.others)
+    found = document.root
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and key in found:
+            found = found[key]
+        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            return None
+    return Part(found, document) if isinstance(found, (dict, bool)) else None
+
+
+def obstacles(reader: Document, writer: Document) -> list[str]:
+    """Return what stands in the way of `reader` accepting all that `writer` accepts; empty where nothing does.
+
+    >>> closed = {"type": "object", "properties": {"page": {"type": "string"}}, "additionalProperties": False}
+    >>> wider = {**closed, "properties": {"page": {"type": "string"}, "number": {"type": "integer"}}}
+    >>> obstacles(Document(wider, {}), Document(closed, {}))
+    []
+    >>> obstacles(Document(closed, {}), Document(wider, {}))
+    ['#/properties/number: no such property is accepted any more']
+    """
+    try:
+        return list(_Comparison().compare(Part(reader.root, reader), Part(writer.root, writer), "#"))
+    except _TooMuchError:
+        return ["#: the schemas are too large to be compared"]
+
+
+class _TooMuchError(Exception):
+    """More comparisons than any schema made by hand takes."""
+
+
+class _Comparison:
+    """A way through both schemas; what it yields are obstacles."""
+
+    def __init__(self) -> None:
+        self._under_way: set[tuple[int, int]] = set()
+        self._work = 0
+
+    def compare(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
+        """Yield why the reader may not accept what the writer does."""
+        self._work += 1
+        if self._work > WORK_MAX:
+            raise _TooMuchError
+        if reader.accepts_all or writer.schema is False:
+            return
+        found_reader, found_writer = reader.resolved(), writer.resolved()
+        if found_reader is None or found_writer is None:
+            yield f"{where}: a $ref leads nowhere"
+            return
+        pair = (id(found_reader.schema), id(found_writer.schema))
+        if pair in self._under_way:  # a schema within itself: it is accepted if all the rest is
+            return
+        self._under_way.add(pair)
+        try:
+            yield from self._compare_resolved(found_reader, found_writer, where)
+        finally:
+            self._under_way.discard(pair)
+
+    def _accepts(self, reader: Part, writer: Part, where: str) -> bool:
+        return next(self.compare(reader, writer, where), None) is None
+
+    def _compare_resolved(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
+        if reader.accepts_all or writer.schema is False:
+            return
+        if reader.schema is False:
+            yield f"{where}: nothing is accepted any more"
+        elif writer.has("anyOf", "oneOf"):
+            rest = writer.without("anyOf", "oneOf")
+            for branch in [*writer.get("anyOf", ()), *writer.get("oneOf", ())]:
+                both = {**rest, **branch} if isinstance(branch, dict) and not rest.keys() & branch.keys() else branch
+                yield from self.compare(reader, writer.sub(both), where)
+        elif reader.has("allOf"):
+            for branch in [*reader.get("allOf"), reader.without("allOf")]:
+                yield from self.compare(reader.sub(branch), writer, where)
+        elif writer.has("allOf"):
+            candidates = [*writer.get("allOf"), writer.without("allOf")]
+            if not any(self._accepts(reader, writer.sub(each), where) for each in candidates):
+                yield f"{where}: no part of allOf is accepted as it was"
+        elif reader.has("anyOf", "oneOf"):
+            branches = [*reader.get("anyOf", ()), *reader.get("oneOf", ())]
+            if not any(self._accepts(reader.sub(each), writer, where) for each in branches):
+                yield f"{where}: none of {len(branches)} alternatives accepts what was accepted"
+            yield from self.compare(reader.sub(reader.without("anyOf", "oneOf")), writer, where)
+        else:
+            yield from self._compare_keywords(reader, writer, where)
+
+    def _compare_keywords(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
+        allowed, before = _enumerated(reader), _enumerated(writer)
+        if allowed is not None:
+            if before is None:
+                yield f"{where}: only certain values are accepted now"
+            elif before - allowed:
+                yield f"{where}: values are not accepted any more: {', '.join(sorted(before - allowed))}"
+            return
+        if narrowed := _types(writer) - _types(reader):
+            yield f"{where}: values of type {', '.join(sorted(narrowed))} are not accepted any more"
+            return
+        yield from _compare_limits(reader, writer, where)
+        if "object" in _types(writer):
+            yield from self._compare_objects(reader, writer, where)
+        if "array" in _types(writer):
+            yield from self._compare_arrays(reader, writer, where)
+
+    def _compare_objects(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
+        now, before = reader.get("properties", {}), writer.get("properties", {})
+        others_now, others_before = reader.get("additionalProperties", True), writer.get("additionalProperties", True)
+        for name in before:
+            place = f"{where}/properties/{name}"
+            if name in now:
+                yield from self.compare(reader.sub(now[name]), writer.sub(before[name]), place)
+            elif others_now is False and before[name] is not False:
+                yield f"{place}: no such property is accepted any more"
+            else:
+                yield from self.compare(reader.sub(others_now), writer.sub(before[name]), place)
+        for name in now.keys() - before.keys():
+            if not self._accepts(reader.sub(now[name]), writer.sub(others_before), where):
+                yield f"{where}/properties/{name}: it is new, and the object was open: it may hold something else"
+        yield from self.compare(reader.sub(others_now), writer.sub(others_before), f"{where}/additionalProperties")
+        demanded = [name for name in reader.get("required", ()) if name not in writer.get("required", ())]
+        for name in sorted(demanded):
+            if not Part(now.get(name), reader.document).has("default"):
+                yield f"{where}/required/{name}: it was not required"
+
+    def _compare_arrays(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
+        now, rest_now = _items(reader)
+        before, rest_before = _items(writer)
+        for index in range(max(len(now), len(before))):
+            yield from self.compare(
+                reader.sub(now[index] if index < len(now) else rest_now),
+                writer.sub(before[index] if index < len(before) else rest_before),
+                f"{where}/items/{index}",
+            )
+        yield from self.compare(reader.sub(rest_now), writer.sub(rest_before), f"{where}/items")
+
+
+def _enumerated(part: Part) -> set[str] | None:
+    """Return the values of `const` or `enum` as JSON, None where there is neither."""
+    if part.has("const"):
+        return {json.dumps(part.get("const"), sort_keys=True)}
+    return {json.dumps(each, sort_keys=True) for each in part.get("enum")} if part.has("enum") else None
+
+
+def _types(part: Part) -> set[str]:
+    """Return the types that a schema accepts, `integer` within `number` as a type of its own."""
+    if (values := _enumerated(part)) is not None and not part.has("type"):
+        return {_type_of(json.loads(each)) for each in values}
+    given = part.get("type", ALL_TYPES)
+    types = {given} if isinstance(given, str) else set(given)
+    return types | {"integer"} if "number" in types else types
+
+
+def _type_of(value: JsonValue) -> str:
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
+
+
+def _items(part: Part) -> tuple[list[JsonValue], JsonValue]:
+    """Return the schemas of the first items, and that of the others; in the notation of any draft."""
+    items = part.get("items", True)
+    if part.has("prefixItems"):
+        return part.get("prefixItems"), items
+    return (items, part.get("additionalItems", True)) if isinstance(items, list) else ([], items)
+
+
+def _compare_limits(reader: Part, writer: Part, where: str) -> Iterator[str]:
+    for keyword in (*LOWER_BOUNDS, *UPPER_BOUNDS):
+        now, before = reader.get(keyword), writer.get(keyword)
+        if now is None or isinstance(now, bool) or (now == 0 and keyword.startswith("min") and keyword != "minimum"):
+            continue
+        if before is None or isinstance(before, bool):
+            yield f"{where}/{keyword}: there was no such limit"
+        elif now > before if keyword in LOWER_BOUNDS else now < before:
+            yield f"{where}/{keyword}: {now} is narrower than {before} was"
+    for keyword in SAME_OR_ABSENT:
+        if reader.has(keyword) and reader.get(keyword) != writer.get(keyword):
+            yield f"{where}/{keyword}: it differs"
+    if reader.has("multipleOf"):
+        before = writer.get("multipleOf")
+        if not isinstance(before, (int, float)) or before % reader.get("multipleOf"):
+            yield f"{where}/multipleOf: not all values are multiples"
+    if reader.get("uniqueItems", False) and not writer.get("uniqueItems", False):
+        yield f"{where}/uniqueItems: items were allowed to repeat"
+    for keyword in NOT_JUDGED:
+        if reader.get(keyword) != writer.get(keyword):
+            yield f"{where}/{keyword}: it differs, and what that means is not judged"

@@ -1,0 +1,54 @@
+"""JSON Schemas: checked against their meta-schema, and compared by what they accept (`json_compatibility.py`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import jsonschema
+import jsonschema.validators
+
+from barnabas.registry.kinds.json_compatibility import Document, obstacles
+from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
+from barnabas.registry.records import compact_json
+
+
+class JsonSchema:
+    """A parsed JSON Schema; without `$schema` it is one of draft 7, as with Confluent's registry."""
+
+    def __init__(self, text: str, dependencies: Sequence[tuple[str, str]]) -> None:
+        self._data = _decode(text)
+        validator = jsonschema.validators.validator_for(self._data, default=jsonschema.Draft7Validator)
+        try:
+            validator.check_schema(self._data)
+        except jsonschema.SchemaError as error:
+            raise SchemaSyntaxError(f"{error.json_path}: {error.message}") from error
+        others = {name: _decode(dependency) for name, dependency in dependencies}
+        self._document = Document(self._data, others)
+
+    @cached_property
+    def text(self) -> str:
+        """Without spaces; attributes stay in their order."""
+        return compact_json(self._data)
+
+    @cached_property
+    def normalized(self) -> str:
+        """Without spaces, attributes in order of their names."""
+        return json.dumps(self._data, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+    def obstacles_to_reading(self, writer: Schema) -> list[str]:
+        """Return what `writer` accepts and this schema may not."""
+        assert isinstance(writer, JsonSchema)
+        return obstacles(self._document, writer._document)
+
+
+def _decode(text: str) -> Any:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise SchemaSyntaxError(f"it is no JSON: {error}") from error
+    if not isinstance(data, (dict, bool)):
+        raise SchemaSyntaxError(f"a JSON Schema is an object, true or false, not {data!r}")
+    return data

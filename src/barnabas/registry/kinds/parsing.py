@@ -1,0 +1,33 @@
+"""From the text of a schema to the schema, by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas.registry.kinds.schema import NESTING_MAX, Schema, SchemaSyntaxError
+from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content
+
+
+def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
+    """Return the parsed schema.
+
+    :param dependencies: name and text of what it refers to, directly or not; each after those that it needs itself.
+    :raises SchemaSyntaxError: it is no schema of its kind.
+    """
+    # Each kind has a library of its own to import; most registries know one kind only.
+    try:
+        if content.schema_type == AVRO:
+            from barnabas.registry.kinds.avro import AvroSchema  # noqa: PLC0415
+
+            return AvroSchema(content.text, dependencies)
+        if content.schema_type == JSON:
+            from barnabas.registry.kinds.json_schema import JsonSchema  # noqa: PLC0415
+
+            return JsonSchema(content.text, dependencies)
+        if content.schema_type == PROTOBUF:
+            from barnabas.registry.kinds.protobuf import ProtobufSchema  # noqa: PLC0415
+
+            return ProtobufSchema(content.text, dependencies)
+    except RecursionError as error:
+        raise SchemaSyntaxError(f"it is nested more than {NESTING_MAX} deep") from error
+    raise SchemaSyntaxError(f"schemas of type {content.schema_type} are not known, but AVRO, JSON and PROTOBUF are")

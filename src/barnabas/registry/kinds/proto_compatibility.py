@@ -1,0 +1,119 @@
+"""Whether messages written with one Protobuf schema are read rightly with another one, by the wire format.
+
+The rules are those of Confluent's registry. Fields are known by their numbers, so names do not matter; a type may
+become another one that is written alike; what is unknown to the reader is skipped. A message that was removed, a field
+that left a oneof that stays, and a field that is required on one side only are obstacles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from google.protobuf.descriptor_pb2 import DescriptorProto as Message
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from google.protobuf.descriptor_pb2 import FileDescriptorProto as File
+
+_VARINTS = (Field.TYPE_INT32, Field.TYPE_UINT32, Field.TYPE_INT64, Field.TYPE_UINT64, Field.TYPE_BOOL, Field.TYPE_ENUM)
+_ALIKE = (
+    frozenset(_VARINTS),
+    frozenset({Field.TYPE_SINT32, Field.TYPE_SINT64}),
+    frozenset({Field.TYPE_STRING, Field.TYPE_BYTES}),
+    frozenset({Field.TYPE_FIXED32, Field.TYPE_SFIXED32}),
+    frozenset({Field.TYPE_FIXED64, Field.TYPE_SFIXED64}),
+)
+_LENGTH_DELIMITED = frozenset({Field.TYPE_STRING, Field.TYPE_BYTES, Field.TYPE_MESSAGE})
+
+
+def obstacles(reader: File, writer: File) -> list[str]:
+    """Return what stands in the way of reading with `reader` what `writer` wrote; both have their names resolved."""
+    return list(_messages(reader, writer, list(reader.message_type), list(writer.message_type), "#"))
+
+
+def _messages(reader: File, writer: File, now: list[Message], before: list[Message], where: str) -> Iterator[str]:
+    by_name = {each.name: each for each in now}
+    for message in before:
+        if message.options.map_entry:
+            continue
+        place = f"{where}/{message.name}"
+        if message.name not in by_name:
+            yield f"{place}: the message is gone"
+            continue
+        found = by_name[message.name]
+        yield from _fields(reader, writer, found, message, place)
+        yield from _messages(reader, writer, list(found.nested_type), list(message.nested_type), place)
+
+
+def _fields(reader: File, writer: File, now: Message, before: Message, where: str) -> Iterator[str]:
+    old, new = ({field.number: field for field in message.field} for message in (before, now))
+    for number, field in sorted(old.items()):
+        place = f"{where}/{number}"
+        if number in new:
+            yield from _field(reader, writer, new[number], field, (now, before), place)
+        elif field.label == Field.LABEL_REQUIRED:
+            yield f"{place}: the required field {field.name} is gone"
+        elif _oneof(before, field) in {each.name for each in now.oneof_decl if not each.name.startswith("_")}:
+            yield f"{place}: the field {field.name} of a oneof is gone"
+    for number, field in sorted(new.items()):
+        if number not in old and field.label == Field.LABEL_REQUIRED:
+            yield f"{where}/{number}: the field {field.name} is new and required"
+    yield from _moved_together(now, before, where)
+
+
+def _moved_together(now: Message, before: Message, where: str) -> Iterator[str]:
+    """Fields that could be set together, and cannot any more: in a oneof one pushes out the other."""
+    old = {field.number: _oneof(before, field) for field in before.field}
+    for index, declared in enumerate(now.oneof_decl):
+        members = [f for f in now.field if f.HasField("oneof_index") and f.oneof_index == index and f.number in old]
+        moved = [field.name for field in members if not old[field.number]]
+        if len(moved) > 1 or (moved and len(members) > len(moved)):
+            yield f"{where}: the fields {', '.join(moved)} are in the oneof {declared.name} now, and were not"
+
+
+def _oneof(message: Message, field: Field) -> str:
+    if not field.HasField("oneof_index") or field.proto3_optional:
+        return ""
+    name: str = message.oneof_decl[field.oneof_index].name
+    return name
+
+
+def _field(
+    reader: File, writer: File, now: Field, before: Field, owners: tuple[Message, Message], where: str
+) -> Iterator[str]:
+    alike = now.type == before.type or any({now.type, before.type} <= group for group in _ALIKE)
+    if not alike:
+        yield f"{where}: the type of {now.name} is {_kind(now)}, and was {_kind(before)}"
+        return
+    if now.type == Field.TYPE_MESSAGE and before.type == Field.TYPE_MESSAGE:
+        yield from _message_types(reader, writer, now, before, owners, where)
+    is_repeated, was_repeated = now.label == Field.LABEL_REPEATED, before.label == Field.LABEL_REPEATED
+    if is_repeated != was_repeated and now.type not in _LENGTH_DELIMITED:
+        yield f"{where}: {now.name} is {'' if is_repeated else 'not '}repeated, and its numbers are packed differently"
+    if now.label == Field.LABEL_REQUIRED and before.label != Field.LABEL_REQUIRED:
+        yield f"{where}: {now.name} is required, and was not"
+
+
+def _message_types(
+    reader: File, writer: File, now: Field, before: Field, owners: tuple[Message, Message], where: str
+) -> Iterator[str]:
+    entries = [_entry(owner, field) for owner, field in zip(owners, (now, before), strict=True)]
+    if entries[0] is not None and entries[1] is not None:
+        yield from _fields(reader, writer, entries[0], entries[1], where)
+    elif (entries[0] is None) != (entries[1] is None):
+        yield f"{where}: {now.name} is {'a map' if entries[0] else 'no map'}, and was {'one' if entries[1] else 'not'}"
+    elif _within(reader, now.type_name) != _within(writer, before.type_name):
+        yield f"{where}: the type of {now.name} is {now.type_name}, and was {before.type_name}"
+
+
+def _entry(owner: Message, field: Field) -> Message | None:
+    name = field.type_name.rpartition(".")[2]
+    return next((each for each in owner.nested_type if each.options.map_entry and each.name == name), None)
+
+
+def _within(file: File, type_name: str) -> str:
+    """Return a type's name without the package of its own file: that may change."""
+    return type_name.removeprefix(f".{file.package}.") if file.package else type_name.removeprefix(".")
+
+
+def _kind(field: Field) -> str:
+    name: str = Field.Type.Name(field.type)
+    return name.removeprefix("TYPE_").lower()

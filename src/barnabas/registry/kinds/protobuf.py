@@ -1,0 +1,136 @@
+"""Protobuf schemas: the text of a .proto file, or its descriptor in base64, as some serialisers send it.
+
+Both are written as the same text. Protobuf's own library resolves names and checks the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import DescriptorProto as Message
+from google.protobuf.descriptor_pb2 import FileDescriptorProto as File
+from google.protobuf.message import DecodeError
+
+from barnabas.registry.kinds.proto_compatibility import obstacles
+from barnabas.registry.kinds.proto_parser import ProtoParser
+from barnabas.registry.kinds.proto_writer import write
+from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
+
+OWN_NAME = "default.proto"
+"""The name of a file that has none: a registered schema is known by its subject."""
+KNOWN_IMPORT = re.compile(r"google/(protobuf|type)/(\w+)\.proto")
+"""Files that Python packages bring along: protobuf, and googleapis-common-protos where it is installed."""
+BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")
+
+
+class ProtobufSchema:
+    """A parsed Protobuf schema."""
+
+    def __init__(self, text: str, dependencies: Sequence[tuple[str, str]]) -> None:
+        pool = descriptor_pool.DescriptorPool()
+        known: set[str] = set()
+        for name, dependency in dependencies:
+            file, _ = _decode(dependency, name)
+            if name not in known:
+                _add(pool, file, known)
+        file, has_more = _decode(text, OWN_NAME)
+        _add(pool, file, known)
+        self.file = File()
+        """The descriptor, with all names resolved."""
+        pool.FindFileByName(file.name).CopyToProto(self.file)
+        self._written_as_is = text.strip() if has_more else None
+        self._pool = pool
+
+    @cached_property
+    def text(self) -> str:
+        """The text that all texts with the same content become; a text with options of its own stays as it is."""
+        if self._written_as_is is not None:
+            return self._written_as_is
+        short = write(self.file)
+        return short if _is_same(short, self.file, self._pool) else write(self.file, full_names=True)
+
+    @property
+    def normalized(self) -> str:
+        """The same: there is but one form."""
+        return self.text
+
+    @cached_property
+    def serialized(self) -> str:
+        """The descriptor in base64."""
+        return base64.b64encode(self.file.SerializeToString()).decode()
+
+    def obstacles_to_reading(self, writer: Schema) -> list[str]:
+        """Return why messages of `writer` would be misread, by the rules of Protobuf's wire format."""
+        assert isinstance(writer, ProtobufSchema)
+        return obstacles(self.file, writer.file)
+
+
+def _decode(text: str, name: str) -> tuple[File, bool]:
+    """Return the descriptor of a text or of base64, and whether the text has more to it."""
+    if BASE64.fullmatch(text):
+        try:
+            file = File.FromString(base64.b64decode(text, validate=False))
+        except (binascii.Error, DecodeError):
+            pass  # it is no descriptor, so it is a text, or nothing
+        else:
+            file.name = name
+            file.ClearField("source_code_info")
+            return file, False
+    parser = ProtoParser(text, name)
+    return parser.file, parser.has_more
+
+
+def _add(pool: descriptor_pool.DescriptorPool, file: File, known: set[str]) -> None:
+    for name in file.dependency:
+        _add_known_import(pool, name, known)
+    try:
+        pool.AddSerializedFile(file.SerializeToString())
+        known.add(file.name)
+    except (TypeError, ValueError) as error:
+        raise SchemaSyntaxError(str(error)) from error
+
+
+def _add_known_import(pool: descriptor_pool.DescriptorPool, name: str, known: set[str]) -> None:
+    """Add a file that comes with protobuf, and those that it imports."""
+    found = KNOWN_IMPORT.fullmatch(name)
+    if name in known or found is None:
+        return
+    try:
+        descriptor = importlib.import_module(f"google.{found[1]}.{found[2]}_pb2").DESCRIPTOR
+    except ImportError:
+        return  # the pool says what is missing
+    for dependency in descriptor.dependencies:
+        _add_known_import(pool, dependency.name, known)
+    pool.AddSerializedFile(descriptor.serialized_pb)
+    known.add(name)
+
+
+def _is_same(text: str, file: File, pool: descriptor_pool.DescriptorPool) -> bool:
+    """Whether a written text means what the descriptor does: a short name might be that of another type there."""
+    again = ProtoParser(text, "again.proto").file
+    again.package = f"{file.package}.again" if file.package else "again"
+    resolved = File()
+    try:
+        pool.AddSerializedFile(again.SerializeToString())
+        pool.FindFileByName(again.name).CopyToProto(resolved)
+    except (TypeError, ValueError):
+        return False
+    own, other = f".{again.package}.", f".{file.package}." if file.package else "."
+    return _types(resolved.message_type, own, other) == _types(file.message_type, "", "")
+
+
+def _types(messages: Sequence[Message], own: str, other: str) -> list[str]:
+    found = []
+    for message in messages:
+        found += [
+            other + field.type_name.removeprefix(own) if own and field.type_name.startswith(own) else field.type_name
+            for field in message.field
+        ]
+        found += _types(message.nested_type, own, other)
+    return found

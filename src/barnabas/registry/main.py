@@ -1,0 +1,106 @@
+"""Runs one registry in the foreground until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from barnabas.errors import ConfigurationError
+from barnabas.registry.election import Election
+from barnabas.registry.http_server import HttpServer, Request, Response
+from barnabas.registry.routes import Rest, refusal
+from barnabas.registry.service import Service
+from barnabas.registry.state import RegistryState
+from barnabas.registry.topic import SchemaTopic
+
+ANSWER_S = 45.0
+FIRST_LEADER_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryConfig:
+    """What a registry needs to know.
+
+    `url` is where other registries reach this one, by default its host and port; `topic` holds the schemas, `group`
+    elects the registry that writes; `settings` are of its clients, by Kafka's names.
+    """
+
+    bootstrap: str
+    host: str = "127.0.0.1"
+    port: int = 8081
+    url: str | None = None
+    topic: str = "_schemas"
+    group: str = "barnabas-schema-registry"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Registry:
+    """A registry within a running event loop."""
+
+    def __init__(self, config: RegistryConfig) -> None:
+        self._config = config
+        self._state = RegistryState()
+        self._topic = SchemaTopic(config.bootstrap, config.topic, self._state, config.settings)
+        self._election: Election | None = None
+        self._server: HttpServer | None = None
+        self._rest: Rest | None = None
+        self.url = ""
+        """Where it is reached, once it has started."""
+
+    async def start(self) -> None:
+        """Read all schemas, listen, take part in the election; returns when there is a registry that writes.
+
+        :raises BarnabasError: no broker answers, or the address cannot be listened on.
+        """
+        config = self._config
+        await self._topic.start()
+        self._server = HttpServer(self._answer, refusal, answer_s=ANSWER_S)
+        try:
+            port = await self._server.start(config.host, config.port)
+        except OSError as error:
+            raise ConfigurationError(f"cannot listen on {config.host}:{config.port}: {error.strerror}") from error
+        self.url = config.url or f"http://{config.host}:{port}"
+        self._election = Election(config.bootstrap, config.group, self.url, self._topic, config.settings)
+        self._rest = Rest(Service(self._state, self._topic), self._topic, self._election)
+        await self._election.start()
+        await self._election.leader_url(FIRST_LEADER_S)
+
+    async def _answer(self, request: Request) -> Response:
+        if self._rest is None:
+            return refusal(503, "the registry is starting; try again")
+        return await self._rest.answer(request)
+
+    async def stop(self) -> None:
+        """Answer what was asked, and let another registry write."""
+        if self._server is not None:
+            await self._server.stop()
+        if self._election is not None:
+            await self._election.stop()
+        await self._topic.stop()
+
+
+def run(config: RegistryConfig) -> int:
+    """Serve until SIGTERM or SIGINT; prints `ready URL` when it serves. Return the exit code.
+
+    :raises BarnabasError: no broker answers, or the address cannot be listened on.
+    """
+    asyncio.run(_serve(config))
+    return 0
+
+
+async def _serve(config: RegistryConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    registry = Registry(config)
+    try:
+        await registry.start()
+        sys.stdout.write(f"ready {registry.url}\n")
+        sys.stdout.flush()
+        await stop.wait()
+    finally:
+        await registry.stop()

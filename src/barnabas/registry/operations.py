@@ -1,0 +1,235 @@
+"""What a change asks of the topic: given what it says now, the records to append and the answer to give. Pure.
+
+Parsing and comparing schemas may take long, so it is done elsewhere, between two of the steps here: what needs it takes
+parsed schemas as arguments, and `service.py` sees to it that nothing changes meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from barnabas.registry import contexts, records
+from barnabas.registry.errors import RegistryError
+from barnabas.registry.records import Record
+from barnabas.registry.requests import SchemaRequest
+from barnabas.registry.state import AVRO, IMPORT, JSON, READWRITE, Content, RegistryState, Version
+
+NESTED_REFERENCES_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Records to append, in this order, and what is answered then."""
+
+    records: tuple[Record, ...]
+    answer: Any
+
+
+def encode_version(version: Version) -> Record:
+    """Return the record of a version."""
+    value: dict[str, Any] = {"subject": version.subject, "version": version.version, "id": version.id}
+    if version.content.schema_type != AVRO:
+        value["schemaType"] = version.content.schema_type
+    if version.content.references:
+        value["references"] = [each.as_json() for each in version.content.references]
+    if version.content.extras:
+        value |= json.loads(version.content.extras)
+    value["schema"] = version.content.text
+    value["deleted"] = version.deleted
+    return Record(records.schema_key(version.subject, version.version), value)
+
+
+def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[tuple[str, str], ...]:
+    """Return name and text of all that a schema refers to, each after what it needs itself.
+
+    :raises RegistryError: 42201: a reference leads nowhere, or there are too many.
+    """
+    found: dict[tuple[str, int], tuple[str, str]] = {}
+
+    def visit(part: Content, trail: tuple[tuple[str, int], ...]) -> None:
+        for reference in part.references:
+            home = (contexts.qualified(contexts.context_of(subject), reference.subject), reference.version)
+            if home in found or home in trail:
+                continue
+            number = None if reference.version == -1 else reference.version
+            try:
+                version = state.version(home[0], number, deleted=True)
+            except RegistryError as error:
+                raise RegistryError.invalid_schema(
+                    f"no schema for the reference {reference.name!r}: subject {reference.subject!r}, "
+                    f"version {reference.version}"
+                ) from error
+            visit(version.content, (*trail, home))
+            found[home] = (reference.name, version.content.text)
+            if len(found) > NESTED_REFERENCES_MAX:
+                raise RegistryError.invalid_schema(f"more than {NESTED_REFERENCES_MAX} schemas are referred to")
+
+    visit(content, ())
+    return tuple(found.values())
+
+
+def check_writable(state: RegistryState, subject: str, *, imported: bool = False) -> None:
+    """Check the mode of a subject.
+
+    :param imported: a schema comes with its id or version.
+    :raises RegistryError: 42205.
+    """
+    mode = state.mode(subject)
+    context = contexts.context_of(subject)
+    if imported and mode != IMPORT:
+        raise RegistryError.not_permitted(f"Subject {subject} in context {context} is not in import mode")
+    if not imported and mode != READWRITE:
+        raise RegistryError.not_permitted(f"Subject {subject} in context {context} is not in read-write mode")
+
+
+def _check_deletable(state: RegistryState, subject: str) -> None:
+    if state.mode(subject) not in (READWRITE, IMPORT):
+        raise RegistryError.not_permitted(
+            f"Subject {subject} in context {contexts.context_of(subject)} is in read-only mode"
+        )
+
+
+def find(state: RegistryState, subject: str, content: Content, *, deleted: bool = False) -> Version | None:
+    """Return the latest version of a subject that is this schema, None where none is."""
+    versions = state.versions(subject, deleted=deleted)
+    exact = next((each for each in reversed(versions) if each.content == content), None)
+    if exact is not None or content.schema_type != JSON:
+        return exact
+    # What is an object in JSON is the same in any order.
+    wanted = _in_order(content)
+    return next((each for each in reversed(versions) if _in_order(each.content) == wanted), None)
+
+
+@functools.lru_cache(1_000)
+def _in_order(content: Content) -> Content:
+    return replace(content, text=json.dumps(json.loads(content.text), sort_keys=True))
+
+
+def register(state: RegistryState, subject: str, request: SchemaRequest) -> Change:
+    """Return what registers a schema as the next version of a subject; it is known to be compatible.
+
+    :raises RegistryError: 42201, 42205.
+    """
+    context, content = contexts.context_of(subject), request.content
+    if request.id is not None:
+        return _import(state, subject, request)
+    number = request.version or state.next_version(subject)
+    if request.version is not None and request.version != state.next_version(subject) and state.mode(subject) != IMPORT:
+        raise RegistryError.invalid_schema(f"version {number} is not the next one: {state.next_version(subject)}")
+    schema_id = state.id_of(context, content) or state.last_id(context) + 1
+    version = Version(subject, number, schema_id, content)
+    return Change((encode_version(version),), {"id": schema_id})
+
+
+def _import(state: RegistryState, subject: str, request: SchemaRequest) -> Change:
+    assert request.id is not None
+    try:
+        known = state.content(contexts.context_of(subject), request.id)
+    except RegistryError:
+        known = request.content
+    if known != request.content:
+        raise RegistryError.not_permitted(f"Overwrite new schema with id {request.id} is not permitted.")
+    version = Version(subject, request.version or state.next_version(subject), request.id, request.content)
+    return Change((encode_version(version),), {"id": request.id})
+
+
+def delete_version(state: RegistryState, subject: str, number: int | None, *, permanent: bool) -> Change:
+    """Return what deletes a version, first so that it can be seen with `deleted=true`, then for good.
+
+    :raises RegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
+    """
+    _check_deletable(state, subject)
+    version = state.version(subject, number, deleted=number is not None or permanent)
+    if version.deleted and not permanent:
+        raise RegistryError.version_soft_deleted(subject, version.version)
+    if not version.deleted and permanent:
+        raise RegistryError.version_not_soft_deleted(subject, version.version)
+    if state.is_referred_to(subject, version.version):
+        raise RegistryError.reference_exists(subject, version.version)
+    if permanent:
+        changed = Record(records.schema_key(subject, version.version), None)
+    else:
+        changed = encode_version(replace(version, deleted=True))
+    left = [each for each in state.versions(subject) if each.version != version.version]
+    return Change((changed, *(() if left else _forgotten_settings(state, subject))), version.version)
+
+
+def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Change:
+    """Return what deletes all versions of a subject, first so that they can be seen, then for good.
+
+    :raises RegistryError: 40401, 40404, 40405, 42205, 42206.
+    """
+    _check_deletable(state, subject)
+    versions = state.versions(subject, deleted=True)
+    living = [each for each in versions if not each.deleted]
+    if not versions:
+        raise RegistryError.subject_not_found(subject)
+    if permanent and living:
+        raise RegistryError.subject_not_soft_deleted(subject)
+    if not permanent and not living:
+        raise RegistryError.subject_soft_deleted(subject)
+    for version in versions if permanent else living:
+        if state.is_referred_to(subject, version.version):
+            raise RegistryError.reference_exists(subject, version.version)
+    if permanent:
+        gone = [Record(records.schema_key(subject, each.version), None) for each in versions]
+        return Change((*gone, *_forgotten_settings(state, subject)), [each.version for each in versions])
+    deletion = records.deleted_subject(subject, living[-1].version)
+    return Change((deletion, *_forgotten_settings(state, subject)), [each.version for each in living])
+
+
+def _forgotten_settings(state: RegistryState, subject: str) -> tuple[Record, ...]:
+    forgotten = []
+    if subject in state.modes:
+        forgotten.append(Record(records.mode_key(subject), None))
+    if subject in state.configs:
+        forgotten.append(Record(records.config_key(subject), None))
+    return tuple(forgotten)
+
+
+def set_config(state: RegistryState, subject: str | None, config: dict[str, Any]) -> Change:
+    """Return what changes some settings of a subject, or of all."""
+    merged = state.configs.get(subject, {}) | config
+    merged.pop("subject", None)
+    value = merged if subject is None else {"subject": subject, **merged}
+    answer = {("compatibility" if name == "compatibilityLevel" else name): config[name] for name in config}
+    return Change((Record(records.config_key(subject), value),), answer)
+
+
+def delete_config(state: RegistryState, subject: str | None) -> Change:
+    """Return what makes a subject have the settings of all again, or all the defaults.
+
+    :raises RegistryError: 40401.
+    """
+    old = state.configs.get(subject)
+    if old is None and subject is not None:
+        raise RegistryError.subject_not_found(subject)
+    answer = {name: value for name, value in (old or {}).items() if name != "subject"}
+    return Change((Record(records.config_key(subject), None),) if old else (), answer)
+
+
+def set_mode(state: RegistryState, subject: str | None, mode: str, *, force: bool) -> Change:
+    """Return what changes the mode of a subject, or of all.
+
+    :param force: import into what has schemas already.
+    :raises RegistryError: 42205.
+    """
+    now = state.modes.get(subject, READWRITE)
+    is_empty = not (state.subjects() if subject is None else state.versions(subject))
+    if mode == IMPORT and now != IMPORT and not force and not is_empty:
+        raise RegistryError.not_permitted("Cannot import since found existing subjects")
+    value = {"mode": mode} if subject is None else {"subject": subject, "mode": mode}
+    return Change((Record(records.mode_key(subject), value),), {"mode": mode})
+
+
+def delete_mode(state: RegistryState, subject: str) -> Change:
+    """Return what makes a subject have the mode of all again.
+
+    :raises RegistryError: 40401.
+    """
+    if subject not in state.modes:
+        raise RegistryError.subject_not_found(subject)
+    return Change((Record(records.mode_key(subject), None),), {"mode": state.modes[subject]})

@@ -1,0 +1,147 @@
+"""The bodies of requests, checked: what a program sends becomes a value, or an error of Confluent's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.registry import records
+from barnabas.registry.compatibility import Level
+from barnabas.registry.errors import RegistryError
+from barnabas.registry.state import AVRO, MODES, VERSION_MAX, Content, Reference
+
+SUBJECT_BYTES_MAX = 1_000
+REFERENCES_MAX = 1_000
+
+CONFIG_TEXTS = ("alias", "compatibilityGroup")
+CONFIG_SWITCHES = ("normalize", "validateFields", "validateRules")
+CONFIG_OBJECTS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRequest:
+    """A schema to be registered, looked up or judged.
+
+    `id` and `version` are for registries in IMPORT mode.
+    """
+
+    content: Content
+    id: int | None = None
+    version: int | None = None
+
+    @classmethod
+    def of(cls, body: Any) -> SchemaRequest:
+        """Return what a body says.
+
+        :raises RegistryError: 422, 42201.
+        """
+        fields = _object(body)
+        text, kind = fields.get("schema"), fields.get("schemaType") or AVRO
+        if text is None or text == "":
+            raise RegistryError(42201, "Empty schema")
+        if not isinstance(text, str):
+            raise RegistryError.invalid_body("the field 'schema' must be a schema as a string")
+        if not isinstance(kind, str):
+            raise RegistryError.invalid_body("the field 'schemaType' must be AVRO, JSON or PROTOBUF")
+        extras = {name: fields[name] for name in ("metadata", "ruleSet") if fields.get(name)}
+        content = Content(kind, text, _references(fields), records.compact_json(extras) if extras else "")
+        return cls(content, _number(fields, "id"), _number(fields, "version"))
+
+
+def _references(fields: dict[str, Any]) -> tuple[Reference, ...]:
+    given = fields.get("references") or []
+    if not isinstance(given, list) or len(given) > REFERENCES_MAX:
+        raise RegistryError.invalid_body(f"the field 'references' must be a list of at most {REFERENCES_MAX}")
+    return tuple(_reference(each) for each in given)
+
+
+def _reference(given: Any) -> Reference:
+    fields = _object(given)
+    name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
+    if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
+        raise RegistryError.invalid_body("a reference is a name, a subject and a version")
+    return Reference(name, subject, version)
+
+
+def _number(fields: dict[str, Any], name: str) -> int | None:
+    number = fields.get(name)
+    if number is None or number in (0, -1):
+        return None
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= VERSION_MAX:
+        raise RegistryError.invalid_body(f"the field '{name}' must be a positive number, not {number!r}")
+    return number
+
+
+def parse_version(text: str) -> int | None:
+    """Return the number of a version, None for the latest.
+
+    :raises RegistryError: 42202.
+
+    >>> parse_version("7"), parse_version("latest"), parse_version("-1")
+    (7, None, None)
+    """
+    if text in ("latest", "-1"):
+        return None
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text[:12]) <= VERSION_MAX:
+        raise RegistryError.invalid_version(text)
+    return int(text)
+
+
+def parse_id(text: str) -> int:
+    """Return the number of a schema.
+
+    :raises RegistryError: 404, as where a path does not exist.
+    """
+    if not text.isascii() or not text.isdecimal() or int(text[:12]) > VERSION_MAX:
+        raise RegistryError(404, "HTTP 404 Not Found")
+    return int(text)
+
+
+def parse_subject(text: str) -> str:
+    """Return a subject that may be registered.
+
+    :raises RegistryError: 42208.
+    """
+    if not text.strip() or len(text.encode(errors="replace")) > SUBJECT_BYTES_MAX or not text.isprintable():
+        raise RegistryError(42208, f"The specified subject '{text[:100]}' is not a valid subject.")
+    return text
+
+
+def parse_config(body: Any) -> dict[str, Any]:
+    """Return settings as the topic has them.
+
+    :raises RegistryError: 422, 42203.
+    """
+    fields = _object(body)
+    config: dict[str, Any] = {}
+    level = fields.get("compatibility", fields.get("compatibilityLevel"))
+    if level is not None:
+        config["compatibilityLevel"] = Level.of(level).upper()
+    kinds = [(CONFIG_TEXTS, str), (CONFIG_SWITCHES, bool), (CONFIG_OBJECTS, dict)]
+    for names, kind in kinds:
+        for name in names:
+            value = fields.get(name)
+            if value is not None and not isinstance(value, kind):
+                raise RegistryError.invalid_body(f"the field '{name}' must be of type {kind.__name__}")
+            if value is not None:
+                config[name] = value
+    if not config:
+        raise RegistryError.invalid_level()
+    return config
+
+
+def parse_mode(body: Any) -> str:
+    """Return a mode.
+
+    :raises RegistryError: 422, 42204.
+    """
+    mode = _object(body).get("mode")
+    if not isinstance(mode, str) or mode.upper() not in MODES:
+        raise RegistryError.invalid_mode()
+    return mode.upper()
+
+
+def _object(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise RegistryError.invalid_body("the body must be a JSON object")
+    return body

@@ -1,0 +1,516 @@
+"""The REST interface: which path and method is which call, and how its answer looks. Paths are Confluent's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+from barnabas import __version__
+from barnabas.registry import contexts, negotiation, operations
+from barnabas.registry.election import Election
+from barnabas.registry.errors import RegistryError
+from barnabas.registry.http_server import Request, Response
+from barnabas.registry.requests import parse_config, parse_id, parse_mode, parse_subject, parse_version
+from barnabas.registry.service import Service
+from barnabas.registry.state import AVRO, Content, Version
+from barnabas.registry.topic import SchemaTopic
+from barnabas.serialization import http_calls
+
+FORWARDED = "x-forward"
+"""The header of a request that another registry passed on: it is passed on no further. Confluent's has the same."""
+OFFSET = "X-Barnabas-Offset"
+"""The header of an answer to one that was passed on: up to where the topic must be read to know what was done."""
+FORWARD_TIMEOUT_S = 30.0
+LEADER_TIMEOUT_S = 30.0
+AGAIN_S = 0.1
+UNKNOWN_LEADER = 50004
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request with its path taken apart."""
+
+    service: Service
+    request: Request
+    names: Mapping[str, str]
+    context: str
+
+    @property
+    def subject(self) -> str:
+        """The subject in the path, with its context."""
+        return contexts.qualified(self.context, self.names["subject"])
+
+    @property
+    def version(self) -> int | None:
+        """The version in the path, None for the latest."""
+        return parse_version(self.names["version"])
+
+    @property
+    def id(self) -> int:
+        """The id of a schema in the path."""
+        return parse_id(self.names["id"])
+
+    @property
+    def id_context(self) -> str:
+        """The context in which the id is looked for."""
+        given = self.request.query.get("subject", "")
+        return contexts.context_of(given) if given.startswith(":.") else self.context
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter of the query is true."""
+        return self.request.query.get(name, "").lower() == "true"
+
+    def body(self) -> Any:
+        """Return the body's JSON.
+
+        :raises RegistryError: 400, 422.
+        """
+        if not self.request.body.strip():
+            raise RegistryError.invalid_body("the body is empty; it must be a JSON object")
+        try:
+            return json.loads(self.request.body)
+        except (ValueError, RecursionError) as error:
+            raise RegistryError(400, f"the body is no JSON: {error}") from error
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path and method, and what answers it; `writes`: the registry that writes must do it."""
+
+    method: str
+    pattern: re.Pattern[str]
+    handler: Handler
+    writes: bool
+
+
+ROUTES: list[Route] = []
+
+
+def route(method: str, path: str, *, writes: bool = False) -> Callable[[Handler], Handler]:
+    """Register a handler for a path, in which `{name}` stands for one part."""
+    pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
+
+    def register(handler: Handler) -> Handler:
+        ROUTES.append(Route(method, pattern, handler, writes))
+        return handler
+
+    return register
+
+
+class Rest:
+    """Answers requests; passes those on that change something, where another registry writes."""
+
+    def __init__(self, service: Service, topic: SchemaTopic, election: Election) -> None:
+        self._service = service
+        self._topic = topic
+        self._election = election
+
+    async def answer(self, request: Request) -> Response:
+        """Return the answer to a request; errors are answers too."""
+        content_type = negotiation.accepted(request.headers.get("accept", ""))
+        if content_type is None:
+            return refusal(406, "HTTP 406 Not Acceptable")
+        if not negotiation.is_taken(request.headers.get("content-type", "")):
+            return refusal(415, "HTTP 415 Unsupported Media Type", content_type)
+        try:
+            return await self._answer(request, content_type)
+        except RegistryError as error:
+            return refusal(error.code, error.message, content_type)
+
+    async def _answer(self, request: Request, content_type: str) -> Response:
+        found, call = self._found(request)
+        if found.writes and not self._election.leads:
+            if found.handler is register and (known := await _known(call)) is not None:
+                return _response(200, known, content_type)
+            passed_on = await self._pass_on(request, content_type)
+            if passed_on is not None:
+                return passed_on
+        answer = await found.handler(call)
+        headers = {OFFSET: str(self._topic.offset)} if found.writes and FORWARDED in request.headers else {}
+        if isinstance(answer, Text):
+            return Response(200, answer.encode(), content_type, headers)
+        return _response(200, answer, content_type, headers)
+
+    def _found(self, request: Request) -> tuple[Route, Call]:
+        path, context = request.path.rstrip("/") or "/", contexts.DEFAULT
+        if (prefix := re.match(r"/contexts/([^/]+)(/.+)", path)) is not None:
+            context, path = unquote(prefix[1]), prefix[2]
+            context = context.removeprefix(":").removesuffix(":")
+        matches = [(each, found) for each in ROUTES if (found := each.pattern.fullmatch(path)) is not None]
+        if not matches:
+            raise RegistryError(404, "HTTP 404 Not Found")
+        method = "GET" if request.method == "HEAD" else request.method
+        chosen = next(((each, found) for each, found in matches if each.method == method), None)
+        if chosen is None:
+            raise RegistryError(405, "HTTP 405 Method Not Allowed")
+        names = {name: unquote(value) for name, value in chosen[1].groupdict().items()}
+        return chosen[0], Call(self._service, request, names, context)
+
+    async def _pass_on(self, request: Request, content_type: str) -> Response | None:
+        """Return the answer of the registry that writes; None if that is this one by now.
+
+        While registries come and go, another may write soon: what was certainly not done is tried again.
+        """
+        try:
+            async with asyncio.timeout(LEADER_TIMEOUT_S):
+                while not self._election.leads:
+                    if FORWARDED not in request.headers:
+                        answer = await self._passed_on(request, content_type)
+                        if answer is not None:
+                            return answer
+                    await asyncio.sleep(AGAIN_S)
+        except TimeoutError:
+            raise RegistryError.unknown_leader() from None
+        return None
+
+    async def _passed_on(self, request: Request, content_type: str) -> Response | None:
+        """Return the answer of the registry that writes; None if it does not answer, or does not write any more."""
+        leader = await self._election.leader_url(LEADER_TIMEOUT_S)
+        if leader == self._election.url:
+            return None
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        headers = {"Content-Type": negotiation.V1, "Accept": negotiation.V1, FORWARDED: "true"}
+        url = f"{leader}{quote(request.path, safe='/%')}{query}"
+        try:
+            status, body, answered = await asyncio.to_thread(
+                http_calls.call, url, request.method, request.body or None, headers, FORWARD_TIMEOUT_S
+            )
+        except ConnectionRefusedError:
+            return None
+        except OSError as error:
+            raise RegistryError.forwarding(str(error)) from error
+        if status == 500 and json.loads(body).get("error_code") == UNKNOWN_LEADER:
+            return None
+        if offset := answered.get(OFFSET.lower()):
+            await self._topic.wait_until_read(int(offset))
+        return Response(status, body, content_type)
+
+
+class Text(str):
+    """An answer that is text already."""
+
+    __slots__ = ()
+
+
+def refusal(code: int, message: str, content_type: str = negotiation.V1) -> Response:
+    """Return the answer for an error."""
+    status = code if code < 1000 else code // 100
+    return _response(status, {"error_code": code, "message": message}, content_type)
+
+
+def _response(status: int, answer: Any, content_type: str, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(status, json.dumps(answer, separators=(",", ":")).encode(), content_type, headers or {})
+
+
+# --- subjects and versions ------------------------------------------------------------------------------
+
+
+async def _shown(call: Call, version: Version) -> dict[str, Any]:
+    shown: dict[str, Any] = {"subject": version.subject, "version": version.version, "id": version.id}
+    return shown | await _shown_content(call, contexts.context_of(version.subject), version.content)
+
+
+async def _shown_content(call: Call, context: str, content: Content) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    if content.schema_type != AVRO:
+        shown["schemaType"] = content.schema_type
+    if content.references:
+        shown["references"] = [each.as_json() for each in content.references]
+    if content.extras:
+        shown |= json.loads(content.extras)
+    shown["schema"] = await call.service.formatted(context, content, call.request.query.get("format", ""))
+    return shown
+
+
+def _page(call: Call, found: list[Any]) -> list[Any]:
+    try:
+        offset, limit = int(call.request.query.get("offset", 0)), int(call.request.query.get("limit", -1))
+    except ValueError:
+        raise RegistryError(404, "HTTP 404 Not Found") from None
+    start = max(offset, 0)
+    return found[start:] if limit < 0 else found[start : start + limit]
+
+
+async def _known(call: Call) -> Any | None:
+    return await call.service.known_id(call.subject, call.body(), normalize=call.flag("normalize"))
+
+
+@route("GET", "/subjects")
+async def list_subjects(call: Call) -> Any:
+    """The subjects, by prefix."""
+    prefix = contexts.qualified(call.context, call.request.query.get("subjectPrefix", ""))
+    found = call.service.state.subjects(prefix, deleted=call.flag("deleted"), deleted_only=call.flag("deletedOnly"))
+    return _page(call, found)
+
+
+@route("POST", "/subjects/{subject}")
+async def look_up(call: Call) -> Any:
+    """The version of a subject that is a schema."""
+    found = await call.service.look_up(
+        call.subject, call.body(), normalize=call.flag("normalize"), deleted=call.flag("deleted")
+    )
+    return await _shown(call, found)
+
+
+@route("DELETE", "/subjects/{subject}", writes=True)
+async def delete_subject(call: Call) -> Any:
+    """Delete all versions of a subject."""
+    return await call.service.change(
+        lambda state: operations.delete_subject(state, call.subject, permanent=call.flag("permanent"))
+    )
+
+
+@route("GET", "/subjects/{subject}/versions")
+async def list_versions(call: Call) -> Any:
+    """The numbers of a subject's versions."""
+    deleted, deleted_only = call.flag("deleted"), call.flag("deletedOnly")
+    found = call.service.state.versions(call.subject, deleted=deleted or deleted_only)
+    if not found:
+        raise RegistryError.subject_not_found(call.subject)
+    return _page(call, [each.version for each in found if each.deleted or not deleted_only])
+
+
+@route("POST", "/subjects/{subject}/versions", writes=True)
+async def register(call: Call) -> Any:
+    """Register a schema as the next version of a subject."""
+    return await call.service.register(call.subject, call.body(), normalize=call.flag("normalize"))
+
+
+@route("GET", "/subjects/{subject}/versions/{version}")
+async def show_version(call: Call) -> Any:
+    """A version of a subject."""
+    version = call.version
+    return await _shown(call, call.service.state.version(call.subject, version, deleted=call.flag("deleted")))
+
+
+@route("GET", "/subjects/{subject}/metadata")
+async def show_version_with_metadata(call: Call) -> Any:
+    """The latest version of a subject whose metadata has certain properties."""
+    wanted = call.request.query
+    for version in reversed(call.service.state.versions(call.subject, deleted=call.flag("deleted"))):
+        extras = json.loads(version.content.extras) if version.content.extras else {}
+        properties = (extras.get("metadata") or {}).get("properties") or {}
+        if wanted.get("key") is None or properties.get(wanted["key"]) == wanted.get("value"):
+            return await _shown(call, version)
+    raise RegistryError.schema_not_found()
+
+
+@route("DELETE", "/subjects/{subject}/versions/{version}", writes=True)
+async def delete_version(call: Call) -> Any:
+    """Delete a version of a subject."""
+    number = call.version
+    return await call.service.change(
+        lambda state: operations.delete_version(state, call.subject, number, permanent=call.flag("permanent"))
+    )
+
+
+@route("GET", "/subjects/{subject}/versions/{version}/schema")
+async def show_schema_of_version(call: Call) -> Any:
+    """The schema of a version alone."""
+    version = call.version
+    return Text((await _shown(call, call.service.state.version(call.subject, version)))["schema"])
+
+
+@route("GET", "/subjects/{subject}/versions/{version}/referencedby")
+async def list_referrers(call: Call) -> Any:
+    """The ids of the schemas that refer to a version."""
+    found = call.service.state.version(call.subject, call.version, deleted=True)
+    return _page(call, call.service.state.referrers(call.subject, found.version, deleted=call.flag("deleted")))
+
+
+# --- schemas by id --------------------------------------------------------------------------------------
+
+
+@route("GET", "/schemas")
+async def list_schemas(call: Call) -> Any:
+    """All versions, or the latest one of each subject, by prefix."""
+    prefix = contexts.qualified(call.context, call.request.query.get("subjectPrefix", ""))
+    deleted = call.flag("deleted")
+    found = []
+    for subject in call.service.state.subjects(prefix, deleted=deleted):
+        versions = call.service.state.versions(subject, deleted=deleted)
+        found += versions[-1:] if call.flag("latestOnly") else versions
+    return [await _shown(call, each) for each in _page(call, found)]
+
+
+@route("GET", "/schemas/types")
+async def list_types(_call: Call) -> Any:
+    """The kinds of schemas."""
+    return ["JSON", "PROTOBUF", "AVRO"]
+
+
+@route("GET", "/schemas/ids/{id}")
+async def show_schema(call: Call) -> Any:
+    """The schema with an id."""
+    content = call.service.state.content(call.id_context, call.id)
+    shown = await _shown_content(call, call.id_context, content)
+    if call.flag("fetchMaxId"):
+        shown["maxId"] = call.service.state.last_id(call.id_context)
+    if call.flag("includeSubjects"):
+        shown["subjects"] = sorted({each.subject for each in call.service.state.homes(call.id_context, call.id)})
+    return shown
+
+
+@route("GET", "/schemas/ids/{id}/schema")
+async def show_schema_alone(call: Call) -> Any:
+    """The schema with an id, as text."""
+    content = call.service.state.content(call.id_context, call.id)
+    return Text((await _shown_content(call, call.id_context, content))["schema"])
+
+
+@route("GET", "/schemas/ids/{id}/subjects")
+async def list_subjects_of_schema(call: Call) -> Any:
+    """The subjects that have a schema."""
+    return _page(call, sorted({each.subject for each in _homes(call)}))
+
+
+@route("GET", "/schemas/ids/{id}/versions")
+async def list_versions_of_schema(call: Call) -> Any:
+    """The versions that are a schema."""
+    return _page(call, [{"subject": each.subject, "version": each.version} for each in _homes(call)])
+
+
+def _homes(call: Call) -> list[Version]:
+    call.service.state.content(call.id_context, call.id)
+    found = call.service.state.homes(call.id_context, call.id, deleted=call.flag("deleted"))
+    wanted = call.request.query.get("subject")
+    return [each for each in found if wanted is None or each.subject == wanted]
+
+
+# --- compatibility, settings, modes ---------------------------------------------------------------------
+
+
+async def _judged(call: Call, *, all_versions: bool) -> Any:
+    number = None if all_versions else call.version
+    reasons = await call.service.judge(call.subject, number, call.body(), all_versions=all_versions)
+    answer: dict[str, Any] = {"is_compatible": not reasons}
+    return answer | {"messages": reasons} if reasons or call.flag("verbose") else answer
+
+
+@route("POST", "/compatibility/subjects/{subject}/versions/{version}")
+async def judge_with_version(call: Call) -> Any:
+    """Whether a schema is compatible with a version."""
+    return await _judged(call, all_versions=False)
+
+
+@route("POST", "/compatibility/subjects/{subject}/versions")
+async def judge_with_all(call: Call) -> Any:
+    """Whether a schema is compatible with the versions that the subject's level names."""
+    return await _judged(call, all_versions=True)
+
+
+def _shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "subject"}
+
+
+@route("GET", "/config")
+async def show_config(call: Call) -> Any:
+    """The settings of all subjects that have none of their own."""
+    return {"compatibilityLevel": "BACKWARD", **_shown_config(call.service.state.configs.get(None, {}))}
+
+
+@route("PUT", "/config", writes=True)
+async def set_config(call: Call) -> Any:
+    """Change settings of all."""
+    config = parse_config(call.body())
+    return await call.service.change(lambda state: operations.set_config(state, None, config))
+
+
+@route("DELETE", "/config", writes=True)
+async def delete_config(call: Call) -> Any:
+    """Go back to the defaults."""
+    deleted = await call.service.change(lambda state: operations.delete_config(state, None))
+    return {"compatibilityLevel": "BACKWARD", **deleted}
+
+
+@route("GET", "/config/{subject}")
+async def show_config_of_subject(call: Call) -> Any:
+    """The settings of a subject."""
+    own = call.service.state.configs.get(call.subject)
+    if own is None and not call.flag("defaultToGlobal"):
+        raise RegistryError.no_compatibility_of(call.subject)
+    level = call.service.level(call.subject).upper()
+    return {"compatibilityLevel": level, **_shown_config(own or call.service.state.configs.get(None, {}))}
+
+
+@route("PUT", "/config/{subject}", writes=True)
+async def set_config_of_subject(call: Call) -> Any:
+    """Change settings of a subject."""
+    config, subject = parse_config(call.body()), parse_subject(call.subject)
+    return await call.service.change(lambda state: operations.set_config(state, subject, config))
+
+
+@route("DELETE", "/config/{subject}", writes=True)
+async def delete_config_of_subject(call: Call) -> Any:
+    """Let a subject have the settings of all."""
+    return await call.service.change(lambda state: operations.delete_config(state, call.subject))
+
+
+@route("GET", "/mode")
+async def show_mode(call: Call) -> Any:
+    """The mode of all subjects that have none of their own."""
+    return {"mode": call.service.state.modes.get(None, "READWRITE")}
+
+
+@route("PUT", "/mode", writes=True)
+async def set_mode(call: Call) -> Any:
+    """Change the mode of all."""
+    mode = parse_mode(call.body())
+    return await call.service.change(lambda state: operations.set_mode(state, None, mode, force=call.flag("force")))
+
+
+@route("GET", "/mode/{subject}")
+async def show_mode_of_subject(call: Call) -> Any:
+    """The mode of a subject."""
+    own = call.service.state.modes.get(call.subject)
+    if own is None and not call.flag("defaultToGlobal"):
+        raise RegistryError.no_mode_of(call.subject)
+    return {"mode": own or call.service.state.mode(call.subject)}
+
+
+@route("PUT", "/mode/{subject}", writes=True)
+async def set_mode_of_subject(call: Call) -> Any:
+    """Change the mode of a subject."""
+    mode, subject = parse_mode(call.body()), parse_subject(call.subject)
+    return await call.service.change(lambda state: operations.set_mode(state, subject, mode, force=call.flag("force")))
+
+
+@route("DELETE", "/mode/{subject}", writes=True)
+async def delete_mode_of_subject(call: Call) -> Any:
+    """Let a subject have the mode of all."""
+    return await call.service.change(lambda state: operations.delete_mode(state, call.subject))
+
+
+# --- about the registry ---------------------------------------------------------------------------------
+
+
+@route("GET", "/")
+async def show_nothing(_call: Call) -> Any:
+    """Nothing: clients ask for it to see whether a registry is there."""
+    return {}
+
+
+@route("GET", "/contexts")
+async def list_contexts(call: Call) -> Any:
+    """The contexts."""
+    return _page(call, call.service.state.contexts())
+
+
+@route("GET", "/v1/metadata/version")
+async def show_release(_call: Call) -> Any:
+    """The release of the registry."""
+    return {"version": __version__, "commitId": ""}
+
+
+@route("GET", "/v1/metadata/id")
+async def show_cluster(_call: Call) -> Any:
+    """Which registry this is."""
+    return {"scope": {"path": [], "clusters": {"schema-registry-cluster": "schema-registry"}}, "id": ""}

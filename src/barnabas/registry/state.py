@@ -1,0 +1,284 @@
+"""What the topic says, in memory: subjects with their versions, settings, modes and ids. Pure; one thread at a time.
+
+All registries apply the same records in the same order, so all know the same. A record that cannot be is left out and
+told by `apply`; the versions of a subject that were deleted, but not for good, are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from barnabas.registry import contexts, records
+from barnabas.registry.errors import RegistryError
+from barnabas.registry.records import Record, UnknownRecordError
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+VERSION_MAX = 2**31 - 1
+READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
+MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one needs: its name in there, and where it is registered."""
+
+    name: str
+    subject: str
+    version: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the REST interface and the topic have it."""
+        return {"name": self.name, "subject": self.subject, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A schema: what makes two schemas the same, and what an id stands for."""
+
+    schema_type: str
+    text: str
+    references: tuple[Reference, ...] = ()
+    extras: str = ""
+    """Metadata and rules, as compact JSON: kept and given back, without effect here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    content: Content
+    deleted: bool = False
+
+
+class RegistryState:
+    """What the records that were applied say."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, dict[int, Version]] = {}
+        self._homes: dict[tuple[str, int], dict[tuple[str, int], Content]] = {}
+        self._ids: dict[tuple[str, Content], int] = {}
+        self._last_ids: dict[str, int] = {}
+        self._referrers: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        self.configs: dict[str | None, dict[str, Any]] = {}
+        self.modes: dict[str | None, str] = {}
+
+    # --- records ----------------------------------------------------------------------------------------
+
+    def apply(self, record: Record) -> None:
+        """Take in a record.
+
+        :raises UnknownRecordError: it is not one that a registry writes; nothing has changed.
+        """
+        kind, subject = record.key["keytype"], record.key.get("subject")
+        if kind == records.SCHEMA:
+            self._apply_schema(record)
+        elif kind == records.CONFIG:
+            _set_or_drop(self.configs, subject, record.value)
+        elif kind == records.MODE:
+            mode = None if record.value is None else record.value.get("mode")
+            if record.value is not None and not isinstance(mode, str):
+                raise UnknownRecordError(f"a mode without a name: {record.value!r}")
+            _set_or_drop(self.modes, subject, mode)
+        elif kind in (records.DELETE_SUBJECT, records.CLEAR_SUBJECT):
+            self._apply_deletion(record, for_good=kind == records.CLEAR_SUBJECT)
+
+    def _apply_schema(self, record: Record) -> None:
+        subject, number = record.key.get("subject"), record.key.get("version")
+        if not isinstance(subject, str) or not isinstance(number, int):
+            raise UnknownRecordError(f"a version needs a subject and a number: {record.key!r}")
+        if record.value is None:
+            self._remove(subject, number)
+            return
+        version = decode_version(subject, number, record.value)
+        self._remove(subject, number)
+        self._versions.setdefault(subject, {})[number] = version
+        context = contexts.context_of(subject)
+        self._homes.setdefault((context, version.id), {})[subject, number] = version.content
+        self._ids.setdefault((context, version.content), version.id)
+        self._last_ids[context] = max(self._last_ids.get(context, 0), version.id)
+        for reference in version.content.references:
+            home = (contexts.qualified(context, reference.subject), reference.version)
+            self._referrers.setdefault(home, set()).add((subject, number))
+
+    def _remove(self, subject: str, number: int) -> None:
+        old = self._versions.get(subject, {}).pop(number, None)
+        if old is None:
+            return
+        if not self._versions[subject]:
+            del self._versions[subject]
+        context = contexts.context_of(subject)
+        homes = self._homes[context, old.id]
+        del homes[subject, number]
+        if old.content not in homes.values():
+            self._ids.pop((context, old.content), None)
+        if not homes:
+            del self._homes[context, old.id]
+        for reference in old.content.references:
+            home = (contexts.qualified(context, reference.subject), reference.version)
+            referrers = self._referrers.get(home, set())
+            referrers.discard((subject, number))
+            if not referrers:
+                self._referrers.pop(home, None)
+
+    def _apply_deletion(self, record: Record, *, for_good: bool) -> None:
+        subject = record.key.get("subject")
+        value = record.value or {}
+        last = value.get("version", 0)
+        if not isinstance(subject, str) or not isinstance(last, int):
+            raise UnknownRecordError(f"a deletion needs a subject and a version: {record.key!r}, {record.value!r}")
+        for number, version in list(self._versions.get(subject, {}).items()):
+            if for_good and version.deleted:
+                self._remove(subject, number)
+            elif not for_good and number <= last:
+                self._versions[subject][number] = replace(version, deleted=True)
+
+    # --- subjects and versions --------------------------------------------------------------------------
+
+    def subjects(self, prefix: str = "", *, deleted: bool = False, deleted_only: bool = False) -> list[str]:
+        """Return the subjects that begin so; also, or only, those whose versions all are deleted.
+
+        A prefix of `:*:` asks for all contexts, `:.name:` for those in that one.
+        """
+        anywhere = prefix.startswith(":*:")
+        context, name = contexts.split(prefix.removeprefix(":*:"))
+        return sorted(
+            subject
+            for subject in self._versions
+            if (anywhere or contexts.context_of(subject) == context)
+            and contexts.split(subject)[1].startswith(name)
+            and self._is_listed(subject, deleted, deleted_only)
+        )
+
+    def _is_listed(self, subject: str, deleted: bool, deleted_only: bool) -> bool:
+        lives = any(not version.deleted for version in self._versions[subject].values())
+        return not lives if deleted_only else lives or deleted
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[Version]:
+        """Return the versions of a subject, oldest first; none where there is no such subject."""
+        found = self._versions.get(subject, {})
+        return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
+
+    def version(self, subject: str, number: int | None, *, deleted: bool = False) -> Version:
+        """Return a version of a subject; None: the latest.
+
+        :raises RegistryError: 40401, 40402.
+        """
+        candidates = self.versions(subject, deleted=deleted)
+        if not candidates:
+            raise RegistryError.subject_not_found(subject)
+        if number is None:
+            return candidates[-1]
+        found = next((each for each in candidates if each.version == number), None)
+        if found is None:
+            raise RegistryError.version_not_found(number)
+        return found
+
+    def next_version(self, subject: str) -> int:
+        """Return the number of a subject's next version; numbers of deleted ones are not used again."""
+        return max(self._versions.get(subject, {}), default=0) + 1
+
+    def is_referred_to(self, subject: str, number: int) -> bool:
+        """Whether a version that is not deleted refers to this one."""
+        return any(
+            not self._versions[referrer][version].deleted for referrer, version in self._referrer_homes(subject, number)
+        )
+
+    def referrers(self, subject: str, number: int, *, deleted: bool = False) -> list[int]:
+        """Return the ids of the schemas that refer to a version."""
+        found = (self._versions[referrer][version] for referrer, version in self._referrer_homes(subject, number))
+        return sorted({each.id for each in found if deleted or not each.deleted})
+
+    def _referrer_homes(self, subject: str, number: int) -> set[tuple[str, int]]:
+        return self._referrers.get((subject, number), set())
+
+    # --- ids --------------------------------------------------------------------------------------------
+
+    def content(self, context: str, schema_id: int) -> Content:
+        """Return the schema with an id.
+
+        :raises RegistryError: 40403.
+        """
+        homes = self._homes.get((context, schema_id))
+        if not homes:
+            raise RegistryError.schema_not_found(schema_id)
+        return next(iter(homes.values()))
+
+    def homes(self, context: str, schema_id: int, *, deleted: bool = False) -> list[Version]:
+        """Return the versions that are the schema with an id, of all subjects of a context."""
+        homes = self._homes.get((context, schema_id), {})
+        found = (self._versions[subject][number] for subject, number in sorted(homes))
+        return [each for each in found if deleted or not each.deleted]
+
+    def id_of(self, context: str, content: Content) -> int | None:
+        """Return the id of a schema in a context, None where it has none yet."""
+        return self._ids.get((context, content))
+
+    def last_id(self, context: str) -> int:
+        """Return the largest id that was ever given in a context, 0 where there is none."""
+        return self._last_ids.get(context, 0)
+
+    def contexts(self) -> list[str]:
+        """Return the contexts that have subjects, and the default one."""
+        return sorted({contexts.DEFAULT, *map(contexts.context_of, self._versions)})
+
+    def all_versions(self) -> Iterator[Version]:
+        """Yield every version of every subject."""
+        for subject in sorted(self._versions):
+            yield from self.versions(subject, deleted=True)
+
+    # --- settings ---------------------------------------------------------------------------------------
+
+    def config(self, subject: str, name: str, default: Any) -> Any:
+        """Return a setting: the subject's, its context's, that of all, or the default."""
+        for home in _from_near_to_far(subject):
+            value = self.configs.get(home, {}).get(name)
+            if value is not None:
+                return value
+        return default
+
+    def mode(self, subject: str) -> str:
+        """Return the mode that is in force for a subject."""
+        if self.modes.get(None) == READONLY_OVERRIDE:
+            return READONLY
+        mode = next((self.modes[home] for home in _from_near_to_far(subject) if home in self.modes), READWRITE)
+        return READONLY if mode == READONLY_OVERRIDE else mode
+
+
+def decode_version(subject: str, number: int, value: dict[str, Any]) -> Version:
+    """Return the version that the value of a record describes.
+
+    :raises UnknownRecordError: it describes none.
+    """
+    schema_id, text, kind = value.get("id"), value.get("schema"), value.get("schemaType") or AVRO
+    given = value.get("references") or []
+    if not isinstance(schema_id, int) or not isinstance(text, str) or not isinstance(kind, str):
+        raise UnknownRecordError(f"version {number} of {subject!r} has no id, schema or type")
+    try:
+        references = tuple(Reference(each["name"], each["subject"], each["version"]) for each in given)
+    except (KeyError, TypeError) as error:
+        raise UnknownRecordError(
+            f"version {number} of {subject!r} has references of a kind unknown: {given!r}"
+        ) from error
+    extras = {name: value[name] for name in ("metadata", "ruleSet") if value.get(name)}
+    content = Content(kind, text, references, records.compact_json(extras) if extras else "")
+    return Version(subject, number, schema_id, content, bool(value.get("deleted", False)))
+
+
+def _set_or_drop(where: dict[str | None, Any], subject: str | None, value: Any) -> None:
+    if value is None:
+        where.pop(subject, None)
+    else:
+        where[subject] = value
+
+
+def _from_near_to_far(subject: str) -> Iterator[str | None]:
+    yield subject
+    context = contexts.context_of(subject)
+    if context != contexts.DEFAULT:
+        yield f":{context}:"
+    yield None

@@ -1,0 +1,36 @@
+"""One HTTP request that blocks, with a deadline and a bound: nothing is kept between calls."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+
+def call(
+    url: str, method: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
+) -> tuple[int, bytes, Mapping[str, str]]:
+    """Send a request, and return status, body and headers of the answer.
+
+    :param url: with scheme, host, path and query.
+    :param timeout_s: for each step: to connect, to send, to wait for the next bytes.
+    :raises OSError: there is no answer.
+    """
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = make(parts.hostname, parts.port, timeout=timeout_s)
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    try:
+        connection.request(method, target, body, dict(headers))
+        answer = connection.getresponse()
+        content = answer.read(ANSWER_BYTES_MAX + 1)
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"no HTTP answer from {parts.hostname}:{parts.port}: {error!r}") from error
+    finally:
+        connection.close()
+    if len(content) > ANSWER_BYTES_MAX:
+        raise ConnectionError(f"an answer of more than {ANSWER_BYTES_MAX} bytes from {parts.hostname}:{parts.port}")
+    return answer.status, content, {name.lower(): value for name, value in answer.getheaders()}

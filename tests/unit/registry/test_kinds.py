@@ -1,0 +1,304 @@
+"""Schemas of the three kinds: parsed, written in one form, compared."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from barnabas.registry.kinds import parsing
+from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
+from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content
+
+
+def parse(kind: str, schema: Any, *dependencies: tuple[str, str]) -> Schema:
+    return parsing.parse(Content(kind, schema if isinstance(schema, str) else json.dumps(schema)), dependencies)
+
+
+def reads(kind: str, reader: Any, writer: Any) -> bool:
+    return not parse(kind, reader).obstacles_to_reading(parse(kind, writer))
+
+
+# --- Avro -----------------------------------------------------------------------------------------------
+
+
+def record(*fields: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "Click", "fields": list(fields), **more}
+
+
+PAGE = {"name": "page", "type": "string"}
+NUMBER = {"name": "number", "type": "int"}
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ('"int"', '"int"'),
+        ("int", '"int"'),
+        ('{"type": "int"}', '"int"'),
+        ('{"type": "int", "name": "x"}', '"int"'),
+        ('{"type": "int", "logicalType": "date"}', '{"type":"int","logicalType":"date"}'),
+        ('{"items": "int", "type": "array"}', '{"type":"array","items":"int"}'),
+        (
+            '{"name": "a.b.C", "fields": [{"type": "a.b.C", "name": "x", "doc": "d"}], "type": "record"}',
+            '{"type":"record","name":"C","namespace":"a.b","fields":[{"name":"x","type":"C","doc":"d"}]}',
+        ),
+        (
+            '{"type": "enum", "name": "E", "symbols": ["A"], "default": "A", "owner": "us", "aliases": ["F"]}',
+            '{"type":"enum","name":"E","symbols":["A"],"default":"A","owner":"us","aliases":["F"]}',
+        ),
+    ],
+)
+def test_avro_is_written_as_java_writes_it(given: str, written: str) -> None:
+    assert parse(AVRO, given).text == written
+    assert parse(AVRO, written).text == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '"nothing"',
+        "7",
+        "[]x",
+        '{"type": "record", "name": "R"}',
+        '{"type": "record", "name": "R", "fields": [{"name": "x"}]}',
+        '{"type": "enum", "name": "E", "symbols": ["A", "A"]}',
+        '{"type":' * 5_000 + '"int"' + "}" * 5_000,
+    ],
+)
+def test_what_is_no_avro_schema_is_refused(text: str) -> None:
+    with pytest.raises(SchemaSyntaxError):
+        parse(AVRO, text)
+
+
+def test_avro_fields_may_come_with_a_default_and_go() -> None:
+    with_default = {**NUMBER, "default": 0}
+    assert reads(AVRO, record(PAGE, with_default), record(PAGE))
+    assert not reads(AVRO, record(PAGE, NUMBER), record(PAGE))
+    assert reads(AVRO, record(PAGE), record(PAGE, NUMBER))
+    assert reads(AVRO, record({**NUMBER, "type": "long"}), record(NUMBER))
+    assert not reads(AVRO, record(NUMBER), record({**NUMBER, "type": "long"}))
+
+
+def test_avro_types_may_stand_in_other_schemas() -> None:
+    dependency = ("page.avsc", json.dumps({"type": "record", "name": "Page", "namespace": "a", "fields": [PAGE]}))
+    schema = parse(AVRO, record({"name": "page", "type": "a.Page"}), dependency)
+    assert not schema.obstacles_to_reading(schema)
+    with pytest.raises(SchemaSyntaxError):
+        parse(AVRO, record({"name": "page", "type": "a.Page"}))
+
+
+# --- JSON Schema ----------------------------------------------------------------------------------------
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def opened(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+INT, STRING = {"type": "integer"}, {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        (True, {"type": "string"}),
+        ({}, {"not": {"type": "string"}}),
+        (INT, False),
+        ({"type": "number"}, INT),
+        ({"type": ["integer", "string"]}, INT),
+        (closed(a=INT, b=STRING), closed(a=INT)),
+        (opened(a=INT), closed(a=INT)),
+        (opened(a=INT), opened(a=INT, b=STRING)),
+        ({**opened(a=INT)}, {**opened(a=INT), "required": ["a"]}),
+        ({**closed(a={**INT, "default": 1}), "required": ["a"]}, closed(a=INT)),
+        ({"enum": [1, 2, 3]}, {"enum": [1, 2]}),
+        ({"enum": [1, 2]}, {"const": 1}),
+        (INT, {"enum": [1, 2]}),
+        ({"type": "string", "maxLength": 9}, {"type": "string", "maxLength": 8}),
+        ({"type": "string"}, {"type": "string", "pattern": "^a"}),
+        ({"anyOf": [INT, STRING]}, INT),
+        ({"oneOf": [INT, STRING]}, {"oneOf": [STRING, INT]}),
+        (INT, {"allOf": [INT, {"minimum": 3}]}),
+        ({"type": "array", "items": {"type": "number"}}, {"type": "array", "items": INT}),
+        ({"multipleOf": 5, "type": "integer"}, {"multipleOf": 10, "type": "integer"}),
+        (
+            {
+                "$ref": "#/definitions/n",
+                "definitions": {"n": {"type": "object", "properties": {"next": {"$ref": "#"}}}},
+            },
+            {"type": "object", "properties": {"next": {"$ref": "#"}}},
+        ),
+    ],
+)
+def test_a_json_schema_accepts_what_the_other_accepts(reader: Any, writer: Any) -> None:
+    assert parse(JSON, reader).obstacles_to_reading(parse(JSON, writer)) == []
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        (False, {"type": "string"}),
+        (INT, {"type": "number"}),
+        (INT, {}),
+        (INT, STRING),
+        (opened(a=INT, b=STRING), opened(a=INT)),
+        (closed(a=INT), closed(a=INT, b=STRING)),
+        (closed(a=INT), opened(a=INT)),
+        ({**opened(a=INT), "required": ["a"]}, opened(a=INT)),
+        ({"enum": [1, 2]}, {"enum": [1, 2, 3]}),
+        ({"enum": [1, 2]}, INT),
+        ({"type": "string", "maxLength": 7}, {"type": "string", "maxLength": 8}),
+        ({"type": "string", "minLength": 1}, {"type": "string"}),
+        ({"type": "string", "pattern": "^a"}, {"type": "string"}),
+        ({"anyOf": [INT, STRING]}, {"type": "boolean"}),
+        ({"allOf": [INT, {"minimum": 3}]}, INT),
+        ({"oneOf": [STRING]}, {"oneOf": [STRING, INT]}),
+        ({"type": "array", "items": INT}, {"type": "array"}),
+        ({"type": "array", "uniqueItems": True}, {"type": "array"}),
+        ({"not": INT}, {"type": "string"}),
+        (opened(a={"$ref": "#/definitions/gone"}), opened(a=INT)),
+        (
+            {"type": "object", "properties": {"a": opened(b=INT)}},
+            {"type": "object", "properties": {"a": opened(b=STRING)}},
+        ),
+    ],
+)
+def test_a_json_schema_does_not_accept_what_the_other_accepts(reader: Any, writer: Any) -> None:
+    assert parse(JSON, reader).obstacles_to_reading(parse(JSON, writer))
+
+
+def test_json_schemas_refer_to_others_by_name() -> None:
+    reader = parse(JSON, opened(page={"$ref": "page.json"}), ("page.json", json.dumps(STRING)))
+    writer = parse(JSON, opened(page={"$ref": "page.json"}), ("page.json", json.dumps({"enum": ["/a", "/b"]})))
+    assert not reader.obstacles_to_reading(writer)
+    assert writer.obstacles_to_reading(reader)
+
+
+@pytest.mark.parametrize("text", ["", "7", '"string"', '{"type": "nothing"}', '{"properties": []}', "[" * 100_000])
+def test_what_is_no_json_schema_is_refused(text: str) -> None:
+    with pytest.raises(SchemaSyntaxError):
+        parse(JSON, text)
+
+
+# --- Protobuf -------------------------------------------------------------------------------------------
+
+CLICK = """
+syntax = "proto3";
+package web;
+import "google/protobuf/timestamp.proto";
+option java_package = "org.web";
+
+message Click {   // a click
+  string page = 1;
+  optional int32 number = 2;
+  repeated Kind kinds = 3 [packed = true];
+  map<string, Place> places = 4;
+  oneof contact { string mail = 5; Place home = 6; }
+  google.protobuf.Timestamp time = 7;
+  message Place { reserved 4, 6 to max; reserved "x"; string street = 1 [json_name = "road"]; }
+  enum Kind { option allow_alias = true; A = 0; B = 1; C = 1; }
+}
+"""
+
+
+def proto(*fields: str, head: str = 'syntax = "proto3";') -> str:
+    return f"{head} message Click {{ {' '.join(fields)} }}"
+
+
+def test_a_proto_file_and_its_descriptor_are_written_alike() -> None:
+    schema = parse(PROTOBUF, CLICK)
+    assert parse(PROTOBUF, schema.text).text == schema.text
+    serialized = getattr(schema, "serialized")  # noqa: B009 - of this kind alone
+    assert parse(PROTOBUF, serialized).text == schema.text
+    for line in (
+        "optional int32 number = 2;",
+        "repeated Click.Kind kinds = 3 [packed = true];",
+        "map<string, Click.Place> places = 4;",
+        "google.protobuf.Timestamp time = 7;",
+        'string street = 1 [json_name = "road"];',
+        "reserved 6 to max;",
+        'option java_package = "org.web";',
+    ):
+        assert line in schema.text, schema.text
+
+
+def test_a_proto_file_with_options_of_its_own_stays_as_it_is() -> None:
+    text = 'syntax = "proto3"; message Click { string page = 1 [(secret) = true]; }'
+    assert parse(PROTOBUF, text).text == text
+
+
+def test_a_proto_file_imports_what_it_refers_to() -> None:
+    dependency = ("place.proto", 'syntax = "proto3"; package web; message Place { string street = 1; }')
+    text = 'syntax = "proto3"; package web; import "place.proto"; message Click { Place place = 1; }'
+    assert "Place place = 1;" in parse(PROTOBUF, text, dependency).text
+    with pytest.raises(SchemaSyntaxError, match=r"place\.proto"):
+        parse(PROTOBUF, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "message",
+        "message Click {",
+        proto("Nothing page = 1;"),
+        proto("string page = 1;", "string other = 1;"),
+        proto("string page = 0;"),
+        proto("string page;"),
+        proto("string page = 1;", head='syntax = "proto2";'),
+        proto("map<string, > x = 1;"),
+        proto("string page = 1 [deprecated = maybe];"),
+        'syntax = "proto9";',
+        'syntax = "proto3"; message A { ' * 200,
+        'import "nowhere.proto";',
+        "\x00\xff",
+        "/* never closed",
+    ],
+)
+def test_what_is_no_proto_file_is_refused(text: str) -> None:
+    with pytest.raises(SchemaSyntaxError):
+        parse(PROTOBUF, text)
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        (proto("string page = 1;", "int32 number = 2;"), proto("string page = 1;")),
+        (proto("string page = 1;"), proto("string page = 1;", "int32 number = 2;")),
+        (proto("string url = 1;"), proto("string page = 1;")),
+        (proto("int64 number = 1;"), proto("bool number = 1;")),
+        (proto("bytes page = 1;"), proto("string page = 1;")),
+        (proto("repeated string page = 1;"), proto("string page = 1;")),
+        (proto("oneof o { string page = 1; }"), proto("string page = 1;")),
+        (proto("map<string, int64> m = 1;"), proto("map<string, int32> m = 1;")),
+        (proto("Kind k = 1; enum Kind { A = 0; }"), proto("int32 k = 1;")),
+    ],
+)
+def test_a_protobuf_schema_reads_what_the_other_wrote(reader: str, writer: str) -> None:
+    assert parse(PROTOBUF, reader).obstacles_to_reading(parse(PROTOBUF, writer)) == []
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        (proto("int32 page = 1;"), proto("string page = 1;")),
+        (proto("sint32 number = 1;"), proto("int32 number = 1;")),
+        (proto("repeated int32 number = 1;"), proto("int32 number = 1;")),
+        ('syntax = "proto3"; message View { }', proto("string page = 1;")),
+        (proto("oneof o { string a = 1; string b = 2; }"), proto("string a = 1;", "string b = 2;")),
+        (proto("oneof o { string a = 1; }"), proto("oneof o { string a = 1; string b = 2; }")),
+        (proto("map<string, string> m = 1;"), proto("map<string, int32> m = 1;")),
+        (proto("P p = 1; message P {} message Q {}"), proto("Q p = 1; message P {} message Q {}")),
+        (proto("required string page = 1;", head='syntax = "proto2";'), proto(head='syntax = "proto2";')),
+        (proto(head='syntax = "proto2";'), proto("required string page = 1;", head='syntax = "proto2";')),
+    ],
+)
+def test_a_protobuf_schema_misreads_what_the_other_wrote(reader: str, writer: str) -> None:
+    assert parse(PROTOBUF, reader).obstacles_to_reading(parse(PROTOBUF, writer))
