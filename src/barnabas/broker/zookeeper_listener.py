@@ -133,9 +133,7 @@ class ZooKeeperListener:
         for session_id in self._sessions.sweep(now_s, SWEEP_S):
             log.info("session 0x%x with the tree is over: nothing was heard of it", session_id)
             self._over[session_id] = ""
-            if gone := self._of_session.pop(session_id, None):
-                gone.is_replaced = True
-                gone.peer.hang_up("its session is over")
+            self._replace(session_id, "its session is over")
         for session_id in list(self._over):
             await self._end(session_id)
 
@@ -143,11 +141,11 @@ class ZooKeeperListener:
         try:
             await self._in_tree_thread(self._serving.end_session, session_id)
         except CoordinationError as error:
-            if str(error) != self._over[session_id]:
+            if str(error) != self._over.get(session_id):
                 log.warning("session 0x%x cannot be ended in the tree; tried again: %s", session_id, error)
                 self._over[session_id] = str(error)
         else:
-            del self._over[session_id]
+            self._over.pop(session_id, None)
 
     async def finish(self, timeout_s: float) -> None:
         """End all connections once what they have begun is done; their sessions stay for their timeouts."""
@@ -192,14 +190,31 @@ class ZooKeeperListener:
                 raise CoordinationError(f"{SESSIONS_MAX} sessions are open, and there may be no more")
             return Carried(1, [], self._begin(session, request, peer))
         found = self._sessions.find(request.session_id, request.password, now_s)
-        # Who has seen a later change than there is has seen what a loss of power took back: it has to look anew.
-        if found is None or request.last_change > self._store.last_change:
-            self._loop.call_soon(self._hang_up, peer)
-            return Carried(1, [answers.session_over(has_read_only=request.has_read_only)])
-        if before := self._of_session.get(found.id):
-            before.is_replaced = True
-            before.peer.hang_up("")
+        if found is None:
+            return Carried(1, [self._refuse(request, peer)])
+        self._replace(found.id, "")
+        if request.last_change > self._store.last_change:
+            return Carried(1, [], self._end_and_refuse(request, peer))
         return Carried(1, [self._attach(found, request, peer)])
+
+    def _replace(self, session_id: int, reason: str) -> None:
+        """End the connection that a session has, if it has one; what it has sent and was not begun is not done."""
+        if before := self._of_session.get(session_id):
+            before.is_replaced = True
+            before.peer.hang_up(reason)
+
+    def _refuse(self, request: ConnectRequest, peer: Peer) -> bytes:
+        """Return the answer that its session is over, and hang up once that is sent."""
+        self._loop.call_soon(lambda: peer.hang_up(""))
+        return answers.session_over(has_read_only=request.has_read_only)
+
+    async def _end_and_refuse(self, request: ConnectRequest, peer: Peer) -> Answer:
+        """End the session of a client that has seen what a loss of power took back: it has to look anew."""
+        session_id = request.session_id
+        self._sessions.end(session_id)
+        self._over[session_id] = ""
+        await self._end(session_id)
+        return [self._refuse(request, peer)]
 
     async def _begin(self, session: KeptSession, request: ConnectRequest, peer: Peer) -> Answer:
         try:
@@ -221,7 +236,3 @@ class ZooKeeperListener:
         if self._of_session.get(connection.session_id) is connection:
             del self._of_session[connection.session_id]
         self._in_tree_thread(self._serving.forget, connection)
-
-    @staticmethod
-    def _hang_up(peer: Peer) -> None:
-        peer.hang_up("")

@@ -120,10 +120,6 @@ class Serving:
         with self._store.lock:
             self._watches.forget(client)
 
-    def close(self) -> None:
-        """Tell nobody anything any more."""
-        self._store.on_change = lambda _events: None
-
     def _tell(self, events: Sequence[WatchEvent]) -> None:
         for each in events:
             for client, happened in self._watches.fire(each):

@@ -1,0 +1,271 @@
+"""Connections and sessions at the listener for ZooKeeper's clients, with a tree and a clock but no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.zookeeper_listener import SWEEP_S, ZooKeeperListener
+from barnabas.clock import ManualClock
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, long, string, vector
+from barnabas.coordination.zookeeper.server.requests import Kind
+from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX
+from barnabas.errors import CoordinationError, MalformedMessageError
+from barnabas.net.limits import Limits
+from barnabas.net.server_connection import Handler, Peer
+
+OPEN = vector([int_(31) + string("world") + string("anyone")])
+
+
+class NoSockets:
+    """A listener to which nobody comes by a network."""
+
+    handler: Handler
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+
+    def accept(self, handler: Handler) -> None:
+        self.handler = handler
+
+
+class Connection:
+    """A client's connection: what it sends is handled at once, what it is sent is kept."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.sent: list[bytes] = []
+        self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
+        self.peer.push = self.sent.extend
+        self.peer.hang_up = lambda _reason: self.end()
+        self.session = 0, bytes(16)
+        self.timeout_ms = 0
+
+    def end(self) -> None:
+        """The connection ends."""
+        if not self.peer.is_gone:
+            self.peer.is_gone = True
+            self.peer.push = self.peer.hang_up = lambda *_: None
+            if self.peer.on_gone:
+                self.peer.on_gone()
+
+    async def connect(self, session: tuple[int, bytes] = (0, bytes(16)), last_change: int = 0) -> None:
+        """Ask for a session of 4 s."""
+        asked = int_(0) + long(last_change) + int_(4_000) + long(session[0]) + buffer(session[1]) + boolean(False)
+        carried = self.world.handler([bytearray(asked)], self.peer)
+        (answer,) = [*carried.answer, *(await carried.later if carried.later else [])]
+        _, self.timeout_ms, number, size = struct.unpack_from(">iiqi", answer, 4)
+        self.session = number, answer[24 : 24 + size]
+        await asyncio.sleep(0)  # a refused connection ends in the next round
+
+    async def ask(self, *requests: bytes) -> list[int]:
+        """Send requests that come together; return the errors in their answers."""
+        frames = [bytearray(int_(number) + each) for number, each in enumerate(requests)]
+        before = len(self.sent)
+        while frames:
+            carried = self.world.handler(frames, self.peer)
+            if carried.later is not None:
+                await carried.later
+            del frames[: carried.request_count]
+        return [struct.unpack_from(">i", frame, 16)[0] for frame in self.sent[before:]]
+
+
+class World:
+    """The listener, its tree, and the time."""
+
+    def __init__(self, tree: EmbeddedTree, clock: ManualClock) -> None:
+        self.tree = tree
+        self.clock = clock
+        self.fails = False
+        self.listener = ZooKeeperListener("0", NoSockets, clock)  # type: ignore[arg-type]
+        self.listener.serve(tree.store, self.in_tree_thread)
+
+    @property
+    def handler(self) -> Handler:
+        return self.listener._listener.handler
+
+    def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        if self.fails:
+            future.set_exception(TreeUnavailableError("the disk is full"))
+            return future
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001 - as an executor does
+            future.set_exception(error)
+        return future
+
+    async def connected(self) -> Connection:
+        connection = Connection(self)
+        await connection.connect()
+        return connection
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass as it does where sweeps are on time."""
+        for _ in range(int(seconds / SWEEP_S)):
+            self.clock.advance(SWEEP_S)
+            await self.listener.sweep()
+
+
+Scenario = Callable[[World], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Callable[[Scenario], None]]:
+    """Play a scenario in an event loop."""
+    clock = ManualClock()
+    tree = EmbeddedTree(tmp_path / "tree.db", clock, keeps_sessions=True)
+
+    def run(scenario: Scenario) -> None:
+        async def in_loop() -> None:
+            await scenario(World(tree, clock))
+
+        asyncio.run(in_loop())
+
+    yield run
+    tree.close()
+
+
+def create(path: str, flags: int = 0) -> bytes:
+    return int_(Kind.CREATE) + string(path) + buffer(b"") + OPEN + int_(flags)
+
+
+PING = int_(Kind.PING)
+CLOSE = int_(Kind.CLOSE_SESSION)
+
+
+def test_session_lives_while_its_client_asks_and_its_nodes_go_after(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        client = await world.connected()
+        assert await client.ask(create("/e", 1)) == [0]
+        for _ in range(4):
+            await world.pass_time(3)
+            assert await client.ask(PING) == [0]
+        await world.pass_time(3)
+        assert world.tree.exists("/e")
+        await world.pass_time(2)
+        assert world.tree.exists("/e") is None
+        assert client.peer.is_gone
+        again = Connection(world)
+        await again.connect(client.session)
+        assert again.timeout_ms == 0
+        assert again.peer.is_gone
+
+    play(scenario)
+
+
+def test_what_the_connection_before_has_sent_and_was_not_begun_is_dropped(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        before, after = await world.connected(), Connection(world)
+        await after.connect(before.session)
+        assert after.session == before.session
+        assert before.peer.is_gone
+        assert await before.ask(create("/late")) == []
+        assert world.tree.exists("/late") is None
+        assert await after.ask(create("/now")) == [0]
+        before.end()
+        await world.pass_time(3)
+        assert await after.ask(PING) == [0], "the end of the one is not the end of the other"
+
+    play(scenario)
+
+
+def test_what_a_client_sent_before_it_hung_up_is_carried_out(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        client = await world.connected()
+        client.end()
+        assert await client.ask(create("/a"), CLOSE) == []
+        assert world.tree.exists("/a")
+        assert world.tree.store.kept_sessions() == []
+
+    play(scenario)
+
+
+def test_closed_session_makes_room_for_another(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        clients = [await world.connected() for _ in range(SESSIONS_MAX)]
+        with pytest.raises(CoordinationError, match=f"{SESSIONS_MAX} sessions are open"):
+            await world.connected()
+        assert await clients[0].ask(CLOSE, PING) == [0], "nothing is answered behind the end"
+        assert clients[0].peer.is_gone
+        await world.connected()
+
+    play(scenario)
+
+
+def test_session_that_cannot_be_kept_is_not_begun(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        world.fails = True
+        with pytest.raises(TreeUnavailableError):
+            await world.connected()
+        world.fails = False
+        assert len(world.listener._sessions) == 0
+        await world.connected()
+
+    play(scenario)
+
+
+def test_end_of_a_session_is_tried_again_while_the_disk_is_full(
+    play: Callable[[Scenario], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        client = await world.connected()
+        await client.ask(create("/e", 1))
+        world.fails = True
+        await world.pass_time(10)
+        assert world.tree.exists("/e")
+        world.fails = False
+        await world.pass_time(SWEEP_S)
+        assert world.tree.exists("/e") is None
+
+    play(scenario)
+    assert sum("cannot be ended" in record.message for record in caplog.records) == 1, "it is said once"
+
+
+def test_who_has_seen_a_later_change_than_there_is_begins_anew(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        client, again = await world.connected(), Connection(world)
+        await client.ask(create("/e", 1))
+        await again.connect(client.session, last_change=world.tree.store.last_change)
+        assert again.timeout_ms == 4_000
+        later = Connection(world)
+        await later.connect(client.session, last_change=world.tree.store.last_change + 1)
+        assert later.timeout_ms == 0
+        assert again.peer.is_gone
+        assert later.peer.is_gone
+        assert world.tree.exists("/e") is None, "a session that is over has no nodes"
+        assert world.tree.store.kept_sessions() == []
+
+    play(scenario)
+
+
+def test_damaged_request_ends_its_connection_and_not_the_session(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        client = await world.connected()
+        with pytest.raises(MalformedMessageError):
+            await client.ask(create("/a"), create("/b")[:-1])
+        assert world.tree.exists("/a")
+        client.end()
+        again = Connection(world)
+        await again.connect(client.session)
+        assert again.session == client.session
+
+    play(scenario)
+
+
+def test_events_are_sent_to_connections_that_ask_nothing(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        client, other = await world.connected(), await world.connected()
+        assert await client.ask(int_(Kind.EXISTS) + string("/a") + boolean(True)) == [-101]
+        await other.ask(create("/a"))
+        await asyncio.sleep(0)
+        assert client.sent[-1].endswith(b"/a")
+
+    play(scenario)
