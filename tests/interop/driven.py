@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import barnabas
+from barnabas.clock import SYSTEM_CLOCK
+from tests.interop.owner_history import Handed
 
 FOLDER = Path(__file__).parents[2]
 
@@ -35,6 +37,8 @@ class DrivenConsumer:
         """Of all records that it was handed, those that are numbers."""
         self.places: set[tuple[int, int]] = set()
         """Partitions and offsets of all records that it was handed."""
+        self.handed: list[Handed] = []
+        """What its polls brought, of which partitions and when."""
         self.assigned = 0
         """How many partitions it has, as it said last."""
         self.consumer_id: str = self._ask("id")
@@ -54,12 +58,16 @@ class DrivenConsumer:
 
     def poll(self) -> set[int]:
         """Let it poll once; returns the partitions of the records that it was handed."""
+        begin_s = SYSTEM_CLOCK.monotonic()
         answer = self._ask("poll")
+        end_s = SYSTEM_CLOCK.monotonic()
         records = answer["records"]
+        partitions = {partition for partition, _, _ in records}
+        self.handed += [Handed(partition, self.consumer_id, begin_s, end_s) for partition in partitions]
         self.values.update(int(value) for _, _, value in records if value.isdigit())
         self.places.update((partition, offset) for partition, offset, _ in records)
         self.assigned = answer["assigned"]
-        return {partition for partition, _, _ in records}
+        return partitions
 
     def buffered_bytes(self) -> int:
         """How much it has fetched ahead."""

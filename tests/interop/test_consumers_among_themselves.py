@@ -1,9 +1,10 @@
-"""Consumers that share partitions out among themselves in a real ZooKeeper: they come, go and are killed, brokers go
-and topics grow. Every record is read, and no partition by two at a time."""
+"""Consumers that share partitions out among themselves, in a real ZooKeeper and in the tree of a single broker: they
+come, go and are killed, brokers go and topics grow. Every record is read, and no partition by two at a time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -12,9 +13,12 @@ import threading
 import pytest
 
 import barnabas
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import offsets
 from barnabas.model import TopicPartition
+from tests.conftest import BrokerProcess
 from tests.interop.driven import DrivenConsumer
+from tests.interop.owner_history import Handed, OwnerHistory, not_owned
 from tests.interop.reading import wait_until
 from tests.interop.zookeeper import GROUP, sessions
 from tests.links import Link
@@ -41,6 +45,9 @@ class Readers:
             "auto_offset_reset": "earliest",
         }
         self.consumers = []
+        self.processes = []
+        self.handed = []
+        """What polls brought here, of which partitions and when."""
         self.values = set()
         self.sent = 0
 
@@ -52,7 +59,9 @@ class Readers:
 
     def process(self):
         """A consumer in a process of its own."""
-        return DrivenConsumer(self.cluster.bootstrap, self.name, **self.settings)
+        made = DrivenConsumer(self.cluster.bootstrap, self.name, **self.settings)
+        self.processes.append(made)
+        return made
 
     def remove(self, consumer):
         self.consumers.remove(consumer)
@@ -67,7 +76,12 @@ class Readers:
     def counts(self):
         """Poll all, and return how many partitions each has."""
         for consumer in self.consumers:
-            self.values.update(int(record.value) for record in consumer.poll(timeout_s=0.05))
+            begin_s = SYSTEM_CLOCK.monotonic()
+            records = consumer.poll(timeout_s=0.05)
+            end_s = SYSTEM_CLOCK.monotonic()
+            self.values.update(int(record.value) for record in records)
+            own = consumer._core.state.membership.consumer_id
+            self.handed += [Handed(each, own, begin_s, end_s) for each in {record.partition for record in records}]
         owned = [tp for consumer in self.consumers for tp in consumer.assignment()]
         assert len(owned) == len(set(owned)), "a partition is read by two"
         return sorted(len(consumer.assignment()) for consumer in self.consumers)
@@ -87,25 +101,72 @@ class Readers:
         return {path: node for path, node in nodes.items() if node.data}
 
 
+class OneBroker:
+    """A broker that serves its own tree: what readers need of a cluster."""
+
+    def __init__(self, broker):
+        self.broker = broker
+        self.bootstrap = broker.bootstrap
+        self.zookeeper = f"127.0.0.1:{broker.settings['zookeeper_listener']}"
+
+
+@pytest.fixture(scope="module")
+def one_broker(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one") / "broker"
+    broker = BrokerProcess(folder, {"zookeeper_listener": str(free_port()), "auto_create_topics_enable": "false"})
+    broker.start()
+    yield OneBroker(broker)
+    broker.close()
+
+
+@contextlib.contextmanager
+def reading(cluster, topic):
+    """Consumers to be added; at the end all that was handed out was its consumer's, as the owner nodes tell."""
+    made = Readers(cluster, topic)
+    history = OwnerHistory(cluster.zookeeper, topic, topic)
+    try:
+        yield made
+        for consumer in list(made.consumers):
+            made.remove(consumer)
+    finally:
+        history.close()
+    handed = [*made.handed, *(each for process in made.processes for each in process.handed)]
+    assert not_owned(history.claims, handed) == []
+
+
 @pytest.fixture
 def readers(cluster, topic):
+    """Of a topic in a cluster of three."""
     with barnabas.Admin(cluster.bootstrap) as admin:
         admin.create_topic(topic, 6, 3)
     cluster.wait_until_in_sync(topic, 3)
-    made = Readers(cluster, topic)
-    yield made
-    for consumer in list(made.consumers):
-        made.remove(consumer)
+    with reading(cluster, topic) as made:
+        yield made
 
 
 @pytest.fixture
-def tree(readers):
+def readers_of_one(one_broker, topic):
+    """Of a topic of a broker that is alone."""
+    with barnabas.Admin(one_broker.bootstrap) as admin:
+        admin.create_topic(topic, 6, 1)
+    with reading(one_broker, topic) as made:
+        yield made
+
+
+@pytest.fixture(params=["readers", "readers_of_one"], ids=["ZooKeeper", "one broker"])
+def any_readers(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def tree(any_readers):
     """A session of the test's own, open before anything is done to others."""
-    with sessions(readers.cluster.zookeeper) as opened:
+    with sessions(any_readers.cluster.zookeeper) as opened:
         yield opened.open()
 
 
-def test_consumers_come_and_go_and_the_topic_grows(readers, tree):
+def test_consumers_come_and_go_and_the_topic_grows(any_readers, tree):
+    readers = any_readers
     readers.send()
     first, _ = readers.add(), readers.add()
     readers.until(3, 3)
@@ -127,7 +188,8 @@ def test_consumers_come_and_go_and_the_topic_grows(readers, tree):
     assert third.committed(tp) is not None
 
 
-def test_partitions_of_a_killed_consumer_go_to_the_others_and_to_a_new_one(readers):
+def test_partitions_of_a_killed_consumer_go_to_the_others_and_to_a_new_one(any_readers):
+    readers = any_readers
     with readers.process() as process:
         readers.add()
         readers.add()
@@ -141,8 +203,9 @@ def test_partitions_of_a_killed_consumer_go_to_the_others_and_to_a_new_one(reade
         readers.until_read()
 
 
-def test_consumer_that_was_stopped_hands_out_nothing_that_another_owns(readers, tree):
+def test_consumer_that_was_stopped_hands_out_nothing_that_another_owns(any_readers, tree):
     """It has fetched ahead, and its session is over before it goes on; nobody in its process knows that yet."""
+    readers = any_readers
     with readers.process() as stopped:
         readers.add()
         wait_until(lambda: [stopped.poll(), readers.counts(), stopped.assigned][1:] == [[3], 3], "both have three")
@@ -161,7 +224,8 @@ def test_consumer_that_was_stopped_hands_out_nothing_that_another_owns(readers, 
         wait_until(lambda: stopped.poll() is not None and readers.has_read(stopped.values), "all records are read")
 
 
-def test_consumer_that_is_cut_off_from_zookeeper_stops_before_another_begins(readers, tree):
+def test_consumer_that_is_cut_off_from_zookeeper_stops_before_another_begins(any_readers, tree):
+    readers = any_readers
     hosts, _, chroot = readers.cluster.zookeeper.partition("/")
     with Link(int(hosts.rpartition(":")[2])) as link:
         cut_off = readers.add(coordination=f"zookeeper://127.0.0.1:{link.port}/{chroot}")
@@ -186,6 +250,27 @@ def test_consumer_that_is_cut_off_from_zookeeper_stops_before_another_begins(rea
         readers.send()
         readers.until_read()
         readers.remove(cut_off)  # before its way to the servers is gone
+
+
+def test_consumers_keep_their_partitions_through_a_restart_of_a_broker_that_is_alone(readers_of_one):
+    """Their sessions are kept with its tree."""
+    readers = readers_of_one
+    for _ in range(2):
+        readers.add(session_timeout_ms=60_000)  # a start may take long where others work too
+    readers.until(3, 3)
+    readers.send()
+    readers.until_read()
+    before = readers.owners()
+    for end in (BrokerProcess.kill, BrokerProcess.stop):
+        end(readers.cluster.broker)
+        readers.cluster.broker.start()
+        readers.send()
+        readers.until_read()
+        assert readers.counts() == [3, 3]
+    assert readers.owners() == before
+    readers.consumers[0].commit()
+    readers.remove(readers.consumers[0])
+    readers.until(6)
 
 
 def test_broker_that_goes_takes_no_partition_with_it(readers):
@@ -215,7 +300,8 @@ def barnabas_command(readers, *arguments):
     return done.stderr if done.returncode else done.stdout
 
 
-def test_command_shows_and_resets_the_group(readers):
+def test_command_shows_and_resets_the_group(any_readers):
+    readers = any_readers
     reset = ["group", "reset", readers.name, "--all-topics", "--to-earliest", "--execute"]
     consumer = readers.add()
     readers.send()
