@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -22,6 +23,8 @@ from barnabas.coordination.zookeeper.server.jute import string
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from tests.conftest import BrokerProcess
 from tests.interop import zookeeper_protocol as zk
+from tests.interop.java.maven import java
+from tests.interop.java.program import OPTIONS
 from tests.interop.reading import wait_until
 from tests.links import Link
 from tests.ports import free_port
@@ -235,6 +238,32 @@ def test_link_that_is_cut_costs_no_session(broker: BrokerProcess) -> None:
             assert tree.set(path, b"%d" % number).version == number + 1
         assert tree.get(path).stat.owner == tree.session_id
         tree.close()
+
+
+def test_command_line_of_zookeeper_itself(broker: BrokerProcess) -> None:
+    """It asks with Java's client."""
+    jars = Path(pytest.importorskip("pyspark").__file__).parent / "jars"
+    path = new_path()
+    commands = [f"create -e {path} hello", f"set {path} again", f"get -s {path}", f"getAcl {path}", f"delete {path}"]
+    program = [java(), *OPTIONS, "-cp", f"{jars}/*", "org.apache.zookeeper.ZooKeeperMain"]
+    done = subprocess.run(
+        [*program, "-server", f"127.0.0.1:{port_of(broker)}"],
+        input="\n".join([*commands, "ls /", "quit", ""]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    for said in (
+        f"Created {path}",
+        "again",
+        "dataVersion = 1",
+        "'world,'anyone",
+        ": cdrwa",
+        "[admin, brokers, cluster",
+    ):
+        assert said in done.stdout
 
 
 # -- the setting ---------------------------------------------------------------------------------------------
