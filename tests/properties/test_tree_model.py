@@ -6,6 +6,7 @@ The model keeps nodes in a dict and applies a `multi` to a copy, which it throws
 from __future__ import annotations
 
 import copy
+import itertools
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.node_table import KeptSession
 from barnabas.coordination.tree import (
     BadVersionError,
     Check,
@@ -98,9 +100,39 @@ class TreeMachine(RuleBasedStateMachine):
     @initialize()
     def start(self):
         self.folder = Path(tempfile.mkdtemp())
-        self.tree = EmbeddedTree(self.folder / "tree.db")
+        self.kept_ids = itertools.count(1 << 40)
+        self.tree = EmbeddedTree(self.folder / "tree.db", keeps_sessions=True)
         self.session = self.tree.new_session()
+        self.keep_session()
         self.model = Model()
+
+    def keep_session(self):
+        """Begin a session of another process."""
+        self.kept = KeptSession(next(self.kept_ids), b"password", 9_000)
+        self.tree.store.keep_session(self.kept)
+
+    @rule(operations=st.lists(OPERATIONS, min_size=1, max_size=4))
+    def multi_of_another_process(self, operations):
+        wanted = copy.deepcopy(self.model)
+        try:
+            results = [wanted.apply(each, self.kept.id) for each in operations]
+        except NodeError as error:
+            with pytest.raises(type(error)):
+                self.do_in_another_process(operations)
+        else:
+            found = self.do_in_another_process(operations)
+            assert [getattr(each, "version", each) for each in found] == results
+            self.model = wanted
+
+    def do_in_another_process(self, operations):
+        with self.tree.store.change(self.kept.id) as change:
+            return [change.apply(each) for each in operations]
+
+    @rule()
+    def end_session_of_another_process(self):
+        self.tree.store.end_kept_session(self.kept.id)
+        self.model.end_session(self.kept.id)
+        self.keep_session()
 
     @rule(operations=st.lists(OPERATIONS, min_size=1, max_size=4), in_other_session=st.booleans())
     def multi(self, operations, in_other_session):
@@ -139,16 +171,20 @@ class TreeMachine(RuleBasedStateMachine):
         self.model.end_session(self.session.session_id)
         self.session = self.tree.new_session()
 
-    @rule(forgets=st.booleans())
-    def restart(self, forgets):
+    @rule(forgets=st.booleans(), keeps_sessions=st.booleans())
+    def restart(self, forgets, keeps_sessions):
         """Close and open again; without a clean close as well, as after the death of the process."""
         if forgets:
             self.tree._store._connection.close()
         else:
             self.tree.close()
-        self.tree = EmbeddedTree(self.folder / "tree.db")
+        self.tree = EmbeddedTree(self.folder / "tree.db", keeps_sessions=keeps_sessions)
         self.session = self.tree.new_session()
-        self.model.nodes = {path: node for path, node in self.model.nodes.items() if not node.owner}
+        assert self.tree.store.kept_sessions() == ([self.kept] if keeps_sessions else [])
+        living = {0, self.kept.id} if keeps_sessions else {0}
+        self.model.nodes = {path: node for path, node in self.model.nodes.items() if node.owner in living}
+        if not keeps_sessions:
+            self.keep_session()
 
     @invariant()
     def tree_is_what_the_model_says(self):
