@@ -257,12 +257,12 @@ class SimulatedCluster:
             "replica_fetch_backoff_ms": 1_000,
             "replica_socket_timeout_ms": 30_000,
             "replica_high_watermark_checkpoint_interval_ms": 5_000,
+            "file_delete_delay_ms": 5_000,
         }
         settings: dict[str, Any] = {
             **{name: int(ms * self.world.scale) for name, ms in scaled_ms.items()},
             "offsets_topic_num_partitions": 2,
             "log_segment_bytes": 20_000,
-            "file_delete_delay_ms": 5_000,
             "log_cleaner_enable": False,
         }
         return BrokerConfig(

@@ -46,10 +46,10 @@ class Committed:
         known, same = self._same.get(number, (None, 0))
         if known is not log:
             same = 0
+        if log.log_start_offset:
+            return f"begins at offset {log.log_start_offset}, and nobody has deleted what is before"
         if log.log_end_offset < self.end:
             return f"ends at offset {log.log_end_offset}, and {self.end} is where the records end that count"
-        if log.log_start_offset > same:
-            same = min((each for each in self._positions if each >= log.log_start_offset), default=self.end)
         try:
             data = b"".join(_batches(log, same, self.end))
         except (BarnabasError, OSError):

@@ -271,6 +271,11 @@ class SimulatedSession:
     def host_name(self) -> str:
         return self._host.name
 
+    @property
+    def is_of_the_living(self) -> bool:
+        """Whether its host has not died since: what was asked before may be written later."""
+        return self._host.is_alive
+
     def be_heard(self) -> None:
         """Let the servers know that it lives."""
         self._heard_s = self._ensemble.world.loop.time()

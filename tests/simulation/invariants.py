@@ -155,11 +155,12 @@ class Invariants:
             self.say(f"{place}: the leader epoch went back from {before} to {after}")
         elif after.leader_epoch == before.leader_epoch and before.leader != after.leader:
             self.say(f"{place}: another leader in the same epoch, {before} and {after}")
-        # Others may hand on to one of whose death they do not know yet: that does not lead before it withdraws.
-        claims = after.leader >= 0 and session.host_name == self._cluster.machines[after.leader].name
-        is_forgetful = claims and (after.leader, place) in self._lost_power and before.isr != (after.leader,)
+        is_forgetful = (after.leader, place) in self._lost_power and before.isr != (after.leader,)
         if is_forgetful and after.leader_epoch > before.leader_epoch:
-            if session.host_name == self._cluster.machines[after.leader].name:
+            # Others may hand on to one of whose death they do not know yet, and it may have asked for it before it
+            # died: that does not lead before it withdraws.
+            claims = session.is_of_the_living and session.host_name == self._cluster.machines[after.leader].name
+            if claims:
                 self.say(f"{place}: broker {after.leader} lost memory, and leads: {before}, {after}")
             else:
                 self._passed_on.add((after.leader, place, after.leader_epoch))

@@ -428,7 +428,7 @@ class LogManager:
 
         :raises StorageError: the disk refuses.
         """
-        self._store(LOG_START_CHECKPOINT, lambda log: log.log_start_offset)
+        self._store(LOG_START_CHECKPOINT, lambda log: log.log_start_offset_to_store)
 
     def checkpoint_high_watermarks(self) -> None:
         """Store up to where each log could be read.

@@ -105,6 +105,11 @@ class ReadableLog:
         return self._high_watermark if self._stored_high_watermark is None else self._stored_high_watermark
 
     @property
+    def log_start_offset_to_store(self) -> int:
+        """The log start; where a log begins behind records that are lost, these: nobody has deleted them."""
+        return self._log_start_offset if self.lost_from is None else min(self.lost_from, self._log_start_offset)
+
+    @property
     def recovery_point(self) -> int:
         """All records below it are durable."""
         return self._recovery_point

@@ -119,6 +119,8 @@ def load_log(
         if not clean and (gap := gap_at_end(loaded.active)) is not None:
             # Also that of an earlier start, which ended before anybody did something about it.
             loaded.lost_from = gap
+        if not clean and _begins_behind_a_loss(loaded, stored):
+            loaded.lost_from = 0
     loaded.snapshots = snapshots
     return loaded
 
@@ -134,6 +136,12 @@ def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int)
     return LoadedLog(
         [], active, LeaderEpochs(), epochs_changed=False, log_start_offset=offset, lost_from=0 if offset else None
     )
+
+
+def _begins_behind_a_loss(loaded: LoadedLog, stored: StoredOffsets) -> bool:
+    """Whether a log is as `_begin` of an earlier start has left it: it begins behind an offset before which nothing was
+    deleted, and has nothing. Where a log begins is stored before anything that lies before it goes."""
+    return not loaded.sealed and not loaded.active.size and loaded.log_start_offset > stored.log_start_offset
 
 
 def _load_from(

@@ -392,6 +392,52 @@ def test_hole_at_the_end_is_known_to_each_start_until_something_was_done_about_i
     log.close()
 
 
+def test_log_whose_segments_are_lost_is_known_to_each_start_until_something_was_done_about_it(
+    tmp_path: Path, clock: ManualClock, make_batch: MakeBatch
+) -> None:
+    data = tmp_path / "data"
+
+    def start() -> tuple[LogManager, Log]:
+        manager = LogManager(data, LogConfig(), clock, OsFileSystem())
+        return manager, manager.create(CLICKS)
+
+    manager, log = start()
+    log.append(make_batch(5), 0)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    manager.abandon()
+    for path in log.folder.glob("0*"):
+        path.unlink()
+    for _ in range(3):
+        manager, log = start()
+        assert (log.log_start_offset, log.log_end_offset, log.lost_from) == (5, 5, 0)
+        manager.checkpoint_log_starts()
+        manager.abandon()
+    log.lost_from = None  # as whoever leads with it says
+    manager, log = start()
+    log.lost_from = None
+    manager.checkpoint_log_starts()
+    manager.abandon()
+    manager, log = start()
+    assert (log.log_start_offset, log.log_end_offset, log.lost_from) == (5, 5, None)
+    manager.close()
+
+
+def test_log_whose_records_are_all_deleted_has_lost_nothing(
+    tmp_path: Path, clock: ManualClock, make_batch: MakeBatch
+) -> None:
+    data = tmp_path / "data"
+    manager = LogManager(data, LogConfig(), clock, OsFileSystem())
+    log = manager.create(CLICKS)
+    log.append(make_batch(5), 0)
+    log.roll()
+    log.delete_records_before(5)
+    manager.remove_deleted_records()
+    manager.abandon()
+    log = LogManager(data, LogConfig(), clock, OsFileSystem()).create(CLICKS)
+    assert (log.log_start_offset, log.log_end_offset, log.lost_from) == (5, 5, None)
+
+
 def test_stop_with_a_hole_that_nobody_did_something_about_is_not_clean(tmp_path: Path, clock: ManualClock) -> None:
     data = tmp_path / "data"
     LogManager(data, LogConfig(), clock, OsFileSystem()).close()
