@@ -29,6 +29,8 @@ from barnabas.errors import DisconnectedError as DisconnectedError
 from barnabas.errors import ErrorCode as ErrorCode
 from barnabas.errors import FencedError as FencedError
 from barnabas.errors import KafkaError as KafkaError
+from barnabas.errors import SchemaRegistryError as SchemaRegistryError
+from barnabas.errors import SerializationError as SerializationError
 from barnabas.errors import TimedOutError as TimedOutError
 from barnabas.errors import UnsupportedVersionError as UnsupportedVersionError
 from barnabas.model import Node as Node
@@ -38,5 +40,14 @@ from barnabas.model import RecordMetadata as RecordMetadata
 from barnabas.model import TimestampType as TimestampType
 from barnabas.model import TopicPartition as TopicPartition
 from barnabas.records import Record as Record
+from barnabas.serialization.avro import AvroDeserializer as AvroDeserializer
+from barnabas.serialization.avro import AvroSerializer as AvroSerializer
+from barnabas.serialization.json_schema import JsonDeserializer as JsonDeserializer
+from barnabas.serialization.json_schema import JsonSerializer as JsonSerializer
+from barnabas.serialization.protobuf import ProtobufDeserializer as ProtobufDeserializer
+from barnabas.serialization.protobuf import ProtobufSerializer as ProtobufSerializer
+from barnabas.serialization.registry_client import Schema as Schema
+from barnabas.serialization.registry_client import SchemaReference as SchemaReference
+from barnabas.serialization.registry_client import SchemaRegistry as SchemaRegistry
 
 __version__: str

@@ -316,6 +316,24 @@ class FencedError(BarnabasError):
     """Another producer or group member has taken this one's place; it must not go on."""
 
 
+class SerializationError(BarnabasError):
+    """A value that does not fit its schema, or bytes that are no record with a schema."""
+
+
+class SchemaRegistryError(BarnabasError):
+    """A schema registry refused.
+
+    :param code: Confluent's error code, for example 40403 where there is no such schema; 0: none was given.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})" if self.code else self.message
+
+
 class DeserializationError(BarnabasError):
     """A consumer's deserializer refused a key or a value. The position stays before that record: seek past it to go on.
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.errors import DeserializationError
 from barnabas.records import Record
 
-Deserializer = Callable[[bytes], Any]
+
+class TopicDeserializer(Protocol):
+    """Makes objects in a way that may depend on the topic."""
+
+    def deserialize(self, data: bytes, topic: str, is_key: bool = False) -> Any:
+        """Return what the bytes of a key or a value hold."""
+        ...
+
+
+Deserializer = Callable[[bytes], Any] | TopicDeserializer
 
 
 class DeserializedRecord(NamedTuple):
@@ -34,10 +43,10 @@ class Deserializers:
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         for name, given in (("key_deserializer", key), ("value_deserializer", value)):
-            if given is not None and not callable(given):
+            if given is not None and not callable(given) and not hasattr(given, "deserialize"):
                 raise TypeError(f"{name} must be a function of bytes, for example json.loads, not {given!r}")
-        self._key = key
-        self._value = value
+        self._key = _of_topic(key, is_key=True)
+        self._value = _of_topic(value, is_key=False)
 
     def __bool__(self) -> bool:
         return self._key is not None or self._value is not None
@@ -48,9 +57,13 @@ class Deserializers:
         for record in records:
             name = "key_deserializer"
             try:
-                key = record.key if self._key is None or record.key is None else self._key(record.key)
+                key = record.key if self._key is None or record.key is None else self._key(record.key, record.topic)
                 name = "value_deserializer"
-                value = record.value if self._value is None or record.value is None else self._value(record.value)
+                value = (
+                    record.value
+                    if self._value is None or record.value is None
+                    else self._value(record.value, record.topic)
+                )
             except Exception as cause:  # noqa: BLE001 - of the application's own function
                 error = DeserializationError(
                     record.topic, record.partition, record.offset, f"{name}: {cause!r}; seek past it to go on"
@@ -70,3 +83,14 @@ class Deserializers:
                 )
             )
         return made, None
+
+
+def _of_topic(given: Deserializer | None, *, is_key: bool) -> Callable[[bytes, str], Any] | None:
+    """Return a function of bytes and topic for either kind of deserializer."""
+    if given is None:
+        return None
+    if callable(given):
+        function = given
+        return lambda data, _topic: function(data)
+    deserialize = given.deserialize
+    return lambda data, topic: deserialize(data, topic, is_key)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from barnabas.model import GivenHeaders
 from barnabas.records import Delivery
 
-Serializer = Callable[[Any], bytes | None]
+
+class TopicSerializer(Protocol):
+    """Makes bytes in a way that depends on the topic, as where a schema is registered for each."""
+
+    def serialize(self, value: Any, topic: str, is_key: bool = False) -> bytes | None:
+        """Return the bytes of a key or a value that is there."""
+        ...
+
+
+Serializer = Callable[[Any], bytes | None] | TopicSerializer
 
 
 class Serializers:
@@ -23,10 +32,10 @@ class Serializers:
 
     def __init__(self, key: Serializer | None, value: Serializer | None) -> None:
         for name, given in (("key_serializer", key), ("value_serializer", value)):
-            if given is not None and not callable(given):
+            if given is not None and not callable(given) and not hasattr(given, "serialize"):
                 raise TypeError(f"{name} must be a function that returns bytes, not {given!r}")
-        self._key = key
-        self._value = value
+        self._key = _of_topic(key, is_key=True)
+        self._value = _of_topic(value, is_key=False)
 
     def __bool__(self) -> bool:
         return self._key is not None or self._value is not None
@@ -73,11 +82,22 @@ class Serializers:
         return send_serialized
 
 
-def _apply(name: str, serializer: Serializer | None, topic: str, given: Any) -> Any:
+def _of_topic(given: Serializer | None, *, is_key: bool) -> Callable[[Any, str], bytes | None] | None:
+    """Return a function of value and topic for either kind of serializer."""
+    if given is None:
+        return None
+    if callable(given):
+        function = given
+        return lambda value, _topic: function(value)
+    serialize = given.serialize
+    return lambda value, topic: serialize(value, topic, is_key)
+
+
+def _apply(name: str, serializer: Callable[[Any, str], bytes | None] | None, topic: str, given: Any) -> Any:
     if serializer is None or given is None:
         return given
     try:
-        return serializer(given)
+        return serializer(given, topic)
     except Exception as error:
         error.add_note(f"{name} raised this, for a record to topic {topic!r}")
         raise

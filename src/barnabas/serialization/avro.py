@@ -1,0 +1,137 @@
+"""Avro records, by fastavro: an object becomes bytes with its schema's id before them, and back."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.errors import SerializationError
+from barnabas.serialization import wire_format
+from barnabas.serialization.extras import need
+from barnabas.serialization.registering import Registering
+from barnabas.serialization.registry_client import AVRO, Schema, SchemaReference, SchemaRegistry
+from barnabas.serialization.subject_names import SubjectName, by_topic
+
+
+def parse(registry: SchemaRegistry, schema: Schema) -> Any:
+    """Return what fastavro makes of a schema and of those that it refers to.
+
+    :raises SerializationError: it is no Avro schema.
+    """
+    fastavro = need("fastavro")
+    if schema.kind != AVRO:
+        raise SerializationError(f"the schema is of type {schema.kind}, not AVRO")
+    known: dict[str, Any] = {}
+    try:
+        for _, text in registry.dependencies(schema):
+            fastavro.parse_schema(_decoded(text), named_schemas=known)
+        return fastavro.parse_schema(_decoded(schema.text), named_schemas=known)
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, ValueError, KeyError) as error:
+        raise SerializationError(f"no Avro schema: {error!r}") from error
+
+
+def _decoded(text: str) -> Any:
+    return json.loads(text) if text.lstrip()[:1] in ("{", "[", '"') else text.strip()
+
+
+def type_name(parsed: Any) -> str:
+    """Return the full name of a record, enum or fixed; of another type its kind."""
+    if isinstance(parsed, dict):
+        return str(parsed.get("name") or parsed.get("type"))
+    return str(parsed) if isinstance(parsed, str) else "union"
+
+
+class AvroSerializer:
+    """Makes Avro records of dicts, or of what `to_dict` makes dicts of.
+
+    :param schema: as text or as JSON object.
+    :param references: schemas that it needs, if they are registered.
+    :param subject_name: see `barnabas.serialization.subject_names`.
+    :param strict: refuse a dict with fields that the schema does not have.
+    Others: see `Registering`.
+    :raises ConfigurationError: fastavro is not installed.
+    :raises SerializationError: it is no Avro schema.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | dict[str, Any],
+        *,
+        references: tuple[SchemaReference, ...] = (),
+        to_dict: Callable[[Any], Any] | None = None,
+        subject_name: SubjectName = by_topic,
+        auto_register: bool = True,
+        use_latest: bool = False,
+        normalize: bool = False,
+        strict: bool = False,
+    ) -> None:
+        self._write = need("fastavro").schemaless_writer
+        self._schema = Schema(schema if isinstance(schema, str) else json.dumps(schema), AVRO, references)
+        self._registering = Registering(registry, subject_name, auto_register, use_latest, normalize)
+        self._to_dict = to_dict
+        self._strict = strict
+        self._parsed: dict[Schema, Any] = {self._schema: parse(registry, self._schema)}
+        self._type_name = type_name(self._parsed[self._schema])
+
+    def serialize(self, value: Any, topic: str, is_key: bool = False) -> bytes:
+        """Return the record.
+
+        :raises SerializationError: the value does not fit the schema.
+        :raises SchemaRegistryError: the registry refuses the schema.
+        :raises TimedOutError: no registry answers.
+        """
+        schema_id, schema = self._registering.resolve(topic, is_key, self._type_name, self._schema)
+        parsed = self._parsed.get(schema)
+        if parsed is None:
+            parsed = self._parsed[schema] = parse(self._registering.registry, schema)
+        out = io.BytesIO()
+        out.write(wire_format.header(schema_id))
+        try:
+            self._write(out, parsed, self._to_dict(value) if self._to_dict else value, strict=self._strict)
+        except Exception as error:  # fastavro raises whatever it meets
+            raise SerializationError(f"the value does not fit the schema {self._type_name}: {error!r}") from error
+        return out.getvalue()
+
+
+class AvroDeserializer:
+    """Makes dicts, or what `from_dict` makes of them, of Avro records.
+
+    :param schema: the reader's schema, to which records of all versions are brought; None: each as it was written.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: str | dict[str, Any] | None = None,
+        *,
+        references: tuple[SchemaReference, ...] = (),
+        from_dict: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._read = need("fastavro").schemaless_reader
+        self._registry = registry
+        self._from_dict = from_dict
+        text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
+        self._reader = None if text is None else parse(registry, Schema(text, AVRO, references))
+        self._writers: dict[int, Any] = {}
+
+    def deserialize(self, data: bytes, topic: str = "", is_key: bool = False) -> Any:
+        """Return what a record holds.
+
+        :raises SerializationError: it is no such record, or cannot be read with the reader's schema.
+        :raises SchemaRegistryError: the registry does not know its schema.
+        :raises TimedOutError: no registry answers.
+        """
+        schema_id = wire_format.schema_id(data)
+        writer = self._writers.get(schema_id)
+        if writer is None:
+            writer = self._writers[schema_id] = parse(self._registry, self._registry.schema(schema_id))
+        stream = io.BytesIO(data)
+        stream.seek(wire_format.HEADER_BYTES)
+        try:
+            found = self._read(stream, writer, self._reader)
+        except Exception as error:  # fastavro raises whatever it meets
+            raise SerializationError(f"no record of schema {schema_id}: {error!r}") from error
+        return self._from_dict(found) if self._from_dict else found

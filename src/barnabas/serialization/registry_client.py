@@ -1,0 +1,235 @@
+"""The client of a schema registry: what serialisers ask, and no more. It blocks, is safe to share, and remembers.
+
+What an id stands for never changes, so it is asked once; so is the id of a schema that was registered. The latest
+version of a subject is asked again after a while.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.errors import ConfigurationError, SchemaRegistryError, TimedOutError
+from barnabas.serialization import http_calls
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+ATTEMPT_S = 10.0
+PAUSE_S = 0.1
+REMEMBERED_MAX = 10_000
+LATEST_S = 60.0
+DEPENDENCIES_MAX = 1_000
+
+T = TypeVar("T")
+Transport = Callable[[str, str, bytes | None, Mapping[str, str], float], tuple[int, bytes, Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReference:
+    """A schema that another one needs: its name in there, and where it is registered."""
+
+    name: str
+    subject: str
+    version: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the registry takes it."""
+        return {"name": self.name, "subject": self.subject, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema: its text, its kind (AVRO, JSON, PROTOBUF), and what it needs."""
+
+    text: str
+    kind: str = AVRO
+    references: tuple[SchemaReference, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the registry takes it."""
+        references = [each.as_json() for each in self.references]
+        return {"schema": self.text, "schemaType": self.kind} | ({"references": references} if references else {})
+
+
+class SchemaRegistry:
+    """Asks a registry for schemas and ids.
+
+    :param url: where it is, `http://user:password@host:port`; several, with commas, are tried in turn.
+    :param timeout_s: how long a call may take, with all its attempts.
+
+    Each call raises SchemaRegistryError where the registry refuses, and TimedOutError where none answers.
+
+        registry = barnabas.SchemaRegistry("http://localhost:8081")
+        producer = barnabas.Producer(value_serializer=barnabas.AvroSerializer(registry, schema))
+    """
+
+    def __init__(
+        self,
+        url: str = "http://localhost:8081",
+        *,
+        timeout_s: float = 30.0,
+        clock: Clock = SYSTEM_CLOCK,
+        transport: Transport = http_calls.call,
+    ) -> None:
+        self._servers = [_server(each.strip()) for each in url.split(",") if each.strip()]
+        if not self._servers:
+            raise ConfigurationError("give the url of a schema registry, for example 'http://localhost:8081'")
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._transport = transport
+        self._pause = threading.Event()
+        self._schemas: _Remembered[Schema] = _Remembered()
+        self._ids: _Remembered[int] = _Remembered()
+        self._latest: _Remembered[tuple[float, int, Schema]] = _Remembered()
+        self._versions: _Remembered[Schema] = _Remembered()
+
+    def schema(self, schema_id: int, *, form: str = "") -> Schema:
+        """Return the schema with an id.
+
+        :param form: `serialized`: a Protobuf schema as its descriptor in base64.
+        """
+        path = f"/schemas/ids/{schema_id}{f'?format={form}' if form else ''}"
+        return self._schemas.get((schema_id, form), lambda: _schema(self._call("GET", path)))
+
+    def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
+        """Return the id of a schema, registering it as the next version of a subject if it is new there."""
+        path = f"/subjects/{quote(subject, safe='')}/versions{'?normalize=true' if normalize else ''}"
+        return self._ids.get(
+            ("register", subject, schema, normalize), lambda: int(self._call("POST", path, schema.as_json())["id"])
+        )
+
+    def id_of(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
+        """Return the id of a schema that is a version of a subject."""
+        path = f"/subjects/{quote(subject, safe='')}{'?normalize=true' if normalize else ''}"
+        return self._ids.get(
+            ("look up", subject, schema, normalize), lambda: int(self._call("POST", path, schema.as_json())["id"])
+        )
+
+    def version_of(self, subject: str, schema: Schema) -> int:
+        """Return the number of the version of a subject that is a schema."""
+        path = f"/subjects/{quote(subject, safe='')}"
+        return self._ids.get(
+            ("version", subject, schema), lambda: int(self._call("POST", path, schema.as_json())["version"])
+        )
+
+    def latest(self, subject: str) -> tuple[int, Schema]:
+        """Return id and schema of the latest version of a subject, as of a minute ago at most."""
+
+        def ask() -> tuple[float, int, Schema]:
+            found = self._call("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+            return self._clock.monotonic(), int(found["id"]), _schema(found)
+
+        asked_at, schema_id, schema = self._latest.get(subject, ask)
+        if self._clock.monotonic() - asked_at > LATEST_S:
+            self._latest.forget(subject)
+            _, schema_id, schema = self._latest.get(subject, ask)
+        return schema_id, schema
+
+    def version(self, subject: str, number: int, *, form: str = "") -> tuple[int, Schema]:
+        """Return number and schema of a version of a subject."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{number}?deleted=true{f'&format={form}' if form else ''}"
+        return number, self._versions.get((subject, number, form), lambda: _schema(self._call("GET", path)))
+
+    def dependencies(self, schema: Schema, *, form: str = "") -> list[tuple[str, str]]:
+        """Return name and text of all that a schema refers to, each after what it needs itself."""
+        found: dict[tuple[str, int], tuple[str, str]] = {}
+
+        def visit(references: Sequence[SchemaReference], trail: tuple[tuple[str, int], ...]) -> None:
+            for reference in references:
+                home = (reference.subject, reference.version)
+                if home in found or home in trail:
+                    continue
+                if len(trail) + len(found) > DEPENDENCIES_MAX:
+                    raise SchemaRegistryError(0, f"a schema refers to more than {DEPENDENCIES_MAX} others")
+                _, needed = self.version(*home, form=form)
+                visit(needed.references, (*trail, home))
+                found[home] = (reference.name, needed.text)
+
+        visit(schema.references, ())
+        return list(found.values())
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        deadline = self._clock.monotonic() + self._timeout_s
+        attempt = 0
+        while True:
+            url, headers = self._servers[attempt % len(self._servers)]
+            attempt += 1
+            left = deadline - self._clock.monotonic()
+            try:
+                status, answer, _ = self._transport(
+                    f"{url}{path}", method, content, headers, max(min(ATTEMPT_S, left), PAUSE_S)
+                )
+                failure = _failure(status, answer)
+                if failure is None:
+                    return json.loads(answer)
+                if status < 500:
+                    raise failure
+                reason = str(failure)
+            except OSError as error:
+                reason = str(error) or repr(error)
+            except ValueError as error:
+                raise SchemaRegistryError(0, f"{url} does not answer as a schema registry: {error}") from error
+            if self._clock.monotonic() + PAUSE_S * attempt >= deadline:
+                raise TimedOutError(f"no schema registry answers at {url} within {self._timeout_s:g} s: {reason}")
+            self._pause.wait(PAUSE_S * attempt)
+
+
+class _Remembered(Generic[T]):
+    """What was asked for, the most recent of it; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, ask: Callable[[], T]) -> T:
+        found = self._values.get(key)
+        if found is not None:
+            return found
+        value = ask()
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > REMEMBERED_MAX:
+                self._values.popitem(last=False)
+        return value
+
+    def forget(self, key: Hashable) -> None:
+        with self._lock:
+            self._values.pop(key, None)
+
+
+def _server(url: str) -> tuple[str, dict[str, str]]:
+    """Return a url without the user in it, and the headers for all requests there."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"{url!r} is no url of a schema registry; give 'http://host:port'")
+    headers = {"Content-Type": CONTENT_TYPE, "Accept": CONTENT_TYPE}
+    if parts.username is not None:
+        user = f"{parts.username}:{parts.password or ''}"
+        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+    bare = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, bare, parts.path.rstrip("/"), "", "")), headers
+
+
+def _schema(found: Mapping[str, Any]) -> Schema:
+    references = tuple(
+        SchemaReference(each["name"], each["subject"], each["version"]) for each in found.get("references") or ()
+    )
+    return Schema(found["schema"], found.get("schemaType") or AVRO, references)
+
+
+def _failure(status: int, answer: bytes) -> SchemaRegistryError | None:
+    if status < 300:
+        return None
+    try:
+        told = json.loads(answer)
+        return SchemaRegistryError(int(told["error_code"]), str(told["message"]))
+    except (ValueError, KeyError, TypeError):
+        return SchemaRegistryError(status, f"status {status}: {answer[:200]!r}")

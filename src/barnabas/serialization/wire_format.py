@@ -1,0 +1,89 @@
+"""What stands before a record's bytes: Confluent's wire format, a zero and the id of the schema in four bytes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from barnabas.errors import SerializationError
+
+MAGIC = 0
+HEADER_BYTES = 5
+INDEXES_MAX = 100
+"""So deeply a message may stand within others."""
+
+_HEADER = struct.Struct(">BI")
+
+
+def header(schema_id: int) -> bytes:
+    """Return what stands before a record with this schema.
+
+    >>> header(258)
+    b'\\x00\\x00\\x00\\x01\\x02'
+    """
+    return _HEADER.pack(MAGIC, schema_id)
+
+
+def schema_id(data: bytes) -> int:
+    """Return the id of the schema with which a record was written.
+
+    :raises SerializationError: it does not begin as such a record does.
+    """
+    if len(data) < HEADER_BYTES:
+        raise SerializationError(f"{len(data)} bytes are too few for a record with a schema id, which has 5 before it")
+    magic, found = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise SerializationError(f"the first byte is {magic} instead of 0: the record was written without a schema id")
+    return int(found)
+
+
+def encode_indexes(indexes: Sequence[int]) -> bytes:
+    """Return the way to a message type within its file, as Protobuf records have it behind the id.
+
+    >>> encode_indexes([0]), encode_indexes([1, 0])
+    (b'\\x00', b'\\x04\\x02\\x00')
+    """
+    if list(indexes) == [0]:
+        return b"\0"
+    return b"".join(map(_zigzag, (len(indexes), *indexes)))
+
+
+def decode_indexes(data: bytes, position: int = HEADER_BYTES) -> tuple[list[int], int]:
+    """Return the way to a message type, and where the message begins.
+
+    :raises SerializationError: there is none.
+
+    >>> decode_indexes(b"\\x04\\x02\\x00...", 0)
+    ([1, 0], 3)
+    """
+    count, position = _number(data, position)
+    if not 0 <= count <= INDEXES_MAX:
+        raise SerializationError(f"{count} message indexes cannot be; was this record written with Protobuf?")
+    indexes = []
+    for _ in range(count):
+        index, position = _number(data, position)
+        indexes.append(index)
+    return indexes or [0], position
+
+
+def _zigzag(number: int) -> bytes:
+    left, encoded = (number << 1) ^ (number >> 31), bytearray()
+    while left > 0x7F:
+        encoded.append(left & 0x7F | 0x80)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)
+
+
+def _number(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        if position >= len(data):
+            raise SerializationError("the record ends within its message indexes")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    raise SerializationError("a message index is too large")

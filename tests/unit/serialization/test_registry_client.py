@@ -1,0 +1,123 @@
+"""The client of a registry: what it asks, remembers and tries again; and what stands before records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import ConfigurationError, SchemaRegistryError, SerializationError, TimedOutError
+from barnabas.serialization import wire_format
+from barnabas.serialization.registry_client import Schema, SchemaReference, SchemaRegistry
+
+
+class Servers:
+    """Registries by their answers: what is raised or given for each request in turn."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str, Mapping[str, str]]] = []
+
+    def __call__(
+        self, url: str, method: str, _body: bytes | None, headers: Mapping[str, str], _timeout_s: float
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        self.asked.append((method, url, headers))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, content = answer
+        return status, content if isinstance(content, bytes) else json.dumps(content).encode(), {}
+
+
+def client(servers: Servers, url: str = "http://registry:8081", timeout_s: float = 30.0) -> SchemaRegistry:
+    return SchemaRegistry(url, transport=servers, clock=ManualClock(), timeout_s=timeout_s)
+
+
+def test_what_an_id_stands_for_is_asked_once() -> None:
+    servers = Servers((200, {"schema": '"int"'}), (200, {"schema": "true", "schemaType": "JSON"}))
+    registry = client(servers)
+    assert [registry.schema(1), registry.schema(1)] == [Schema('"int"')] * 2
+    assert registry.schema(2) == Schema("true", "JSON")
+    assert [url for _, url, _ in servers.asked] == [f"http://registry:8081/schemas/ids/{n}" for n in (1, 2)]
+
+
+def test_a_subject_is_one_part_of_the_path() -> None:
+    servers = Servers((200, {"id": 7}))
+    assert client(servers).register("a/b value", Schema('"int"')) == 7
+    assert servers.asked[0][:2] == ("POST", "http://registry:8081/subjects/a%2Fb%20value/versions")
+
+
+def test_the_next_server_is_asked_where_one_fails() -> None:
+    servers = Servers(ConnectionRefusedError("refused"), (503, b"starting"), (200, {"schema": '"int"'}))
+    registry = client(servers, "http://me:secret@one:1, https://two:2/path/")
+    assert registry.schema(1) == Schema('"int"')
+    assert [url.removesuffix("/schemas/ids/1") for _, url, _ in servers.asked] == [
+        "http://one:1",
+        "https://two:2/path",
+        "http://one:1",
+    ]
+    assert servers.asked[0][2]["Authorization"] == "Basic bWU6c2VjcmV0"
+    assert "Authorization" not in servers.asked[1][2]
+
+
+def test_a_refusal_is_told_and_not_remembered() -> None:
+    refusal = (404, {"error_code": 40403, "message": "Schema 1 not found"})
+    registry = client(Servers(refusal, (200, {"schema": '"int"'})))
+    with pytest.raises(SchemaRegistryError, match="Schema 1 not found") as refused:
+        registry.schema(1)
+    assert refused.value.code == 40403
+    assert registry.schema(1) == Schema('"int"')
+
+
+def test_no_answer_in_time_names_the_server() -> None:
+    registry = client(Servers(ConnectionRefusedError("refused")), timeout_s=0.05)
+    with pytest.raises(TimedOutError, match=r"http://registry:8081 .*refused"):
+        registry.schema(1)
+
+
+def test_an_answer_of_something_else_is_no_registrys() -> None:
+    with pytest.raises(SchemaRegistryError, match="does not answer as a schema registry"):
+        client(Servers((200, b"<html>"))).schema(1)
+
+
+def test_the_latest_version_is_asked_again_after_a_minute() -> None:
+    servers = Servers((200, {"id": 1, "schema": '"int"'}), (200, {"id": 2, "schema": '"long"'}))
+    clock = ManualClock()
+    registry = SchemaRegistry("http://registry", transport=servers, clock=clock)
+    assert registry.latest("s") == registry.latest("s") == (1, Schema('"int"'))
+    clock.advance(61)
+    assert registry.latest("s") == (2, Schema('"long"'))
+
+
+def test_dependencies_come_before_what_needs_them() -> None:
+    inner, outer = SchemaReference("inner", "i", 1), SchemaReference("outer", "o", 2)
+    servers = Servers((200, {"schema": "O", "references": [inner.as_json()]}), (200, {"schema": "I"}))
+    schema = Schema("S", references=(outer, inner))
+    assert client(servers).dependencies(schema) == [("inner", "I"), ("outer", "O")]
+
+
+@pytest.mark.parametrize("url", ["", " , ", "localhost:8081", "ftp://host", "http://"])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        SchemaRegistry(url)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0\0\0", b'{"a":1}', b"\1\0\0\0\1x"])
+def test_bytes_without_an_id_are_refused(data: bytes) -> None:
+    with pytest.raises(SerializationError):
+        wire_format.schema_id(data)
+
+
+@pytest.mark.parametrize("indexes", [[0], [1], [0, 0], [3, 0, 70], [2**20]])
+def test_message_indexes_there_and_back(indexes: list[int]) -> None:
+    encoded = wire_format.encode_indexes(indexes)
+    assert wire_format.decode_indexes(encoded + b"rest", 0) == (indexes, len(encoded))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x04\x02", b"\xff\xff\xff\xff\xff\xff", b"\x01", b"\xd0\x0f"])
+def test_message_indexes_that_are_none_are_refused(data: bytes) -> None:
+    with pytest.raises(SerializationError):
+        wire_format.decode_indexes(data, 0)
