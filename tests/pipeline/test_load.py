@@ -108,18 +108,20 @@ def test_json_fields_become_columns_and_nothing_is_lost(spark: SparkSession, top
         for value in (b'{"city": "Brno", "new": 1}', b"not json", None):
             producer.send(TOPIC, value, partition=0, timestamp_ms=0)
     second = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark, format="json").tables[0]
-    assert second.kept_values == 2
-    columns = ["offset", "city", "n", "value_timestamp", "value"]
+    assert second.kept_values == 1
+    assert second.new_fields == {"new": "long"}
+    assert (second.bad.reasons, second.bad.examples[0].value) == ({"not JSON": 1}, b"not json")
+    columns = ["offset", "city", "n", "value_timestamp", "new", "value"]
     assert read_table(spark, tmp_path, TOPIC).where("value_city = 1 and city = 'Prag'").count() == 1
     rows = sorted(
         tuple(row[name] for name in columns) for batch in scan_table(tmp_path, TOPIC) for row in batch.to_pylist()
     )
     assert rows == [
-        (0, "Prag", 1.0, "x", None),
-        (1, None, 2.5, None, b'{"city": null, "n": 2.5}'),
-        (2, "Brno", None, None, b'{"city": "Brno", "new": 1}'),
-        (3, None, None, None, b"not json"),
-        (4, None, None, None, None),
+        (0, "Prag", 1.0, "x", None, None),
+        (1, None, 2.5, None, None, b'{"city": null, "n": 2.5}'),
+        (2, "Brno", None, None, 1, None),
+        (3, None, None, None, None, b"not json"),
+        (4, None, None, None, None, None),
     ]
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,11 +18,34 @@ from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.spark.json_fields import ColumnType
+    from barnabas.formats.column_types import ColumnType
     from barnabas.spark.load_types import LoadProgress, LoadResult, ProgressCallback, TableLoad
     from barnabas.spark.planning import OffsetRange
 
 EXIT_FAILED = 1
+PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "apache-error")
+"""Those of line_patterns.py, which needs pyarrow; the help does not."""
+
+
+def _fields(_context: click.Context, _option: click.Parameter, given: str | None) -> dict[str, ColumnType] | None:
+    """Return what --fields names; the load checks the types."""
+    if given is None:
+        return None
+    try:
+        fields = json.loads(given)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise click.UsageError("""--fields: give JSON, as in '{"page": "string", "ms": "long"}'""")
+    return fields
+
+
+def _offsets(_context: click.Context, _option: click.Parameter, given: str | None) -> dict[TopicPartition, int] | None:
+    if given is None:
+        return None
+    from barnabas.spark.options import parse_offsets
+
+    return parse_offsets("--starting-offsets", given)
 
 
 @click.command()
@@ -32,21 +55,37 @@ EXIT_FAILED = 1
 @click.option("--table", metavar="[NAMESPACE.]NAME", help="One table for all; else one for each topic.")
 @click.option(
     "--format",
-    "value_format",
-    type=click.Choice(["raw", "json"]),
+    metavar="FORMAT",
     default="raw",
     show_default=True,
-    help="Values as bytes, or their JSON fields as columns.",
+    help="raw: values as bytes; json: their fields as columns; lines:PATTERN: the groups of a pattern as columns, "
+    f"one of {', '.join(PATTERN_NAMES)}, or a regular expression with named groups.",
 )
 @click.option(
     "--fields",
     metavar="JSON",
-    help="The JSON fields and their types, for a new table: "
+    callback=_fields,
+    help="The fields and their types, for a new table: "
     """'{"page": "string", "ms": "long"}'; else the records tell.""",
 )
+@click.option("--nested", is_flag=True, help="Objects and arrays of JSON as structs and lists, for a new table.")
+@click.option("--decimals", is_flag=True, help="Numbers of JSON with a fraction as decimals, for a new table.")
+@click.option(
+    "--event-time",
+    metavar="WHERE",
+    help="Where a new table's event times come from: record, line, a field, or FIELD:UNIT (s, ms, us, ns).  "
+    "[default: record; the group `time` of a pattern]",
+)
+@click.option(
+    "--new-fields/--no-new-fields",
+    default=None,
+    help="Whether fields that appear later become columns of a new table too.  [default: unless --fields is given]",
+)
+@click.option("--dead-letter", metavar="TOPIC", help="Send copies of bad records there, with the reason in headers.")
 @click.option(
     "--starting-offsets",
     metavar="JSON",
+    callback=_offsets,
     help="Where to start partitions that the table knows nothing of: "
     """'{"clicks": {"0": 23}}'; else at the log's start.""",
 )
@@ -60,20 +99,7 @@ EXIT_FAILED = 1
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @properties_option
 @bootstrap_option
-def load(
-    topics: tuple[str, ...],
-    warehouse: str | None,
-    catalog: str | None,
-    table: str | None,
-    value_format: Literal["raw", "json"],
-    fields: str | None,
-    starting_offsets: str | None,
-    fail_on_data_loss: bool,
-    master: str,
-    as_json: bool,
-    properties: dict[str, str],
-    bootstrap: str,
-) -> None:
+def load(topics: tuple[str, ...], master: str, as_json: bool, properties: dict[str, str], **asked: Any) -> None:
     """Load what is new in TOPICs into Iceberg tables.
 
     Each load goes on where the last one ended; a load that is killed leaves the table as it was. What one table
@@ -82,10 +108,9 @@ def load(
     \b
     barnabas load clicks --warehouse ./warehouse --format json
     """
-    if (warehouse is None) == (catalog is None):
+    if (asked["warehouse"] is None) == (asked["catalog"] is None):
         raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
-    chosen_fields, offsets = _fields(fields), _offsets(starting_offsets)
-    with connect(bootstrap) as admin:
+    with connect(asked["bootstrap"]) as admin:
         known = admin.list_topics()
         if not any(topic in known for topic in topics):
             require_topics(admin, topics)
@@ -96,20 +121,7 @@ def load(
     with _progress() as on_progress:
         session = local_session("barnabas load", master=master)
         try:
-            result = load_topics(
-                topics,
-                bootstrap=bootstrap,
-                warehouse=warehouse,
-                catalog=catalog,
-                table=table,
-                spark=session,
-                format=value_format,
-                fields=chosen_fields,
-                starting_offsets=offsets,
-                fail_on_data_loss=fail_on_data_loss,
-                client_options=properties,
-                on_progress=on_progress,
-            )
+            result = load_topics(topics, spark=session, client_options=properties, on_progress=on_progress, **asked)
         except LoadsFailedError as error:
             result, failures = error.result, error.failures
         finally:
@@ -117,27 +129,6 @@ def load(
     _show(result, failures, as_json)
     if failures:
         raise click.exceptions.Exit(EXIT_FAILED)
-
-
-def _fields(given: str | None) -> dict[str, ColumnType] | None:
-    """Return what --fields names; the load checks the types."""
-    if given is None:
-        return None
-    try:
-        fields = json.loads(given)
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
-        raise click.UsageError("""--fields: give JSON, as in '{"page": "string", "ms": "long"}'""")
-    return fields
-
-
-def _offsets(given: str | None) -> dict[TopicPartition, int] | None:
-    if given is None:
-        return None
-    from barnabas.spark.options import parse_offsets
-
-    return parse_offsets("--starting-offsets", given)
 
 
 def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) -> None:
@@ -158,8 +149,25 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) 
         for gap in table.missing:
             was_lost = f"{gap} ({gap.count} offsets), deleted before they were loaded"
             click.echo(f"{table.table}: missing: {was_lost}", err=True)
+        for line in _remarks(table):
+            click.echo(f"{table.table}: {line}", err=True)
     for name, text in told.items():
         click.echo(f"barnabas: {name} was not loaded: {text}", err=True)
+
+
+def _remarks(table: TableLoad) -> Iterator[str]:
+    """Yield what is worth a line beside the counts."""
+    if table.new_fields:
+        yield f"new columns: {', '.join(table.new_fields)}"
+    if table.bad.count:
+        reasons = ", ".join(f"{reason} ({count:,})" for reason, count in table.bad.reasons.items())
+        yield f"{table.bad.count:,} bad records, kept whole in `value`: {reasons}"
+        for example in table.bad.examples:
+            yield f"  {example}"
+    if table.dead_letters:
+        yield f"{table.dead_letters:,} copies of bad records were sent to the dead-letter topic"
+    if table.without_time:
+        yield f"{table.without_time:,} records have no event time"
 
 
 def _told(error: Exception) -> str:
@@ -173,6 +181,10 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "files": table.files,
         "snapshot_id": table.snapshot_id,
         "kept_values": table.kept_values,
+        "bad_records": dict(table.bad.reasons),
+        "dead_letters": table.dead_letters,
+        "without_event_time": table.without_time,
+        "new_fields": dict(table.new_fields),
         "ranges": [_range_as_json(loaded) for loaded in table.ranges],
         "missing": [_range_as_json(gap) for gap in table.missing],
     }

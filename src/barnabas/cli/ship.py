@@ -30,6 +30,7 @@ from barnabas.model import Header
 
 if TYPE_CHECKING:
     from barnabas import Admin, Deliveries, Producer
+    from barnabas.formats.line_times import LineTimes
 
 LOOK_AGAIN_S = 0.2
 SAVE_INTERVAL_S = 1.0
@@ -57,6 +58,19 @@ CLOSE_TIMEOUT_S = 5.0
 @click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may repeat.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="How to compress.")
 @click.option(
+    "--format",
+    "value_format",
+    metavar="FORMAT",
+    default="raw",
+    help="What lines are: raw, json, or lines:PATTERN, with a pattern as `barnabas load` has them.",
+)
+@click.option(
+    "--event-time",
+    metavar="WHERE",
+    help="Where a record's timestamp comes from: record (the time of shipping), line (the first time in it), a field "
+    "of JSON or group of the pattern, or FIELD:UNIT (s, ms, us, ns).  [default: record; the group `time` of a pattern]",
+)
+@click.option(
     "--state", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Where to remember positions."
 )
 @properties_option
@@ -69,6 +83,8 @@ def ship(
     key: str | None,
     headers: tuple[str, ...],
     compression: str,
+    value_format: str,
+    event_time: str | None,
     state: Path | None,
     properties: dict[str, str],
     bootstrap: str,
@@ -78,8 +94,11 @@ def ship(
     \b
     barnabas ship /var/log/nginx/access.log --topic access
     barnabas ship --exit access.log --topic access
+    barnabas ship --exit access.log --topic access --format lines:combined
     """
     from barnabas import Producer
+
+    times = _line_times(value_format, event_time)
 
     if not follow:
         for path in files:
@@ -92,7 +111,7 @@ def ship(
         states = [stack.enter_context(ShipState(folder, topic, topic_id, path)) for path in files]
         chosen = {"compression.type": compression, **properties}
         producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
-        shipper = Shipper(producer, topic, states, key, parse_headers(headers), SYSTEM_CLOCK)
+        shipper = Shipper(producer, topic, states, key, parse_headers(headers), SYSTEM_CLOCK, times)
         stack.callback(shipper.close)
         _report_resumed(shipper)
         with byte_progress(topic, shipper.bytes_left()) as advance:
@@ -103,12 +122,27 @@ def ship(
         shipper.finish()
     lines = "line" if shipper.line_count == 1 else "lines"
     click.echo(f"shipped {shipper.line_count:,} {lines} ({shipper.byte_count:,} bytes) to {topic}", err=True)
+    if shipper.without_time:
+        click.echo(f"{shipper.without_time:,} of them say no time: they have the time of shipping", err=True)
+
+
+def _line_times(value_format: str, event_time: str | None) -> LineTimes | None:
+    """Return what finds the lines' own times; None, and without pyarrow, where nobody asked for them."""
+    if value_format == "raw" and event_time in (None, "record"):
+        return None
+    from barnabas.records.arrow import import_pyarrow
+
+    import_pyarrow()
+    from barnabas.formats.line_times import LineTimes
+
+    return LineTimes.of(value_format, event_time)
 
 
 class Shipper:
     """Reads followed paths and produces their lines; notes a position once all before it is acknowledged.
 
     :param states: one for each path, entered.
+    :param times: finds the lines' own times; None for the time of shipping.
     """
 
     def __init__(
@@ -119,6 +153,7 @@ class Shipper:
         key: str | None,
         headers: list[Header],
         clock: Clock,
+        times: LineTimes | None = None,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -130,6 +165,8 @@ class Shipper:
         self._saved_at = clock.monotonic()
         self.line_count = 0
         self.byte_count = 0
+        self.without_time = 0
+        self._times = times
 
     @property
     def sources(self) -> list[tuple[ShipState, FollowedPath]]:
@@ -180,10 +217,15 @@ class Shipper:
 
     def _send(self, state: ShipState, piece: Piece) -> None:
         count = len(piece.lines)
+        timestamps_ms = None
+        if self._times is not None:
+            timestamps_ms, without_time = self._times.times_ms(piece.lines, self._clock.time_ms())
+            self.without_time += without_time
         deliveries = self._producer.send_many(
             self._topic,
             piece.lines,
             keys=None if self._key is None else [self._key] * count,
+            timestamps_ms=timestamps_ms,
             headers=[self._headers] * count if self._headers else None,
         )
         self._waiting.append((deliveries, state, piece))

@@ -1,6 +1,6 @@
 """Parquet files by event day, written by the tasks of a load.
 
-An event day is the UTC day of a record's timestamp, as Iceberg's `day` transform has it; records without one
+An event day is the UTC day of a record's event time, as Iceberg's `day` transform has it; records without one
 (columns.py says which) are in files of their own, after all days. A task holds its
 records in memory up to a limit and then writes one file for each day, sorted by partition and offset as they
 came; a task below the limit writes one file a day. Files are new or not written at all, and in a folder that
@@ -40,6 +40,7 @@ class DayFiles:
 
     :param prefix: of the files' paths, unique to this attempt of this task.
     :param create: opens a new file for writing.
+    :param time_column: has the event times.
     """
 
     def __init__(
@@ -47,9 +48,11 @@ class DayFiles:
         prefix: str,
         create: Callable[[str], AbstractContextManager[IO[bytes]]],
         *,
+        time_column: str = "timestamp",
         buffered_bytes_max: int = BUFFERED_BYTES_MAX,
     ) -> None:
         self._prefix = prefix
+        self._time_column = time_column
         self._create = create
         self._buffered_bytes_max = buffered_bytes_max
         self._batches: list[pa.RecordBatch] = []
@@ -57,7 +60,7 @@ class DayFiles:
         self._files: list[DataFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch that has the column `timestamp`; may write files."""
+        """Take a batch that has the column of event times; may write files."""
         self._batches.append(batch)
         self._buffered_bytes += batch.nbytes
         if self._buffered_bytes >= self._buffered_bytes_max:
@@ -71,7 +74,7 @@ class DayFiles:
     def _write(self) -> None:
         if not self._batches:
             return
-        for day, table in split_by_day(pa.Table.from_batches(self._batches)):
+        for day, table in split_by_day(pa.Table.from_batches(self._batches), self._time_column):
             path = f"{self._prefix}-{day or NO_DAY}-{len(self._files):05}.parquet"
             with self._create(path) as file:
                 pq.write_table(table, file, compression="zstd", write_statistics=_columns_with_bounds(table))
@@ -79,10 +82,15 @@ class DayFiles:
         self._batches, self._buffered_bytes = [], 0
 
 
-def split_by_day(table: pa.Table) -> Iterator[tuple[date | None, pa.Table]]:
+def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:
     """Yield the rows of each event day, days ascending and None last, rows in their order."""
     # The cast rounds down, for times before 1970 too.
-    days = table.column("timestamp").combine_chunks().cast(pa.date32()).cast(pa.int32())
+    days = table.column(time_column).combine_chunks().cast(pa.date32()).cast(pa.int32())
+    bounds = pc.min_max(days)
+    if not days.null_count and bounds["min"] == bounds["max"]:
+        # Most loads are of one day: nothing to put in order.
+        yield EPOCH + timedelta(days=bounds["min"].as_py()), table
+        return
     order = pc.sort_indices(days)  # stable, nulls last
     ordered_days = days.take(order)
     ordered = table.take(order)

@@ -9,6 +9,8 @@ Each load adds one snapshot, and with it in one commit these properties:
                        will never have them
     barnabas.ledger    {"clicks": {"id": "...", "next": {"0": 250, "1": 99}}}: for all topics ever loaded into
                        the table, the topic's id and the offset where the next load goes on
+    barnabas.bad-records   {"not JSON": 2}: records that could not be decoded, by reason
+    barnabas.complete      how far the table is complete (completeness.py)
 
 The ledger belongs to a snapshot, so a table that is rolled back goes on from where it then is. Snapshots expire, so
 the table itself has it too, since the last load, as properties that nobody's expiry removes:
@@ -29,6 +31,7 @@ LOAD_ID = "barnabas.load-id"
 RANGES = "barnabas.ranges"
 RECORDS = "barnabas.records"
 MISSING = "barnabas.missing"
+BAD_RECORDS = "barnabas.bad-records"
 LEDGER = "barnabas.ledger"
 LEDGER_SEQUENCE = "barnabas.ledger-sequence"
 

@@ -80,6 +80,31 @@ def plan_topic(now: TopicNow, loaded: LoadedTopic | None, starts: Mapping[TopicP
     return TopicPlan(tuple(ranges), tuple(lost), tuple(gap for gap in before_first_load if gap.count))
 
 
+RECORDS_WORTH_A_TASK = 100_000
+"""Fewer records are not spread over more tasks: each would write a file a day of its own."""
+
+
+def share_out(pieces: Sequence[OffsetRange], parallelism: int, records_max: int) -> list[tuple[OffsetRange, ...]]:
+    """Return which ranges each task reads, one after the other: few tasks, of about the same size, in order.
+
+    :param parallelism: how many tasks run at once.
+    :param records_max: about so many records a task, where it has several ranges.
+
+    >>> pieces = [OffsetRange("t", partition, 0, 100) for partition in range(200)]
+    >>> [len(task) for task in share_out(pieces, 2, 1_000_000)]
+    [200]
+    """
+    total = sum(piece.count for piece in pieces)
+    tasks = max(-(-total // records_max), min(parallelism, -(-total // RECORDS_WORTH_A_TASK)), 1)
+    shares: list[list[OffsetRange]] = [[] for _ in range(tasks)]
+    done = 0
+    for piece in pieces:
+        # By where its middle is, so that no rounding leaves the last task with everything.
+        shares[min(tasks - 1, (2 * done + piece.count) * tasks // (2 * total))].append(piece)
+        done += piece.count
+    return [tuple(share) for share in shares if share]
+
+
 def _beyond_the_end(topic: str, partition: int, start: int, end: int, *, is_loaded: bool) -> BarnabasError:
     if is_loaded:
         return RecreatedTopicError(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from barnabas.formats.column_types import ColumnType
+from barnabas.formats.event_time import EventTime
+from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
-from barnabas.spark.json_fields import ColumnType
+from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.planning import OffsetRange
 
-ValueFormat = Literal["raw", "json"]
 Step = Literal["planning", "inferring", "writing", "committing", "done"]
 
 
@@ -31,7 +33,11 @@ ProgressCallback = Callable[[LoadProgress], None]
 class TableLoad:
     """What was added to one table. `snapshot_id` is None where there was nothing new.
 
-    `kept_values`: with format json, how many values the columns do not give back; they are in `value`.
+    `kept_values`: how many values the columns do not give back; they are in `value`.
+    `bad`: records that could not be decoded as they should be, by reason; they are in `value` too.
+    `dead_letters`: how many copies of these were sent to the dead-letter topic.
+    `without_time`: how many records have no event time.
+    `new_fields`: the fields that got a column with this load, or a wider one, with the types that they have now.
     `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
     and (with fail_on_data_loss=False) since the last one.
     """
@@ -44,6 +50,10 @@ class TableLoad:
     kept_values: int = 0
     missing: tuple[OffsetRange, ...] = ()
     leftovers_removed: int = 0
+    bad: BadRecords = field(default_factory=BadRecords)
+    dead_letters: int = 0
+    without_time: int = 0
+    new_fields: Mapping[str, ColumnType] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +72,14 @@ class LoadSettings:
     """How a load is done; the arguments of `load`."""
 
     bootstrap: str
-    value_format: ValueFormat
+    value_format: str
     fields: Mapping[str, ColumnType] | None
     starting_offsets: Mapping[TopicPartition, int]
     fail_on_data_loss: bool
     partitions_min: int | None
     records_per_task_max: int
     client_options: Mapping[str, str]
+    rules: JsonRules = field(default_factory=JsonRules)
+    event_time: EventTime | None = None
+    takes_new_fields: bool | None = None
+    dead_letter: str | None = None

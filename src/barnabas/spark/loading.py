@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
 
 from pyspark.sql import SparkSession
 
 from barnabas.errors import ConfigurationError
+from barnabas.formats.column_types import ColumnType, check_type
+from barnabas.formats.event_time import EventTime
+from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.value_format import RAW, decoder_of
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import LoadsFailedError
-from barnabas.spark.json_fields import ARROW_TYPES, ColumnType
-from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad, ValueFormat
+from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.session import local_session, stop_session
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.warehouse import Warehouse, tables_of_topics
@@ -26,8 +28,13 @@ def load(
     catalog: str | None = None,
     table: str | None = None,
     spark: SparkSession | None = None,
-    format: ValueFormat = "raw",  # noqa: A002  # the name that Spark's users expect
+    format: str = RAW,  # noqa: A002  # the name that Spark's users expect
     fields: Mapping[str, ColumnType] | None = None,
+    nested: bool = False,
+    decimals: bool = False,
+    event_time: str | None = None,
+    new_fields: bool | None = None,
+    dead_letter: str | None = None,
     starting_offsets: Mapping[TopicPartition, int] | None = None,
     fail_on_data_loss: bool = True,
     partitions_min: int | None = None,
@@ -43,23 +50,25 @@ def load(
     :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
     :param table: `"table"` or `"namespace.table"`.
     :param spark: the session to run in; None starts a local one and stops it at the end.
-    :param format: `raw` keeps values as bytes; `json` decodes their top-level fields into columns.
-    :param fields: the JSON fields and their types, for a table that is new; None finds out from the records.
+    :param format: `raw` keeps values as bytes; `json` decodes their top-level fields into columns; `lines:PATTERN`
+        the groups of a pattern, which is a named one (`common`, `combined`, `syslog`, ...) or a regular expression.
+    :param fields: the fields and their types, for a table that is new; None finds out from the records.
+    :param nested: for a new table: objects and arrays of JSON are structs and lists. `decimals`: numbers with a
+        fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
+    :param event_time: for a new table, where its event times come from: `record`, `line`, a field, or `FIELD:UNIT`
+        (s, ms, us, ns). None for the group `time` of a pattern, else the record's timestamp.
+    :param dead_letter: a topic for copies of bad records, made where there is none.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
         After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
-    :param partitions_min: at least about so many Spark tasks; None for as many as Spark runs at once.
-    :param records_per_task_max: no task reads more.
+    :param partitions_min: about so many Spark tasks, None for as many as Spark runs at once; `records_per_task_max`:
+        no task reads more.
     :param client_options: settings of the client under Kafka's dotted names.
-    :raises LoadConflictError: somebody else changed the table meanwhile; nothing was kept.
-    :raises DataLossError: records are gone from the log that were never loaded.
-    :raises RecreatedTopicError: a topic was deleted and created again since the last load.
     :raises LoadsFailedError: of several tables some could not be loaded; it says which, and what was loaded.
-    :raises LoadError: it could not be done; the table is as before.
+    :raises LoadError: it could not be done; the table is as before. There are kinds of it for a table that somebody
+        else changed, for records that are gone, for a topic that was made again (errors.py).
     """
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
-    if not names:
-        raise ConfigurationError("name at least one topic to load")
     settings = LoadSettings(
         bootstrap=bootstrap,
         value_format=format,
@@ -69,21 +78,37 @@ def load(
         partitions_min=partitions_min,
         records_per_task_max=records_per_task_max,
         client_options=client_options or {},
+        rules=JsonRules(nested, decimals),
+        event_time=None if event_time is None else EventTime.parse(event_time),
+        takes_new_fields=new_fields,
+        dead_letter=dead_letter,
     )
-    _check(settings)
+    _check(settings, names)
     groups = {table: names} if table else {name: [topic] for name, topic in tables_of_topics(names).items()}
     target = Warehouse.open(warehouse, catalog=catalog)
-    session = spark or local_session("barnabas load")
     report = on_progress or (lambda progress: None)
+    return _load_groups(groups, table is None, target, settings, report, spark)
+
+
+def _load_groups(
+    groups: Mapping[str, list[str]],
+    are_named_after_topics: bool,
+    target: Warehouse,
+    settings: LoadSettings,
+    report: ProgressCallback,
+    given: SparkSession | None,
+) -> LoadResult:
+    """Load the topics of each table in the given session, or in one of its own that is stopped afterwards."""
+    session = given or local_session("barnabas load")
 
     def load_table(name: str, group: list[str]) -> TableLoad:
         loader = TableLoader(session, target, name, settings, report)
-        return loader.run(group, is_named_after=None if table else group[0])
+        return loader.run(group, is_named_after=group[0] if are_named_after_topics else None)
 
     try:
         return load_each(groups, load_table)
     finally:
-        if spark is None:
+        if given is None:
             stop_session(session)
 
 
@@ -107,14 +132,18 @@ def load_each(groups: Mapping[str, list[str]], load_table: Callable[[str, list[s
     return result
 
 
-def _check(settings: LoadSettings) -> None:
-    if settings.value_format not in get_args(ValueFormat):
-        raise ConfigurationError(f"format {settings.value_format!r} is none of {', '.join(get_args(ValueFormat))}")
+def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
+    if not topics:
+        raise ConfigurationError("name at least one topic to load")
+    decoder_of(settings.value_format, settings.rules)
     for name, column_type in (settings.fields or {}).items():
-        if column_type not in ARROW_TYPES:
-            raise ConfigurationError(f"fields: {name!r} has type {column_type!r}; there are {', '.join(ARROW_TYPES)}")
-    if settings.fields is not None and settings.value_format == "raw":
+        check_type(name, column_type)
+    if settings.fields is not None and settings.value_format == RAW:
         raise ConfigurationError("fields (--fields) are for values that are decoded: format json (--format json)")
     for partition, offset in settings.starting_offsets.items():
         if offset < 0:
             raise ConfigurationError(f"starting_offsets: {offset} for {partition} is no offset")
+    if settings.dead_letter in topics:
+        raise ConfigurationError(
+            f"dead_letter (--dead-letter): {settings.dead_letter!r} is what is loaded; name another"
+        )

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -24,12 +25,19 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from barnabas.client.admin import Admin
-from barnabas.errors import ConfigurationError
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.formats.column_types import Fields, merge_fields, settled
+from barnabas.formats.event_time import RECORD, EventTime
+from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.line_patterns import TIME_GROUP
+from barnabas.formats.value_format import LINES, RAW
 from barnabas.model import TopicPartition
+from barnabas.spark.bad_records import BadRecords
+from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadError, WarehouseError
 from barnabas.spark.jobs import run_tasks
-from barnabas.spark.json_fields import ColumnType, Fields, merge_fields
-from barnabas.spark.ledger import Ledger, snapshot_properties
+from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
 from barnabas.spark.load_plan import (
     TopicNow,
@@ -39,17 +47,37 @@ from barnabas.spark.load_plan import (
     check_nothing_twice,
     check_table_is_of_topic,
     plan_topic,
+    share_out,
 )
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin
 from barnabas.spark.table_schema import FIELDS_MAX, column_names
-from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_range, write_range
-from barnabas.spark.warehouse import Location, TableBase, Warehouse
+from barnabas.spark.table_shape import TableShape
+from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_ranges, write_ranges
+from barnabas.spark.warehouse import Location, TableBase, Warehouse, local_path
 
 ResultT = TypeVar("ResultT")
+Share = tuple[OffsetRange, ...]
+"""The ranges that one task reads."""
 
 _ERRORS: Mapping[str, type[LoadError]] = {"data loss": DataLossError, "storage": WarehouseError, "other": LoadError}
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the tasks have written, and what its rows look like."""
+
+    shape: TableShape
+    written: Sequence[Written]
+
+    @property
+    def records(self) -> int:
+        return sum(task.records for task in self.written)
+
+    @property
+    def bad(self) -> BadRecords:
+        return BadRecords.together(task.bad for task in self.written)
 
 
 class TableLoader:
@@ -62,12 +90,14 @@ class TableLoader:
         table_name: str,
         settings: LoadSettings,
         report: ProgressCallback,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._spark = spark
         self._warehouse = warehouse
         self._table_name = table_name
         self._settings = settings
         self._report = report
+        self._clock = clock
         self._load_id = uuid.uuid4().hex
         self._reading = Reading(settings.bootstrap, dict(settings.client_options))
 
@@ -84,16 +114,20 @@ class TableLoader:
         ledger = self._ledger(base)
         if ledger is not None and is_named_after is not None:
             check_table_is_of_topic(base.name, is_named_after, ledger)
+        planned_at_ms = self._clock.time_ms()
         topic_ids, plan = self._plan(topics, ledger)
-        pieces = self._pieces(plan)
-        if not pieces and not (plan.lost and base.exists):
+        shares = self._shares(plan)
+        if not shares and not (plan.lost and base.exists):
             return TableLoad(base.name, None, 0, (), missing=plan.missing, leftovers_removed=removed)
-        fields = self._fields(base, pieces)
+        shape = self._shape(base, shares)
         folder = self._claim(location)
         try:
-            written = self._write(base, location, pieces, fields)
+            outcome = self._write(location, shares, shape, planned_at_ms)
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
-            snapshot_id = self._commit(base, written, fields, advanced, plan)
+            complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
+                planned_at_ms, (task.event_times_ms for task in outcome.written)
+            )
+            snapshot_id = self._commit(base, outcome, advanced, plan, complete)
         except CommitUnknownError:
             folder.abandon()
             raise
@@ -101,15 +135,30 @@ class TableLoader:
             folder.discard()
             raise
         folder.release()
-        return self._result(base, snapshot_id, plan, written, removed)
+        return self._result(base, snapshot_id, plan, shape, outcome, removed)
 
     def _step(self, step: Step, done: int = 0, total: int = 0) -> None:
         self._report(LoadProgress(self._table_name, step, done, total))
 
     def _check_format(self, base: TableBase) -> None:
-        if base.format not in (None, self._settings.value_format):
+        """Raise where the table is of another shape than is asked for; what is not said is as the table is."""
+        shape, wanted = base.shape(self._settings.value_format), self._settings
+        if shape is None:
+            return
+        if shape.value_format != wanted.value_format:
             raise ConfigurationError(
-                f"table {base.name} was loaded with format {base.format}: go on with that, or choose another table"
+                f"table {base.name} was loaded with format {shape.value_format}: go on with that, or choose another "
+                "table"
+            )
+        if wanted.event_time is not None and wanted.event_time != shape.event_time:
+            raise ConfigurationError(
+                f"table {base.name} has its event times from {shape.event_time}, and not from {wanted.event_time}: go "
+                "on with that, or choose another table"
+            )
+        if wanted.rules not in (JsonRules(), shape.rules):
+            raise ConfigurationError(
+                f"table {base.name} was not made with all of nested and decimals (--nested, --decimals) that are given "
+                "now: leave them out, or choose another table"
             )
 
     def _clean_up(self, location: Location) -> int:
@@ -132,6 +181,8 @@ class TableLoader:
         """Return the topics' ids, and what to read of them all."""
         with open_admin(self._settings.bootstrap, self._settings.client_options) as admin:
             states = _describe(admin, topics)
+            if self._settings.dead_letter is not None:
+                _prepare_dead_letter(admin, self._settings.dead_letter)
         if ledger is None:
             check_all_starts_given(states, self._settings.starting_offsets)
         loaded = ledger.topics if ledger else {}
@@ -141,33 +192,39 @@ class TableLoader:
             check_nothing_missing(plan.lost)
         return {now.name: now.topic_id for now in states}, plan
 
-    def _pieces(self, plan: TopicPlan) -> list[OffsetRange]:
-        return split_ranges(
-            plan.ranges,
-            partitions_min=self._settings.partitions_min or self._spark.sparkContext.defaultParallelism,
-            records_max=self._settings.records_per_task_max,
+    def _shares(self, plan: TopicPlan) -> list[Share]:
+        parallelism = self._settings.partitions_min or self._spark.sparkContext.defaultParallelism
+        records_max = self._settings.records_per_task_max
+        pieces = split_ranges(plan.ranges, partitions_min=parallelism, records_max=records_max)
+        return share_out(pieces, parallelism, records_max) if pieces else []
+
+    def _shape(self, base: TableBase, shares: Sequence[Share]) -> TableShape:
+        """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell."""
+        wanted = self._settings
+        known = base.shape(wanted.value_format)
+        if known is not None:
+            if wanted.fields is not None and dict(wanted.fields) != known.fields:
+                raise ConfigurationError(
+                    f"table {base.name} has other fields than those given, and they stay: "
+                    f"{json.dumps(known.fields, ensure_ascii=False)}; give none (fields, --fields), or another table"
+                )
+            return known
+        takes_new = wanted.fields is None if wanted.takes_new_fields is None else wanted.takes_new_fields
+        shape = TableShape(
+            wanted.value_format,
+            event_time=wanted.event_time or EventTime(RECORD),
+            rules=wanted.rules,
+            takes_new_fields=takes_new,
         )
-
-    def _fields(self, base: TableBase, pieces: Sequence[OffsetRange]) -> Mapping[str, ColumnType] | None:
-        """Return the fields to decode: the table's, for a new one those given, else those of the records."""
-        if self._settings.value_format == "raw":
-            return None
-        if base.exists:
-            self._check_fields(base)
-            return base.fields
-        if self._settings.fields is not None:
-            return self._settings.fields
-        found = self._run("inferring", pieces, partial(_infer, self._reading))
-        named = islice(merge_fields(found).items(), FIELDS_MAX)
-        return {name: column_type or "string" for name, column_type in named}
-
-    def _check_fields(self, base: TableBase) -> None:
-        wanted = self._settings.fields
-        if wanted is not None and dict(wanted) != base.fields:
-            raise ConfigurationError(
-                f"table {base.name} has other fields than those given, and they stay: "
-                f"{json.dumps(base.fields, ensure_ascii=False)}; give none (fields, --fields), or another table"
-            )
+        if wanted.value_format == RAW:
+            return shape
+        fields = wanted.fields
+        if fields is None:
+            found = merge_fields(self._run("inferring", shares, partial(_infer, self._reading, shape)))
+            fields = {name: settled(column_type) for name, column_type in islice(found.items(), FIELDS_MAX)}
+        if wanted.event_time is None and wanted.value_format.startswith(LINES) and TIME_GROUP in fields:
+            shape = replace(shape, event_time=EventTime(TIME_GROUP))
+        return replace(shape, fields=fields, columns=column_names(fields))
 
     def _claim(self, location: Location) -> LoadFolder | RemoteFolder:
         """Return this load's own folder."""
@@ -179,27 +236,46 @@ class TableLoader:
         except OSError as error:
             raise WarehouseError(f"table {self._table_name} is as before: cannot write: {error}") from error
 
-    def _write(
-        self,
-        base: TableBase,
-        location: Location,
-        pieces: Sequence[OffsetRange],
-        fields: Mapping[str, ColumnType] | None,
-    ) -> list[Written]:
-        columns = base.column_names if base.exists else column_names(fields or ())
-        writing = Writing(f"{location.uri}/data/{self._load_id}", dict(location.properties), fields, columns)
-        return self._run("writing", pieces, partial(_write, self._reading, writing))
+    def _write(self, location: Location, shares: Sequence[Share], shape: TableShape, planned_at_ms: int) -> _Outcome:
+        """Write the files; where records have fields that the table has no column for, with more columns."""
+        writing = Writing(
+            f"{location.uri}/data/{self._load_id}",
+            dict(location.properties),
+            shape,
+            self._settings.dead_letter,
+            planned_at_ms + CLOCK_DIFFERENCE_MAX_MS,
+        )
+        written = self._run("writing", shares, partial(_write, self._reading, writing))
+        grown = shape.grown_by(merge_fields(task.found for task in written))
+        if grown is shape:
+            return _Outcome(shape, written)
+        # Only the tasks that would have used the new columns; the files of the others lack them, which is a null.
+        again = [number for number, task in enumerate(written) if shape.grown_by(task.found) is not shape]
+        self._remove_files(location, [written[number] for number in again])
+        write = partial(_write, self._reading, replace(writing, shape=grown))
+        redone = self._run("writing", [shares[number] for number in again], write)
+        for number, task in zip(again, redone, strict=True):
+            written[number] = task
+        return _Outcome(grown, written)
+
+    def _remove_files(self, location: Location, written: Sequence[Written]) -> None:
+        """Remove files of this load that are not to be in the table."""
+        if location.local_folder is None:
+            return  # they are orphans, which Iceberg's maintenance removes
+        for task in written:
+            for file in task.files:
+                local_path(file.path).unlink(missing_ok=True)
 
     def _run(
-        self, step: Step, pieces: Sequence[OffsetRange], work: Callable[[OffsetRange, int], ResultT | Failed]
+        self, step: Step, shares: Sequence[Share], work: Callable[[Share, int], ResultT | Failed]
     ) -> list[ResultT]:
         """Run a step on the executors, and raise the first failure."""
-        if not pieces:
+        if not shares:
             return []
-        total = sum(piece.count for piece in pieces)
+        total = sum(map(_count, shares))
         self._step(step, 0, total)
         results = run_tasks(
-            self._spark, pieces, work, weight=_count, on_done=lambda done: self._step(step, done, total)
+            self._spark, shares, work, weight=_count, on_done=lambda done: self._step(step, done, total)
         )
         good = []
         for result in results:
@@ -210,49 +286,61 @@ class TableLoader:
         return good
 
     def _commit(
-        self,
-        base: TableBase,
-        written: Sequence[Written],
-        fields: Mapping[str, ColumnType] | None,
-        ledger: Ledger,
-        plan: TopicPlan,
+        self, base: TableBase, outcome: _Outcome, ledger: Ledger, plan: TopicPlan, complete: Completeness
     ) -> int:
-        files = [file.path for task in written for file in task.files]
-        records = sum(task.records for task in written)
-        self._step("committing", records, records)
-        properties = snapshot_properties(self._load_id, ledger, plan.ranges, records, plan.missing)
-        return base.commit(files, properties, fields)
+        files = [file.path for task in outcome.written for file in task.files]
+        self._step("committing", outcome.records, outcome.records)
+        properties = {
+            **snapshot_properties(self._load_id, ledger, plan.ranges, outcome.records, plan.missing),
+            BAD_RECORDS: json.dumps(outcome.bad.reasons, ensure_ascii=False),
+            COMPLETE: complete.dump(),
+        }
+        return base.commit(files, properties, outcome.shape)
 
     def _result(
-        self, base: TableBase, snapshot_id: int, plan: TopicPlan, written: Sequence[Written], removed: int
+        self, base: TableBase, snapshot_id: int, plan: TopicPlan, before: TableShape, outcome: _Outcome, removed: int
     ) -> TableLoad:
-        records = sum(task.records for task in written)
-        self._step("done", records, records)
+        self._step("done", outcome.records, outcome.records)
+        known, after = before.fields or {}, outcome.shape.fields or {}
         return TableLoad(
             table=base.name,
             snapshot_id=snapshot_id,
-            records=records,
+            records=outcome.records,
             ranges=tuple(wanted for wanted in plan.ranges if wanted.count),
-            files=sum(len(task.files) for task in written),
-            kept_values=sum(task.kept_values for task in written),
+            files=sum(len(task.files) for task in outcome.written),
+            kept_values=sum(task.kept_values for task in outcome.written),
             missing=plan.missing,
             leftovers_removed=removed,
+            bad=outcome.bad,
+            dead_letters=outcome.bad.count if self._settings.dead_letter else 0,
+            without_time=sum(task.without_time for task in outcome.written),
+            new_fields={name: column_type for name, column_type in after.items() if known.get(name) != column_type},
         )
 
 
 # Functions of the module, not methods: they are sent to the executors, and a loader cannot be.
 
 
-def _infer(reading: Reading, wanted: OffsetRange, _attempt_id: int) -> Fields | Failed:
-    return infer_range(wanted, reading)
+def _infer(reading: Reading, shape: TableShape, wanted: Share, _attempt_id: int) -> Fields | Failed:
+    return infer_ranges(wanted, reading, shape)
 
 
-def _write(reading: Reading, writing: Writing, wanted: OffsetRange, attempt_id: int) -> Written | Failed:
-    return write_range(wanted, reading, writing, attempt_id)
+def _write(reading: Reading, writing: Writing, wanted: Share, attempt_id: int) -> Written | Failed:
+    return write_ranges(wanted, reading, writing, attempt_id)
 
 
-def _count(wanted: OffsetRange) -> int:
-    return wanted.count
+def _count(wanted: Share) -> int:
+    return sum(each.count for each in wanted)
+
+
+def _prepare_dead_letter(admin: Admin, topic: str) -> None:
+    """Make the topic where there is none."""
+    if topic not in admin.list_topics():
+        try:
+            admin.create_topic(topic)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
 
 
 def _describe(admin: Admin, topics: Sequence[str]) -> list[TopicNow]:

@@ -1,19 +1,23 @@
 """The columns of a loaded table: Kafka's, then, where values are decoded, one for each field. Partitioned by day.
 
     topic, partition, offset, timestamp    where and when
-    key, value                             bytes; with format json, `value` is null where the fields hold all of it
+    key, value                             bytes; where values are decoded, null where the fields hold all of it
     headers                                a list of (key, value), null where there are none
     raw_timestamp_ms                       the record's timestamp where `timestamp` cannot hold it, else null
-    value_form                             with format json: how to get the value back (json_text.py)
+    value_form                             where values are decoded: how to get the value back
+    event_time                             where it comes from elsewhere than the record: when it happened, or null
 
-A JSON field has a column of its own name, unless SQL could not tell that from another column (case does not
-count); then it is found in `value_<name>`. The table's property `barnabas.fields` says which fields these are.
+The table is partitioned by the day of `event_time` where it has that, else of `timestamp`.
+
+A field has a column of its own name, unless SQL could not tell that from another column (case does not count); then
+it is found in `value_<name>`. The table's property `barnabas.fields` says which fields these are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -22,7 +26,9 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
+    DecimalType,
     DoubleType,
+    FloatType,
     IcebergType,
     IntegerType,
     ListType,
@@ -33,10 +39,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from barnabas.spark.json_fields import ColumnType
+from barnabas.formats.column_types import ColumnType, decimal_parts
 
 KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "raw_timestamp_ms")
 VALUE_FORM = "value_form"
+EVENT_TIME = "event_time"
 ADDED_LATER: Mapping[str, IcebergType] = {"raw_timestamp_ms": LongType(), VALUE_FORM: StringType()}
 """Columns that tables of earlier loads may lack; the next load adds them."""
 FIELDS_MAX = 1_000
@@ -44,27 +51,33 @@ FIELDS_MAX = 1_000
 EVENT_DAY = "event_day"
 """The partition field; Iceberg wants its name to be that of no column."""
 
-_RESERVED = frozenset((*KAFKA_COLUMNS, VALUE_FORM, EVENT_DAY))
+_RESERVED = frozenset((*KAFKA_COLUMNS, VALUE_FORM, EVENT_TIME, EVENT_DAY))
 _CLASH_PREFIX = "value_"
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f.`]")
 """The dot stands for a field of a struct, and the backquote quotes names."""
-_ICEBERG_TYPES: Mapping[ColumnType, IcebergType] = {
+_ICEBERG_TYPES: Mapping[str, IcebergType] = {
     "boolean": BooleanType(),
+    "int": IntegerType(),
     "long": LongType(),
+    "float": FloatType(),
     "double": DoubleType(),
     "string": StringType(),
+    "timestamp": TimestamptzType(),
 }
 _COLUMN_TYPES = {iceberg: column_type for column_type, iceberg in _ICEBERG_TYPES.items()}
-_TIMESTAMP_ID = 4
+_TIMESTAMP_ID, _VALUE_FORM_ID, _EVENT_TIME_ID = 4, 12, 13
+_FIRST_FREE_ID = 14
 
 
-def column_names(fields: Iterable[str]) -> dict[str, str]:
-    """Return the column of each JSON field; no two are the same, whatever the case of their letters.
+def column_names(fields: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """Return the column of each field; no two are the same, whatever the case of their letters.
+
+    :param taken: columns that the table has for other fields.
 
     >>> column_names(["origin", "timestamp", "userId", "userid"])
     {'origin': 'origin', 'userId': 'userId', 'timestamp': 'value_timestamp', 'userid': 'value_userid'}
     """
-    taken = set(_RESERVED)
+    taken = set(_RESERVED) | {sql_key(column) for column in taken}
     columns, clashing = {}, []
     for field in fields:
         if field and sql_key(field) not in taken and not _NOT_IN_NAMES.search(field):
@@ -90,9 +103,9 @@ def sql_key(name: str) -> str:
     return name.upper().lower()
 
 
-def renamed_fields(fields: Iterable[str]) -> dict[str, str]:
+def renamed_fields(columns: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of those columns that are not named like them, for the table's properties."""
-    return {column: field for field, column in column_names(fields).items() if column != field}
+    return {column: field for field, column in columns.items() if column != field}
 
 
 def _field_of_earlier_table(column: str) -> str:
@@ -101,8 +114,13 @@ def _field_of_earlier_table(column: str) -> str:
     return rest if rest.lower() in _RESERVED else column
 
 
-def table_schema(fields: Mapping[str, ColumnType] | None) -> Schema:
-    """Return the Iceberg schema of a new table; `fields` is None where values are not decoded."""
+def table_schema(
+    fields: Mapping[str, ColumnType] | None, columns: Mapping[str, str], *, has_event_time: bool = False
+) -> Schema:
+    """Return the Iceberg schema of a table.
+
+    :param fields: None where values are not decoded; `columns`: the column of each.
+    """
     header = StructType(NestedField(9, "key", StringType()), NestedField(10, "value", BinaryType()))
     kafka = [
         NestedField(1, "topic", StringType()),
@@ -114,33 +132,66 @@ def table_schema(fields: Mapping[str, ColumnType] | None) -> Schema:
         NestedField(7, "headers", ListType(8, header, element_required=False)),
         NestedField(11, "raw_timestamp_ms", LongType()),
     ]
+    if has_event_time:
+        kafka.append(NestedField(_EVENT_TIME_ID, EVENT_TIME, TimestamptzType()))
     if fields is None:
         return Schema(*kafka)
-    columns = column_names(fields)
+    ids = count(_FIRST_FREE_ID)
     decoded = [
-        NestedField(number, columns[name], _ICEBERG_TYPES[column_type])
-        for number, (name, column_type) in enumerate(fields.items(), 13)
+        NestedField(next(ids), columns[name], iceberg_type(column_type, ids)) for name, column_type in fields.items()
     ]
-    return Schema(*kafka, NestedField(12, VALUE_FORM, StringType()), *decoded)
+    return Schema(*kafka, NestedField(_VALUE_FORM_ID, VALUE_FORM, StringType()), *decoded)
 
 
-def partition_spec() -> PartitionSpec:
-    """Return the partitioning by the UTC day of the timestamp."""
-    return PartitionSpec(
-        PartitionField(source_id=_TIMESTAMP_ID, field_id=1000, transform=DayTransform(), name=EVENT_DAY)
-    )
+def iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
+    """Return Iceberg's type of a column.
+
+    :param ids: for the fields of structs and the elements of lists; a catalog gives others.
+    """
+    if isinstance(column_type, dict):
+        return StructType(
+            *(NestedField(next(ids), name, iceberg_type(each, ids)) for name, each in column_type.items())
+        )
+    if isinstance(column_type, list):
+        return ListType(next(ids), iceberg_type(column_type[0], ids), element_required=False)
+    decimal = decimal_parts(column_type)
+    return DecimalType(*decimal) if decimal else _ICEBERG_TYPES[column_type]
 
 
-def decoded_columns(schema: Schema, renamed: Mapping[str, str] | None) -> dict[str, tuple[str, ColumnType]]:
-    """Return the JSON fields that a table has columns for, each with its column; columns of other types stay null.
+def column_type_of(iceberg: IcebergType) -> ColumnType | None:
+    """Return the type of a column, None for a type that no value is decoded to."""
+    if isinstance(iceberg, StructType):
+        types = {each.name: column_type_of(each.field_type) for each in iceberg.fields}
+        known = {name: each for name, each in types.items() if each is not None}
+        return known if len(known) == len(types) else None
+    if isinstance(iceberg, ListType):
+        element = column_type_of(iceberg.element_type)
+        return None if element is None else [element]
+    if isinstance(iceberg, DecimalType):
+        return f"decimal({iceberg.precision},{iceberg.scale})"
+    return _COLUMN_TYPES.get(iceberg)
+
+
+def partition_spec(*, has_event_time: bool = False) -> PartitionSpec:
+    """Return the partitioning by the UTC day of the event time."""
+    source = _EVENT_TIME_ID if has_event_time else _TIMESTAMP_ID
+    return PartitionSpec(PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=EVENT_DAY))
+
+
+def decoded_columns(
+    schema: Schema, renamed: Mapping[str, str] | None, *, has_event_time: bool = False
+) -> dict[str, tuple[str, ColumnType]]:
+    """Return the fields that a table has columns for, each with its column; columns of other types stay null.
 
     :param renamed: the fields of columns with another name; None for a table that does not say.
     """
+    own = {*KAFKA_COLUMNS, VALUE_FORM, *([EVENT_TIME] if has_event_time else [])}
     columns = {}
     for column in schema.fields:
-        if column.name not in (*KAFKA_COLUMNS, VALUE_FORM) and column.field_type in _COLUMN_TYPES:
+        column_type = column_type_of(column.field_type)
+        if column.name not in own and column_type is not None:
             name = _field_of_earlier_table(column.name) if renamed is None else renamed.get(column.name, column.name)
-            columns[name] = (column.name, _COLUMN_TYPES[column.field_type])
+            columns[name] = (column.name, column_type)
     return columns
 
 

@@ -1,4 +1,4 @@
-"""What one task of a load does on an executor: read a range from the brokers, write Parquet files by event day.
+"""What one task of a load does on an executor: read ranges from the brokers, write Parquet files by event day.
 
 A task answers with a value whatever happens: Spark would wrap an exception in two pages of Java, and a full
 disk or a deleted range deserves one line.
@@ -6,7 +6,8 @@ disk or a deleted range deserves one line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -15,16 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.formats.column_types import Fields, merge_fields
+from barnabas.formats.decoding import ValueDecoder
+from barnabas.model import TopicPartition
+from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DataFile, DayFiles, create_file
-from barnabas.spark.json_fields import ColumnType, Fields, decode, infer_fields, merge_fields
-from barnabas.spark.json_text import VALUE as KEPT
-from barnabas.spark.json_text import value_forms
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import read_range
-from barnabas.spark.table_schema import KAFKA_COLUMNS, VALUE_FORM, kafka_arrow_columns
-
-VALUE = KAFKA_COLUMNS.index("value")
+from barnabas.spark.rows import Rows, to_rows
+from barnabas.spark.table_shape import TableShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +40,34 @@ class Reading:
 class Writing:
     """Where tasks write, and what.
 
-    `fields`: the JSON fields to decode, None to keep values as they are; `column_names`: their columns.
+    `dead_letter`: the topic that gets copies of bad records; None for none.
+    `event_time_max_ms`: later times are of clocks that are wrong, and say nothing about how far a load is.
     """
 
     folder: str
     io_properties: Mapping[str, str]
-    fields: Mapping[str, ColumnType] | None
-    column_names: Mapping[str, str] = field(default_factory=dict)
+    shape: TableShape
+    dead_letter: str | None = None
+    event_time_max_ms: int = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A task that is done. `kept_values` counts values that the decoded columns do not give back."""
+    """A task that is done.
+
+    `kept_values` counts values that the decoded columns do not give back, `without_time` records without an event time.
+    `found`: fields that need other columns than the shape has; where the shape would grow by them, the task has sent
+    no bad records, and is to be done again.
+    `event_times_ms`: the latest event time of each partition.
+    """
 
     records: int
     kept_values: int
     files: tuple[DataFile, ...]
+    bad: BadRecords = field(default_factory=BadRecords)
+    without_time: int = 0
+    found: Fields = field(default_factory=dict)
+    event_times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,47 +78,104 @@ class Failed:
     message: str
 
 
-def write_range(wanted: OffsetRange, reading: Reading, writing: Writing, attempt_id: int) -> Written | Failed:
-    """Write the records of a range into new files.
+def write_ranges(
+    wanted: Sequence[OffsetRange], reading: Reading, writing: Writing, attempt_id: int
+) -> Written | Failed:
+    """Write the records of ranges into new files.
 
     :param attempt_id: unique to this attempt of this task: what an earlier attempt wrote is not touched.
     """
-    prefix = f"{writing.folder}/{wanted.topic}-{wanted.partition}-{wanted.start_offset}-{attempt_id}"
-    files = DayFiles(prefix, partial(create_file, writing.io_properties))
-    records = kept_values = 0
+    first = current = wanted[0]
+    prefix = f"{writing.folder}/{first.topic}-{first.partition}-{first.start_offset}-{attempt_id}"
+    files = DayFiles(prefix, partial(create_file, writing.io_properties), time_column=writing.shape.time_column)
+    bin_ = BadRecordBin(reading.bootstrap, writing.dead_letter)
+    task = _Task(writing, files, bin_)
     try:
-        for part in read_range(wanted, reading.bootstrap, reading.client_options):
-            for batch in to_record_batches(part, include_headers=True, include_raw_timestamp=True):
-                row_group, kept = _table_batch(batch, writing)
-                files.add(row_group)
-                records += batch.num_rows
-                kept_values += kept
-        return Written(records, kept_values, tuple(files.finish()))
+        with closing(bin_):
+            for current in wanted:
+                for part in read_range(current, reading.bootstrap, reading.client_options):
+                    task.take(current.topic_partition, part)
+            return task.finish()
     except (BarnabasError, OSError) as error:
-        return _failed(wanted, error)
+        return _failed(current, error)
 
 
-def infer_range(wanted: OffsetRange, reading: Reading) -> Fields | Failed:
-    """Return the JSON fields of the records of a range."""
+class _Task:
+    """What a task has done so far."""
+
+    def __init__(self, writing: Writing, files: DayFiles, bad: BadRecordBin) -> None:
+        self._writing = writing
+        self._decoder: ValueDecoder | None = writing.shape.decoder
+        self._files = files
+        self._bad = bad
+        self._records = self._kept_values = self._without_time = 0
+        self._found: Fields = {}
+        self._event_times_ms: dict[TopicPartition, int] = {}
+
+    def take(self, partition: TopicPartition, part: pa.RecordBatch) -> None:
+        """Write what a broker answered."""
+        sent_ms = part.column("timestamp").cast(pa.int64())
+        for number, batch in enumerate(_batches(part)):
+            rows = to_rows(batch, self._writing.shape, self._decoder)
+            self._files.add(rows.batch)
+            self._count(partition, rows)
+            if rows.reasons.null_count < len(rows.reasons):
+                sent = sent_ms.slice(number * BATCH_RECORDS, batch.num_rows)
+                self._bad.add(batch.append_column("sent_ms", sent), rows.reasons)
+
+    def _count(self, partition: TopicPartition, rows: Rows) -> None:
+        self._records += rows.batch.num_rows
+        self._kept_values += rows.kept_values
+        if rows.found:
+            self._found = merge_fields([self._found, rows.found])
+        times = rows.batch.column(self._writing.shape.time_column)
+        self._without_time += times.null_count
+        milliseconds = pc.divide(times.cast(pa.int64()), 1_000)
+        latest = pc.max(milliseconds).as_py()
+        if latest is not None and latest > self._writing.event_time_max_ms:
+            latest = pc.max(milliseconds.filter(pc.less_equal(milliseconds, self._writing.event_time_max_ms))).as_py()
+        if latest is not None:
+            self._event_times_ms[partition] = max(latest, self._event_times_ms.get(partition, latest))
+
+    def finish(self) -> Written:
+        """Write and send what is left."""
+        shape = self._writing.shape
+        files = tuple(self._files.finish())
+        if shape.grown_by(self._found) is shape:
+            self._bad.send()
+        return Written(
+            self._records,
+            self._kept_values,
+            files,
+            self._bad.counts(),
+            self._without_time,
+            self._found,
+            self._event_times_ms,
+        )
+
+
+BATCH_RECORDS = 65_536
+
+
+def _batches(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return to_record_batches(part, include_headers=True, include_raw_timestamp=True, records_max=BATCH_RECORDS)
+
+
+def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableShape) -> Fields | Failed:
+    """Return the fields of the records of ranges.
+
+    :param shape: says which format the values have.
+    """
+    decoder = shape.decoder
+    current = wanted[0]
+    found: Fields = {}
     try:
-        parts = read_range(wanted, reading.bootstrap, reading.client_options, include_headers=False)
-        return merge_fields(infer_fields(part.column("value").to_pylist()) for part in parts)
+        for current in wanted:
+            for part in read_range(current, reading.bootstrap, reading.client_options, include_headers=False):
+                found = merge_fields([found, {} if decoder is None else decoder.infer(part.column("value"))])
     except (BarnabasError, OSError) as error:
-        return _failed(wanted, error)
-
-
-def _table_batch(batch: pa.RecordBatch, writing: Writing) -> tuple[pa.RecordBatch, int]:
-    """Return a batch with the table's columns, and how many of its values are kept beside decoded columns."""
-    arrays, names = kafka_arrow_columns(batch), list(KAFKA_COLUMNS)
-    if writing.fields is None:
-        return pa.RecordBatch.from_arrays(arrays, names=names), 0
-    values = arrays[VALUE]
-    decoded, whole = decode(values.to_pylist(), writing.fields)
-    forms = value_forms(values, whole, dict(zip(writing.fields, decoded, strict=True)))
-    is_kept = pc.equal(forms, KEPT)
-    arrays[VALUE] = pc.if_else(is_kept, values, pa.scalar(None, values.type))
-    names += [VALUE_FORM, *(writing.column_names[name] for name in writing.fields)]
-    return pa.RecordBatch.from_arrays([*arrays, forms, *decoded], names=names), is_kept.true_count
+        return _failed(current, error)
+    return found
 
 
 def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> Failed:

@@ -24,9 +24,9 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
 
 from barnabas.errors import ConfigurationError
+from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
-from barnabas.spark.json_fields import ColumnType
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger
 from barnabas.spark.table_schema import (
     ADDED_LATER,
@@ -34,13 +34,11 @@ from barnabas.spark.table_schema import (
     VALUE_FORM,
     decoded_columns,
     partition_spec,
-    renamed_fields,
     table_schema,
 )
+from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, TableShape
 
 RETRIES = "commit.retry.num-retries"
-FORMAT = "barnabas.format"
-RENAMED_FIELDS = "barnabas.fields"
 DEFAULT_NAMESPACE = "default"
 # What a commit may end with that does not say by itself whether it was done.
 _UNCLEAR = (OSError, SQLAlchemyError, RESTError)
@@ -156,7 +154,7 @@ def _prepare(table: Table, name: str) -> None:
 
     :raises WarehouseError: it is not one for topics.
     """
-    wanted = {*KAFKA_COLUMNS, VALUE_FORM} if table.properties.get(FORMAT) == "json" else set(KAFKA_COLUMNS)
+    wanted = set(KAFKA_COLUMNS) if table.properties.get(FORMAT, RAW) == RAW else {*KAFKA_COLUMNS, VALUE_FORM}
     lacking = wanted - {column.name for column in table.schema().fields}
     if lacking - set(ADDED_LATER):
         raise WarehouseError(f"table {name} is not one for topics: it lacks {', '.join(sorted(lacking))}")
@@ -174,6 +172,11 @@ def _embedded_catalog(folder: Path) -> Catalog:
     return load_catalog(
         "barnabas", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/tables"
     )
+
+
+def local_path(uri: str) -> Path:
+    """Return the path of a file in the local file system."""
+    return Path(urlparse(uri).path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,21 +214,30 @@ class TableBase:
         """How values were decoded in earlier loads; None for a table that no load has made."""
         return None if self._table is None else self._table.properties.get(FORMAT)
 
-    @property
-    def fields(self) -> dict[str, ColumnType]:
-        """The types of the JSON fields that have a column."""
-        return {name: column_type for name, (_, column_type) in self._columns().items()}
+    def shape(self, value_format: str = RAW) -> TableShape | None:
+        """Return what its rows look like; None for a table that does not exist.
 
-    @property
-    def column_names(self) -> dict[str, str]:
-        """The columns of these fields."""
-        return {name: column for name, (column, _) in self._columns().items()}
-
-    def _columns(self) -> dict[str, tuple[str, ColumnType]]:
+        :param value_format: that of the values, for a table that no load has made.
+        """
         if self._table is None:
+            return None
+        properties = {FORMAT: value_format, **self._table.properties}
+        renamed = properties.get(RENAMED_FIELDS)
+        columns = decoded_columns(
+            self._table.schema(),
+            None if renamed is None else json.loads(renamed),
+            has_event_time=EVENT_TIME_SOURCE in properties,
+        )
+        return TableShape.parse(properties, columns)
+
+    @property
+    def last_load(self) -> Mapping[str, str]:
+        """The properties of the snapshot of the last load; empty where there is none left."""
+        snapshot = None if self._table is None else self._table.current_snapshot()
+        if self._table is None or snapshot is None:
             return {}
-        renamed = self._table.properties.get(RENAMED_FIELDS)
-        return decoded_columns(self._table.schema(), None if renamed is None else json.loads(renamed))
+        loads = (_summary(each) for each in ancestors_of(snapshot, self._table.metadata))
+        return next((properties for properties in loads if LEDGER in properties), {})
 
     def ledger(self) -> Ledger:
         """Return how far the table is loaded.
@@ -269,20 +281,20 @@ class TableBase:
         """Return where the table's files are, or will be."""
         if self._table is not None:
             return Location(self._table.location(), self._table.io.properties)
-        staged = self._create_transaction(None)
+        staged = self._create_transaction(TableShape())
         return Location(staged.table_metadata.location, staged._table.io.properties)
 
-    def commit(self, files: list[str], properties: dict[str, str], fields: Mapping[str, ColumnType] | None) -> int:
+    def commit(self, files: list[str], properties: dict[str, str], shape: TableShape) -> int:
         """Add the files and the properties in one snapshot, and return its id.
 
-        :param fields: the JSON fields with columns, for a table that does not exist yet; None with format raw.
+        :param shape: what the rows of the files look like; the table gets the columns that it lacks.
         :raises LoadConflictError: the table is no longer as it was when the load began.
         :raises WarehouseError: it could not be done, and the table is as before.
         """
         try:
-            transaction = self._table.transaction() if self._table else self._create_transaction(fields)
-            if self._table is not None and self.format is None:
-                transaction.set_properties({FORMAT: _format(fields)})
+            transaction = self._table.transaction() if self._table else self._create_transaction(shape)
+            if self._table is not None:
+                self._reshape(transaction, shape)
             transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
             added = transaction.table_metadata.current_snapshot()
             assert added is not None, "files are added with a snapshot"
@@ -299,17 +311,23 @@ class TableBase:
         assert snapshot is not None, "a commit makes a snapshot"
         return snapshot.snapshot_id
 
-    def _create_transaction(self, fields: Mapping[str, ColumnType] | None) -> Transaction:
+    def _reshape(self, transaction: Transaction, shape: TableShape) -> None:
+        """Give the table the columns that the shape has more."""
+        if shape == self.shape() and self.format is not None:
+            return
+        transaction.set_properties(shape.properties())
+        if shape.fields:
+            wanted = table_schema(shape.fields, shape.columns, has_event_time=shape.has_event_time)
+            with transaction.update_schema() as update:
+                update.union_by_name(wanted)
+
+    def _create_transaction(self, shape: TableShape) -> Transaction:
         self._catalog.create_namespace_if_not_exists(self._name[0])
         return self._catalog.create_table_transaction(
             self._name,
-            table_schema(fields),
-            partition_spec=partition_spec(),
-            properties={
-                RETRIES: "0",
-                FORMAT: _format(fields),
-                RENAMED_FIELDS: json.dumps(renamed_fields(fields or ())),
-            },
+            table_schema(shape.fields, shape.columns, has_event_time=shape.has_event_time),
+            partition_spec=partition_spec(has_event_time=shape.has_event_time),
+            properties={RETRIES: "0", **shape.properties()},
         )
 
     def _find_out(self, load_id: str, error: Exception) -> int:
@@ -335,10 +353,6 @@ class TableBase:
         snapshot = self._catalog.load_table(self._name).current_snapshot()
         load_id = _summary(snapshot).get(LOAD_ID) if snapshot else None
         return f"another load ({load_id}) was committed" if load_id else "it was changed by somebody else"
-
-
-def _format(fields: Mapping[str, ColumnType] | None) -> str:
-    return "raw" if fields is None else "json"
 
 
 def _is_followed_by(properties: Mapping[str, str], oldest: Snapshot) -> bool:

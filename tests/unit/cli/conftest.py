@@ -69,10 +69,16 @@ class FakeCluster:
             self.partitions[TopicPartition(topic, partition)] = []
 
     def append(
-        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, headers: Any = ()
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = 0,
+        headers: Any = (),
+        timestamp_ms: int | None = None,
     ) -> int:
         log = self.partitions[TopicPartition(topic, partition)]
-        stamp = 1_000 + len(log)
+        stamp = 1_000 + len(log) if timestamp_ms is None else timestamp_ms
         log.append(
             Record(topic, partition, len(log), stamp, TimestampType.CREATE_TIME, key, value, tuple(headers or ()))
         )
@@ -396,13 +402,20 @@ class FakeProducer(FakeClient):
         *,
         keys: Sequence[bytes | None] | None = None,
         partition: int | None = None,
+        timestamps_ms: Sequence[int] | None = None,
         headers: Sequence[Any] | None = None,
     ) -> FakeDeliveries:
         error, cluster = self.cluster.produce_error, self.cluster
         deliveries = FakeDeliveries()
         for at, value in enumerate(values):
             key, header = keys[at] if keys else None, headers[at] if headers else ()
-            offset = -1 if error else cluster.append(topic, value, key, partition or 0, header)
+            offset = (
+                -1
+                if error
+                else cluster.append(
+                    topic, value, key, partition or 0, header, timestamps_ms[at] if timestamps_ms else None
+                )
+            )
             deliveries.append(FakeDelivery(RecordMetadata(topic, partition or 0, offset, 0), error))
         return deliveries
 

@@ -51,6 +51,17 @@ def test_keys_and_headers_are_sent(cluster, ship, tmp_path) -> None:
     assert (record.key, record.headers) == (b"web-1", (("source", b"app"),))
 
 
+def test_records_have_the_times_of_their_lines(cluster, ship, tmp_path) -> None:
+    line = '1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5'
+    (tmp_path / "app.log").write_text(f"{line}\nno time\n")
+    outcome = ship("--format", "lines:common")
+    first, second = next(iter(cluster.partitions.values()))
+    assert (first.timestamp_ms, first.value) == (1_431_857_103_000, line.encode())
+    assert second.timestamp_ms > first.timestamp_ms
+    assert "1 of them say no time" in outcome.err
+    assert ship("--event-time", "at").code == 1
+
+
 def test_file_that_was_written_over_is_shipped_anew_and_said_so(cluster, ship, tmp_path) -> None:
     log = tmp_path / "app.log"
     log.write_text("old\nold\n")

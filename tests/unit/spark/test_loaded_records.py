@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.formats.column_types import ColumnType
+from barnabas.formats.json_fields import infer_fields
+from barnabas.formats.json_text import restore, without_blanks
 from barnabas.model import Header
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
-from barnabas.spark.json_fields import ColumnType, infer_fields
-from barnabas.spark.json_text import restore, without_blanks
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_schema import column_names
-from barnabas.spark.tasks import Reading, Writing, Written, write_range
+from barnabas.spark.table_shape import TableShape
+from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
 from barnabas.spark.warehouse import Warehouse
 from tests.searches import examples
 
@@ -37,6 +39,10 @@ class Sent(NamedTuple):
     headers: list[Header]
 
 
+def shape_of(fields: Fields) -> TableShape:
+    return TableShape.of("raw" if fields is None else "json", fields)
+
+
 def write(folder: Path, records: list[Sent], fields: Fields) -> list[str]:
     """Do what a task does, without a broker."""
     builder = BatchBuilder()
@@ -44,10 +50,10 @@ def write(folder: Path, records: list[Sent], fields: Fields) -> list[str]:
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     reader = ArrowReader()
     reader.read(builder.build(), "t", 0)
-    writing = Writing(str(folder), {}, fields, column_names(fields or ()))
+    writing = Writing(str(folder), {}, shape_of(fields))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tasks, "read_range", lambda *_args, **_options: [reader.finish()])
-        done = write_range(OffsetRange("t", 0, 0, len(records)), Reading("", {}), writing, 0)
+        done = write_ranges([OffsetRange("t", 0, 0, len(records))], Reading("", {}), writing, 0)
     assert isinstance(done, Written)
     return [file.path for file in done.files]
 
@@ -108,5 +114,5 @@ def test_no_record_stops_the_commit(tmp_path: Path, fields: Fields) -> None:
     (folder / "data").mkdir(parents=True)
     loaded = [OffsetRange("t", 0, 0, len(records))]
     properties = snapshot_properties("one", Ledger().advanced({}, loaded), loaded, len(records))
-    base.commit(write(folder / "data", records, fields), properties, fields)
+    base.commit(write(folder / "data", records, fields), properties, shape_of(fields))
     check_same(warehouse.table("t").scan().to_arrow(), records, fields)

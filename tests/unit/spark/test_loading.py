@@ -59,7 +59,11 @@ def test_an_interrupt_ends_the_whole() -> None:
     ("arguments", "message"),
     [
         ({"format": "jsno"}, "format 'jsno'"),
-        ({"format": "json", "fields": {"t": "timestamp"}}, "'t' has type 'timestamp'; there are boolean, long"),
+        ({"format": "json", "fields": {"t": "datetime"}}, "'t' has type 'datetime'; there are boolean, int, long"),
+        ({"format": "lines:apache"}, "there are common, combined"),
+        ({"format": "raw", "nested": True}, "--format json"),
+        ({"event_time": ":ms"}, "give record, line"),
+        ({"dead_letter": "t"}, "name another"),
         ({"fields": {"t": "long"}}, "--format json"),
         ({"starting_offsets": {("t", 0): -2}}, "-2 .* is no offset"),
     ],

@@ -16,6 +16,7 @@ from barnabas.spark.load_plan import TopicNow
 from barnabas.spark.load_types import LoadSettings, TableLoad
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_load import TableLoader
+from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import Warehouse
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -79,7 +80,7 @@ def test_a_loss_that_is_accepted_stands_in_a_snapshot_even_with_nothing_to_load(
     warehouse = Warehouse.open(tmp_path)
     loaded = [OffsetRange("t", 0, 0, 5)]
     ledger = Ledger().advanced({"t": "one"}, loaded)
-    warehouse.begin("t").commit([], snapshot_properties("first", ledger, loaded, 5), None)
+    warehouse.begin("t").commit([], snapshot_properties("first", ledger, loaded, 5), TableShape())
     monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
     monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 9}, {0: 9})])
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))

@@ -17,10 +17,13 @@ from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
 from barnabas.spark.planning import OffsetRange
-from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_range, write_range
+from barnabas.spark.table_shape import TableShape
+from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_ranges, write_ranges
 
 RANGE = OffsetRange("t", 2, 0, 4)
 READING = Reading("nowhere:1", {})
+RAW = TableShape()
+JSON = TableShape("json", {"a": "long"}, {"a": "value_a"}, takes_new_fields=False)
 
 
 def fake_log(*values: bytes | None) -> Iterator[pa.RecordBatch]:
@@ -41,7 +44,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("log")
 def test_a_task_writes_its_range_and_counts(tmp_path: Path) -> None:
-    done = write_range(RANGE, READING, Writing(f"file://{tmp_path}", {}, {"a": "long"}, {"a": "value_a"}), attempt_id=5)
+    done = write_ranges([RANGE], READING, Writing(f"file://{tmp_path}", {}, JSON), attempt_id=5)
     assert isinstance(done, Written)
     assert (done.records, done.kept_values, len(done.files)) == (4, 2, 1)
     path = done.files[0].path.removeprefix("file://")
@@ -59,7 +62,7 @@ def test_a_full_disk_is_an_answer_in_one_line(tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
     monkeypatch.setattr(tasks, "create_file", full)
-    failed = write_range(RANGE, READING, Writing(str(tmp_path), {}, None), attempt_id=0)
+    failed = write_ranges([RANGE], READING, Writing(str(tmp_path), {}, RAW), attempt_id=0)
     assert isinstance(failed, Failed)
     assert failed.kind == "storage"
     assert "No space left on device" in failed.message
@@ -75,22 +78,22 @@ def test_a_disk_that_fills_while_a_file_is_written_is_an_answer_too() -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tasks, "create_file", always_full)
-        failed = write_range(RANGE, READING, Writing("", {}, None), attempt_id=0)
+        failed = write_ranges([RANGE], READING, Writing("", {}, RAW), attempt_id=0)
     assert isinstance(failed, Failed)
     assert failed.kind == "storage"
 
 
 @pytest.mark.usefixtures("log")
 def test_a_file_of_an_earlier_attempt_is_never_overwritten(tmp_path: Path) -> None:
-    writing = Writing(str(tmp_path), {}, None)
-    assert isinstance(write_range(RANGE, READING, writing, attempt_id=1), Written)
-    assert isinstance(write_range(RANGE, READING, writing, attempt_id=2), Written)
-    assert isinstance(write_range(RANGE, READING, writing, attempt_id=1), Failed)
+    writing = Writing(str(tmp_path), {}, RAW)
+    assert isinstance(write_ranges([RANGE], READING, writing, attempt_id=1), Written)
+    assert isinstance(write_ranges([RANGE], READING, writing, attempt_id=2), Written)
+    assert isinstance(write_ranges([RANGE], READING, writing, attempt_id=1), Failed)
 
 
 @pytest.mark.usefixtures("log")
 def test_the_fields_of_a_range_are_found() -> None:
-    assert infer_range(RANGE, READING) == {"a": "long", "b": "long"}
+    assert infer_ranges([RANGE], READING, JSON) == {"a": "long", "b": "long"}
 
 
 def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +102,7 @@ def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monke
         yield ArrowReader().finish()
 
     monkeypatch.setattr(tasks, "read_range", gone)
-    failed = write_range(RANGE, READING, Writing(str(tmp_path), {}, None), attempt_id=0)
+    failed = write_ranges([RANGE], READING, Writing(str(tmp_path), {}, RAW), attempt_id=0)
     assert isinstance(failed, Failed)
     assert failed.kind == "data loss"
     assert "t-2 [0, 4)" in failed.message

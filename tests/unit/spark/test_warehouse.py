@@ -12,16 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import ConfigurationError
+from barnabas.formats.column_types import ColumnType
 from barnabas.model import Header
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DayFiles, create_file
 from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
-from barnabas.spark.json_fields import ColumnType
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_schema import KAFKA_COLUMNS, column_names, kafka_arrow_columns, sql_key
+from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import TableBase, Warehouse, parse_table_name, table_name_of_topic, tables_of_topics
 
 DAY_MS = 86_400_000
@@ -46,7 +47,7 @@ def add_records(
     loaded = [OffsetRange("t", 0, first, first + count)]
     ledger = base.ledger().advanced({"t": "topic-id"}, loaded)
     properties = snapshot_properties(load_id, ledger, loaded, count)
-    return base.commit([file.path for file in files.finish()], properties, None)
+    return base.commit([file.path for file in files.finish()], properties, TableShape())
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_loads_are_known_by_their_snapshot_or_by_their_files(warehouse: Warehous
 def test_a_commit_without_files_still_moves_the_offsets(warehouse: Warehouse) -> None:
     base = warehouse.begin("t")
     loaded = [OffsetRange("t", 0, 0, 9)]
-    base.commit([], snapshot_properties("one", Ledger().advanced({}, loaded), loaded, 0), None)
+    base.commit([], snapshot_properties("one", Ledger().advanced({}, loaded), loaded, 0), TableShape())
     ledger = warehouse.begin("t").ledger()
     assert ledger.topics["t"].next_offsets == {0: 9}
 
@@ -180,10 +181,11 @@ def commit_fields(warehouse: Warehouse, *names: str) -> dict[str, str]:
     loaded = [OffsetRange("t", 0, 0, 1)]
     fields: dict[str, ColumnType] = dict.fromkeys(names, "string")
     ledger = Ledger().advanced({}, loaded)
-    warehouse.begin("t").commit([], snapshot_properties("one", ledger, loaded, 0), fields)
-    base = warehouse.begin("t")
-    assert (base.fields, base.format) == (fields, "json")
-    return base.column_names
+    warehouse.begin("t").commit([], snapshot_properties("one", ledger, loaded, 0), TableShape.of("json", fields))
+    shape = warehouse.begin("t").shape()
+    assert shape is not None
+    assert (shape.fields, shape.value_format) == (fields, "json")
+    return dict(shape.columns)
 
 
 def test_columns_of_json_fields_that_clash_have_a_prefix(warehouse: Warehouse) -> None:
@@ -226,7 +228,9 @@ def test_a_table_of_an_earlier_version_knows_its_fields_by_their_columns(warehou
     commit_fields(warehouse, "timestamp")
     with warehouse.table("t").transaction() as transaction:
         transaction.remove_properties("barnabas.fields")
-    assert warehouse.begin("t").column_names == {"timestamp": "value_timestamp"}
+    shape = warehouse.begin("t").shape()
+    assert shape is not None
+    assert shape.columns == {"timestamp": "value_timestamp"}
 
 
 def test_a_table_that_is_not_for_topics_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.spark.json_fields import ColumnType, decode, infer_fields, merge_fields
+from barnabas.formats.column_types import ColumnType, grown, merge_fields
+from barnabas.formats.json_fields import PART_ROWS, JsonRules, decode, infer_fields
 
 FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
 
 
 def decoded(values: list[bytes | None], fields: dict[str, ColumnType]) -> tuple[list[list[Any]], list[bool]]:
-    columns, whole = decode(values, fields)
-    return [column.to_pylist() for column in columns], whole.to_pylist()
+    parsed = decode(values, fields)
+    return [column.to_pylist() for column in parsed.columns], parsed.whole.to_pylist()
 
 
 def test_types_meet_in_the_least_that_holds_them_all() -> None:
@@ -75,6 +76,51 @@ def test_what_is_not_a_string_is_json_text_in_a_string_column() -> None:
     columns, whole = decoded([b'{"s": {"x": [1, "\xc3\xa4"]}}', b'{"s": 5}'], FIELDS)
     assert columns[2] == ['{"x":[1,"ä"]}', "5"]
     assert whole == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        (b"not json", "not JSON"),
+        (b"", "empty"),
+        (b"[1]", "JSON, but no object"),
+        (b"\xff", "not UTF-8"),
+        (b'{"s": "\\ud800"}', "an escape is half of a letter (a lone surrogate)"),
+        (b'{"i":' + b"[" * 500_000, "nested too deep"),
+        (b'{"i": "text"}', "field 'i' does not fit its column (long)"),
+        (b'{"unknown": 1}', None),
+        (None, None),
+    ],
+)
+def test_a_bad_record_has_a_reason(odd: bytes | None, reason: str | None) -> None:
+    assert (decode([b'{"i": 1}', odd], FIELDS).reasons or [None, None]) == [None, reason]
+
+
+def test_what_has_no_column_is_found_with_its_type() -> None:
+    parsed = decode([b'{"i": 1, "new": 2}', b'{"new": 2.5, "other": {"x": [true]}}'], FIELDS, JsonRules(nested=True))
+    assert parsed.found == {"new": "double", "other": {"x": ["boolean"]}}
+
+
+def test_one_bad_value_of_many_leaves_the_others_as_they_are() -> None:
+    values: list[bytes | None] = [b'{"i": %d}' % number for number in range(3 * PART_ROWS)]
+    values[PART_ROWS + 7] = b"?"
+    parsed = decode(values, FIELDS)
+    assert parsed.columns[0].null_count == 1
+    assert [row for row, reason in enumerate(parsed.reasons or []) if reason] == [PART_ROWS + 7]
+
+
+def test_tables_grow_by_what_is_safe_alone() -> None:
+    table: dict[str, ColumnType] = {"a": "int", "b": {"x": "long"}, "c": ["float"], "d": "decimal(10,2)", "e": "long"}
+    found = {"a": "long", "b": {"y": "string"}, "c": ["double"], "d": "decimal(38,2)", "e": "double", "n": "boolean"}
+    assert grown(table, found, 100) == {
+        "a": "long",
+        "b": {"x": "long", "y": "string"},
+        "c": ["double"],
+        "d": "decimal(38,2)",
+        "e": "long",
+        "n": "boolean",
+    }
+    assert "n" not in grown(table, found, 5)
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5)

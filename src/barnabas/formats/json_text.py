@@ -9,8 +9,10 @@ which mean nothing in JSON. `value_forms` says of each value how to get it back:
 
 Writers of JSON differ in two habits, so `columns` comes in four styles: with `+nulls` a field whose column is null
 is there as `null`, otherwise it is absent; with `+fractions` a whole number of a column of type double is written
-as `5.0`, otherwise as `5`. Whatever is written in another way (an escape where none is needed, `1.50`, another
-order of fields, a field twice) is no loss: it is kept in `value`.
+as `5.0`, otherwise as `5`. So is a decimal with all digits of its column, `19.90`, and not `19.9`, and a time with
+milliseconds. Whatever is written in another way (an escape where none is needed, `1.50`, another
+order of fields, a field twice) is no loss: it is kept in `value`. `columns+nulls:7` are the table's first seven
+columns: a table may have got more since then, always behind those that it had.
 
 The form is found by putting the value together and comparing. So nothing has to be known of how a parser reads
 large numbers, repeated fields or strings that look like numbers.
@@ -19,16 +21,15 @@ large numbers, repeated fields or strings that look like numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TOMBSTONE = "tombstone"
-VALUE = "value"
+from barnabas.formats.decoding import TOMBSTONE, VALUE
 
 SAMPLE_ROWS = 256
 """So many values tell which styles to try first."""
@@ -73,11 +74,10 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
     :param columns: the decoded columns by the names of their fields, as `compose` takes them.
     """
     forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
-    styles = _styles(columns)
     forms, left = _search(forms, values, whole, columns, _likely_first(values, whole, columns))
     if pc.any(left).as_py():  # with blanks elsewhere, which is slow to find out
         stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
-        forms, _ = _search(forms, stripped, left, columns, product(styles, [COMPACT]))
+        forms, _ = _search(forms, stripped, left, columns, product(_styles(columns), [COMPACT]))
     return forms
 
 
@@ -98,14 +98,30 @@ def _search(
             rows = {name: column.filter(left) for name, column in columns.items()}
             made = compose(rows, left.true_count, style, spacing)
             found = pc.replace_with_mask(left, left, pc.equal(values.filter(left), made))
-        forms = pc.if_else(found, style.name, forms)
+        forms = pc.if_else(found, _form(style, len(columns)), forms)
         left = pc.and_not(left, found)
     return forms, left
 
 
+def _form(style: Style, column_count: int) -> str:
+    return f"{style.name}:{column_count}" if style.nulls else style.name
+
+
 def _styles(columns: Mapping[str, pa.Array]) -> Sequence[Style]:
-    has_doubles = any(pa.types.is_float64(column.type) for column in columns.values())
-    return [style for style in STYLES if has_doubles or not style.fractions]
+    types = [column.type for column in columns.values()]
+    has_fractions = any(_has(each, _is_written_with_fractions) for each in types)
+    # A struct may get fields later, which must not appear as nulls in the values of before.
+    has_structs = any(_has(each, pa.types.is_struct) for each in types)
+    return [style for style in STYLES if (has_fractions or not style.fractions) and not (has_structs and style.nulls)]
+
+
+def _is_written_with_fractions(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_timestamp(kind))
+
+
+def _has(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    return is_wanted(kind) or any(_has(each, is_wanted) for each in inner)
 
 
 def _likely_first(
@@ -127,11 +143,14 @@ def _likely_first(
 def compose(columns: Mapping[str, pa.Array], length: int, style: Style, spacing: Spacing = COMPACT) -> pa.Array:
     """Return the values (binary) that columns make: JSON objects with the fields in the columns' order.
 
-    :param columns: by field; boolean, int64, double or string. A string that begins with `{` or `[` is taken for
-        an object or array.
+    :param columns: by field. A string that begins with `{` or `[` is taken for an object or array.
     """
+    return _object_text(columns, length, style, spacing).cast(pa.binary())
+
+
+def _object_text(columns: Mapping[str, pa.Array], length: int, style: Style, spacing: Spacing) -> pa.Array:
     if not columns:
-        return pa.repeat(pa.scalar(b"{}"), length)
+        return pa.repeat(pa.scalar("{}"), length)
     pieces: list[Any] = ["{"]
     first = next(iter(columns.values()))
     # A comma stands before each field. Where the first field may be absent, it is cut off at the end; else, which
@@ -141,7 +160,7 @@ def compose(columns: Mapping[str, pa.Array], length: int, style: Style, spacing:
     for name, column in columns.items():
         head = comma + json.dumps(name, ensure_ascii=False) + spacing.colon
         comma = spacing.comma
-        text = _text(column, style)
+        text = _text(column, style, spacing)
         if not column.null_count:
             pieces += [head, *text]
         elif style.nulls:
@@ -149,9 +168,9 @@ def compose(columns: Mapping[str, pa.Array], length: int, style: Style, spacing:
         else:
             pieces.append(_joined([head, *text]).fill_null(""))
     if not cut:
-        return _joined([*pieces, "}"]).cast(pa.binary())
+        return _joined([*pieces, "}"])
     members = pc.utf8_slice_codeunits(_joined(pieces[1:]), cut)
-    return _joined(["{", members, "}"]).cast(pa.binary())
+    return _joined(["{", members, "}"])
 
 
 def _joined(pieces: Sequence[Any]) -> pa.Array:
@@ -159,11 +178,53 @@ def _joined(pieces: Sequence[Any]) -> pa.Array:
     return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, "")
 
 
-def _text(column: pa.Array, style: Style) -> Sequence[Any]:
+def _text(column: pa.Array, style: Style, spacing: Spacing) -> Sequence[Any]:
     """Return a column as JSON text, null where it is null, in pieces that are to be joined."""
-    if pa.types.is_float64(column.type):
-        return [_double_text(column, style)]
-    return _string_text(column) if pa.types.is_string(column.type) else [column.cast(pa.string())]
+    kind = column.type
+    if pa.types.is_string(kind):
+        return _string_text(column)
+    if pa.types.is_struct(kind):
+        inner = dict(zip((field.name for field in kind), column.flatten(), strict=True))
+        text = _object_text(inner, len(column), style, spacing)
+        return [pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string())) if column.null_count else text]
+    if pa.types.is_list(kind):
+        return [_list_text(column, style, spacing)]
+    if pa.types.is_timestamp(kind):
+        return ['"', _time_text(column, style), '"']
+    return [_number_text(column, style)]
+
+
+def _number_text(column: pa.Array, style: Style) -> pa.Array:
+    if pa.types.is_floating(column.type):
+        return _double_text(column.cast(pa.float64()), style)
+    return _decimal_text(column, style) if pa.types.is_decimal(column.type) else column.cast(pa.string())
+
+
+def _list_text(column: pa.ListArray, style: Style, spacing: Spacing) -> pa.Array:
+    items = column.flatten()
+    texts = pa.nulls(0, pa.string())
+    if len(items):
+        texts = _joined(_text(items, style, spacing)).fill_null("null")
+    counts = pc.fill_null(column.value_lengths(), 0)
+    ends = pc.cumulative_sum(counts)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    members = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), spacing.comma)
+    text = _joined(["[", members, "]"])
+    return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string())) if column.null_count else text
+
+
+def _decimal_text(column: pa.Array, style: Style) -> pa.Array:
+    if style.fractions or not column.type.scale:
+        return column.cast(pa.string())
+    return pc.replace_substring_regex(column.cast(pa.string()), r"(\.\d*[1-9])?(\.)?0+$", r"\1")
+
+
+def _time_text(column: pa.Array, style: Style) -> pa.Array:
+    """Return times as ISO 8601 with a Z: whole seconds where they are, or always with three digits more."""
+    texts = pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ")
+    if style.fractions:
+        return pc.replace_substring_regex(texts, r"(\.\d{3})000Z$", r"\1Z")
+    return pc.replace_substring_regex(texts, r"(\.\d*[1-9])?(\.)?0*Z$", r"\1Z")
 
 
 def _double_text(column: pa.Array, style: Style) -> pa.Array:
@@ -216,8 +277,10 @@ def restore(values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) 
     :param columns: the decoded columns by the names of their fields, in the table's order.
     """
     restored = values
-    for style in STYLES:
-        mask = pc.equal(forms, style.name)
-        if pc.any(mask).as_py():
-            restored = pc.if_else(mask, compose(columns, len(values), style), restored)
+    for form in pc.unique(forms).to_pylist():
+        name, _, count = (form or VALUE).partition(":")
+        style = next((style for style in STYLES if style.name == name), None)
+        if style is not None:
+            first = dict(islice(columns.items(), int(count))) if count else columns
+            restored = pc.if_else(pc.equal(forms, form), compose(first, len(values), style), restored)
     return restored

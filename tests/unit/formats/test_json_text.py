@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from barnabas.spark.json_fields import ColumnType, decode, infer_fields
-from barnabas.spark.json_text import STYLES, TOMBSTONE, VALUE, compose, restore, value_forms, without_blanks
+from barnabas.formats.column_types import ColumnType, settled
+from barnabas.formats.decoding import TOMBSTONE, VALUE
+from barnabas.formats.json_fields import JsonRules, decode, infer_fields
+from barnabas.formats.json_text import STYLES, compose, restore, value_forms, without_blanks
 
 FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
 BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
@@ -19,10 +21,10 @@ BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
 
 def load(values: list[bytes | None], fields: dict[str, ColumnType]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
     """Return the columns `value`, `value_form` and the decoded ones, as a table has them."""
-    arrays, whole = decode(values, fields)
-    columns = dict(zip(fields, arrays, strict=True))
+    parsed = decode(values, fields)
+    columns = dict(zip(fields, parsed.columns, strict=True))
     column = pa.array(values, pa.binary())
-    forms = value_forms(column, whole, columns)
+    forms = value_forms(column, parsed.whole, columns)
     kept = [value if form == VALUE else None for value, form in zip(values, forms.to_pylist(), strict=True)]
     return pa.array(kept, pa.binary()), forms, columns
 
@@ -39,8 +41,8 @@ def forms_of(*values: bytes | None) -> list[str]:
         (b' {"i" :1,\n"b": false } ', "columns"),
         (b'{"d": 5}', "columns"),
         (b'{"d": 5.0}', "columns+fractions"),
-        (b'{"i":null,"d":2.5,"s":null,"b":null}', "columns+nulls"),
-        (b'{"i":null,"d":2.0,"s":null,"b":null}', "columns+fractions+nulls"),
+        (b'{"i":null,"d":2.5,"s":null,"b":null}', "columns+nulls:4"),
+        (b'{"i":null,"d":2.0,"s":null,"b":null}', "columns+fractions+nulls:4"),
         (b'{"s": {"x": [1, "\xc3\xa4"]}}', "columns"),
         (b'{"s": "a \\" \\\\ \\n b"}', "columns"),
         (b"{}", "columns"),
@@ -150,3 +152,65 @@ def test_doubles_are_written_as_python_writes_them(numbers: list[float | None]) 
 @given(st.lists(st.binary(max_size=20), max_size=5))
 def test_blanks_inside_strings_stay(values: list[bytes]) -> None:
     assert without_blanks(pa.array(values, pa.binary())).to_pylist() == [BLANKS.sub(rb"\1", value) for value in values]
+
+
+RICH_FIELDS: dict[str, ColumnType] = {
+    "n": "decimal(38,2)",
+    "t": "timestamp",
+    "o": {"a": "long", "d": "double", "l": ["string"]},
+    "l": [{"x": "long"}],
+    "i": "int",
+    "f": "float",
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (b'{"n":19.99}', "columns"),
+        (b'{"n":19.5}', "columns"),
+        (b'{"n":19.50}', "columns+fractions"),
+        (b'{"n":20}', "columns"),
+        (b'{"n":20.000}', VALUE),
+        (b'{"n":19.999}', VALUE),
+        (b'{"n":"19.99"}', VALUE),
+        (b'{"n":123456789012345678901234567890.25}', "columns"),
+        (b'{"t":"2015-05-17T10:05:03Z"}', "columns"),
+        (b'{"t":"2015-05-17T10:05:03.120Z"}', "columns+fractions"),
+        (b'{"t":"2015-05-17T12:05:03+02:00"}', VALUE),
+        (b'{"o":{"a":1,"l":["x",null]},"l":[{"x":1},{},null]}', "columns"),
+        (b'{"o": {"a": 1, "l": ["x"]}, "l": []}', "columns"),
+        (b'{"o":{},"l":[]}', "columns"),
+        (b'{"o":{"a":1,"a":2}}', VALUE),
+        (b'{"o":{"a":null}}', VALUE),
+        (b'{"o":{"new":1}}', VALUE),
+        (b'{"o":{"d":2.0}}', "columns+fractions"),
+        (b'{"l":{"x":1}}', VALUE),
+        (b'{"i":5,"f":0.5}', "columns"),
+        (b'{"i":5000000000}', VALUE),
+        (b'{"f":0.1}', VALUE),
+    ],
+)
+def test_the_form_of_values_of_other_types(value: bytes, form: str) -> None:
+    for values in ([value], [b'{"n":1.25}', value, b"no JSON"]):
+        kept, forms, columns = load(list(values), RICH_FIELDS)
+        assert forms.to_pylist()[values.index(value)] == form
+        given_back = restore(kept, forms, columns).to_pylist()[values.index(value)]
+        assert given_back == BLANKS.sub(rb"\1", value)
+
+
+def test_columns_that_a_table_got_later_are_no_nulls_of_earlier_values() -> None:
+    kept, forms, columns = load([b'{"i":1,"d":null,"s":null,"b":null}'], FIELDS)
+    later = {**columns, "new": pa.nulls(1, pa.string())}
+    assert restore(kept, forms, later).to_pylist() == [b'{"i":1,"d":null,"s":null,"b":null}']
+
+
+@given(st.lists(VALUES, max_size=6), st.booleans(), st.booleans())
+@example([b'{"i":19.99}', b'{"i":1e2}', b'{"i":123456789012345678901}'], False, True)
+@example([b'{"i":{"x":[1,null]}}', b'{"i":{"y":2.5}}', b'{"i":{}}', b'{"i":null}'], True, False)
+def test_any_bytes_are_given_back_by_columns_of_any_type(
+    values: list[bytes | None], nested: bool, decimals: bool
+) -> None:
+    found = infer_fields(values, JsonRules(nested, decimals))
+    check_given_back(values, {name: settled(column_type) for name, column_type in found.items()})
+    check_given_back(values, RICH_FIELDS)

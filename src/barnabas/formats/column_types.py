@@ -1,0 +1,212 @@
+"""The types of decoded columns, as JSON can write them, and how values of several types meet in one.
+
+    "boolean" "int" "long" "float" "double" "string" "timestamp" "decimal(20,2)"
+    {"lat": "double", "lon": "double"}      a struct
+    ["string"]                              a list
+
+What is inferred is of the types boolean, long, double and string; `decimal(38,scale)` in place of double, structs
+and lists where somebody asks for them. The others are for who names the fields himself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias, cast
+
+import pyarrow as pa
+
+from barnabas.errors import ConfigurationError
+
+ColumnType: TypeAlias = "str | dict[str, ColumnType] | list[ColumnType]"
+MaybeType: TypeAlias = "ColumnType | None"
+Fields: TypeAlias = dict[str, MaybeType]
+"""The type of each field; None where only nulls were seen so far."""
+
+SIMPLE_TYPES: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+DECIMAL_DIGITS = 38
+SCALE_MAX = 18
+"""Digits after the point of a decimal that is inferred; numbers with more do not fit it."""
+STRUCT_FIELDS_MAX = 200
+"""A struct with more fields uses names as data; it is a string of JSON instead."""
+STRUCT_DEPTH_MAX = 16
+
+_DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
+_NAMES_OF_TYPES = {arrow: name for name, arrow in SIMPLE_TYPES.items()}
+_WIDER_NUMBERS = {
+    frozenset({"int", "long"}): "long",
+    frozenset({"float", "double"}): "double",
+    frozenset({"int", "double"}): "double",
+    frozenset({"long", "double"}): "double",
+    frozenset({"int", "float"}): "double",
+    frozenset({"long", "float"}): "double",
+}
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f.`]")
+
+
+def check_type(name: str, column_type: object) -> None:
+    """Raise where something is no type of a column.
+
+    :raises ConfigurationError: it says which types there are.
+    """
+    if isinstance(column_type, dict):
+        for inner, inner_type in column_type.items():
+            check_type(f"{name}.{inner}", inner_type)
+        if column_type and is_good_struct(column_type):
+            return
+    elif isinstance(column_type, list) and len(column_type) == 1:
+        check_type(f"{name}[]", column_type[0])
+        return
+    elif isinstance(column_type, str) and (column_type in SIMPLE_TYPES or _is_decimal(column_type)):
+        return
+    raise ConfigurationError(
+        f"fields: {name!r} has type {column_type!r}; there are {', '.join(SIMPLE_TYPES)}, decimal(20,2) with up to "
+        f'{DECIMAL_DIGITS} digits, {{"a": "long"}} for a struct whose names differ by more than case and have no dot, '
+        '["long"] for a list'
+    )
+
+
+def _is_decimal(text: str) -> bool:
+    match = _DECIMAL.fullmatch(text)
+    return match is not None and 1 <= int(match[1]) <= DECIMAL_DIGITS and int(match[2]) <= int(match[1])
+
+
+def decimal_parts(column_type: MaybeType) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal, None for other types.
+
+    >>> decimal_parts("decimal(20,2)"), decimal_parts("long")
+    ((20, 2), None)
+    """
+    match = _DECIMAL.fullmatch(column_type) if isinstance(column_type, str) else None
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def arrow_type(column_type: ColumnType) -> pa.DataType:
+    """Return the Arrow type of a column.
+
+    >>> arrow_type({"a": ["long"]})
+    StructType(struct<a: list<element: int64>>)
+    """
+    if isinstance(column_type, dict):
+        return pa.struct([pa.field(name, arrow_type(inner)) for name, inner in column_type.items()])
+    if isinstance(column_type, list):
+        return pa.list_(pa.field("element", arrow_type(column_type[0])))
+    decimal = decimal_parts(column_type)
+    return pa.decimal128(*decimal) if decimal else SIMPLE_TYPES[column_type]
+
+
+def type_of_arrow(arrow: pa.DataType) -> MaybeType:
+    """Return the type of an Arrow column; None for one of nulls, and `string` for all that has no type of its own."""
+    if pa.types.is_null(arrow):
+        return None
+    if pa.types.is_struct(arrow):
+        fields = {field.name: type_of_arrow(field.type) for field in arrow}
+        return cast("ColumnType", fields)
+    if pa.types.is_list(arrow):
+        return cast("ColumnType", [type_of_arrow(arrow.value_type)])
+    if pa.types.is_decimal128(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    return _NAMES_OF_TYPES.get(arrow, "string")
+
+
+def wider(one: MaybeType, other: MaybeType) -> MaybeType:
+    """Return the least type that holds values of both.
+
+    >>> wider("long", "double"), wider({"a": "long"}, {"b": "string"}), wider(["long"], "long")
+    ('double', {'a': 'long', 'b': 'string'}, 'string')
+    """
+    if one == other or other is None:
+        return one
+    if one is None:
+        return other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return cast("ColumnType", merge_fields([cast("Fields", one), cast("Fields", other)]))
+    if isinstance(one, list) and isinstance(other, list):
+        return [cast("ColumnType", wider(one[0], other[0]))]
+    if isinstance(one, str) and isinstance(other, str):
+        return _wider_number(one, other) or "string"
+    return "string"
+
+
+def _wider_number(one: str, other: str) -> str | None:
+    met = _WIDER_NUMBERS.get(frozenset({one, other}))
+    if met is not None:
+        return met
+    scales = [0 if each in ("int", "long") else parts[1] for each in (one, other) if (parts := _as_decimal(each))]
+    return f"decimal({DECIMAL_DIGITS},{max(scales)})" if len(scales) == 2 else None
+
+
+def _as_decimal(column_type: str) -> tuple[int, int] | None:
+    return (19, 0) if column_type in ("int", "long") else decimal_parts(column_type)
+
+
+def merge_fields(parts: Iterable[Fields]) -> Fields:
+    """Return the fields of several parts together, in the order in which they appear."""
+    merged: Fields = {}
+    for part in parts:
+        for name, column_type in part.items():
+            merged[name] = wider(merged.get(name), column_type)
+    return merged
+
+
+def settled(column_type: MaybeType, depth: int = 0) -> ColumnType:
+    """Return a type that a table can have: what was only null is `string`, and so is a struct that no table takes.
+
+    >>> settled({"a": None, "b": [None]}), settled({"a.b": "long"})
+    ({'a': 'string', 'b': ['string']}, 'string')
+    """
+    if isinstance(column_type, dict):
+        if depth >= STRUCT_DEPTH_MAX or not is_good_struct(column_type):
+            return "string"
+        return {name: settled(inner, depth + 1) for name, inner in column_type.items()}
+    if isinstance(column_type, list):
+        return "string" if depth >= STRUCT_DEPTH_MAX else [settled(column_type[0], depth + 1)]
+    return column_type or "string"
+
+
+def is_good_struct(fields: Mapping[str, object]) -> bool:
+    """Whether SQL can tell the fields of a struct apart, and there are not too many."""
+    names = {name.upper().lower() for name in fields}
+    are_distinct = len(names) == len(fields) and not any(not name or _NOT_IN_NAMES.search(name) for name in fields)
+    return 0 < len(fields) <= STRUCT_FIELDS_MAX and are_distinct
+
+
+def grown(table: Mapping[str, ColumnType], found: Fields, fields_max: int) -> dict[str, ColumnType]:
+    """Return the fields of a table after records were seen that have others: new ones, and types that widen safely.
+
+    Safe is int to long, float to double, a decimal with more digits before the point, and a struct with more fields:
+    what Iceberg does without touching old files. Any other type stays as it is. A field that was only null so far
+    stays without a column, until somebody knows its type.
+
+    >>> grown({"a": "int", "b": "long"}, {"a": "long", "b": "string", "c": "double", "d": None}, 10)
+    {'a': 'long', 'b': 'long', 'c': 'double'}
+    """
+    after = dict(table)
+    for name, column_type in found.items():
+        if name in after:
+            after[name] = _widened(after[name], column_type)
+        elif column_type is not None and len(after) < fields_max:
+            after[name] = settled(column_type)
+    return after
+
+
+def _widened(column: ColumnType, found: MaybeType) -> ColumnType:
+    if isinstance(column, dict) and isinstance(found, dict):
+        more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX)
+        return more if is_good_struct(more) else column
+    if isinstance(column, list) and isinstance(found, list):
+        return [_widened(column[0], found[0])]
+    if (column, found) in (("int", "long"), ("float", "double")):
+        return cast("ColumnType", found)
+    before, after = decimal_parts(column), decimal_parts(found)
+    if before and after and before[1] == after[1] and after[0] > before[0]:
+        return cast("ColumnType", found)
+    return column

@@ -1,0 +1,376 @@
+"""Fields of JSON values as typed columns: inferred on the first load, decoded on each.
+
+Values of a field that are of different types meet in the least type that holds them all: whole numbers and others
+in `double`, anything else in `string`, as JSON text; objects and arrays are such strings too, unless structs and
+lists are asked for (`nested`). A field that was always null is a `string`. Whole numbers beyond 64 bits are
+`double`, which rounds, as it does for most readers of JSON; where that is not wanted (`decimals`) they and all
+numbers with a fraction are decimals. Numbers beyond the doubles are in no column.
+
+What the columns do not give back is kept as it came: json_text.py says of each value whether they do.
+
+Arrow's parser does a whole batch at once where all fits; only the parts of a batch where something does not are gone
+through value by value.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from functools import reduce
+from math import isfinite
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from barnabas.formats import times
+from barnabas.formats.column_types import (
+    DECIMAL_DIGITS,
+    SCALE_MAX,
+    STRUCT_DEPTH_MAX,
+    ColumnType,
+    Fields,
+    MaybeType,
+    arrow_type,
+    decimal_parts,
+    is_good_struct,
+    merge_fields,
+    type_of_arrow,
+    wider,
+)
+
+DEPTH_MAX = 1_000
+"""Of objects and arrays in a value that goes to Arrow's parser."""
+PART_ROWS = 1_024
+"""So many values are gone through one by one where one of them does not fit."""
+NAME_LETTERS_SHOWN = 60
+_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+_FLOAT = struct.Struct("f")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRules:
+    """How JSON becomes columns: objects and arrays as structs and lists; numbers with a fraction as decimals."""
+
+    nested: bool = False
+    decimals: bool = False
+
+
+PLAIN = JsonRules()
+
+
+@dataclass(slots=True)
+class Parsed:
+    """Values that were decoded.
+
+    `columns`: in the order of the fields.
+    `whole`: for each value, whether it is a JSON object whose every field has a column that took what it holds. It
+    may have changed on the way (rounded, say): `json_text.value_forms` looks.
+    `reasons`: for each value, why it is a bad record, None where it is none; the whole is None where none is bad.
+    `found`: fields that have no column, or one that did not take what came.
+    """
+
+    columns: list[pa.Array]
+    whole: pa.Array
+    reasons: list[str | None] | None = None
+    found: Fields = field(default_factory=dict)
+
+
+class WrittenNumber(float):
+    """A number with a fraction, and how it was written."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> WrittenNumber:
+        """Read a number of JSON."""
+        number = cls(text)
+        number.text = text
+        return number
+
+
+def infer_fields(values: Sequence[bytes | None], rules: JsonRules = PLAIN) -> Fields:
+    """Return the fields of the values that are JSON objects, in the order in which they appear.
+
+    >>> infer_fields([b'{"a": 1, "b": null}', b'{"a": 2.5, "c": [1]}', b'nonsense', None])
+    {'a': 'double', 'b': None, 'c': 'string'}
+    >>> infer_fields([b'{"a": 19.99, "c": [{"d": 1}]}'], JsonRules(nested=True, decimals=True))
+    {'a': 'decimal(38,2)', 'c': [{'d': 'long'}]}
+    """
+    fields = _infer_at_once(values, rules)
+    if fields is not None:
+        return fields
+    fields = {}
+    for value in values:
+        parsed = _object(value, rules.decimals)
+        if isinstance(parsed, dict):
+            _note_fields(fields, parsed.items(), rules)
+    return fields
+
+
+def _note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: JsonRules) -> None:
+    for name, item in items:
+        fields[name] = wider(fields.get(name), _type_of(item, rules))
+
+
+def _infer_at_once(values: Sequence[bytes | None], rules: JsonRules) -> Fields | None:
+    """Infer with Arrow's parser, None where it does not manage. It takes some strings for times; here they stay."""
+    table = _parse_lines(values, pajson.ParseOptions())
+    if table is None:
+        return None
+    fields = {column.name: type_of_arrow(column.type) for column in table.schema}
+    if not rules.nested:
+        return {name: "string" if isinstance(kind, dict | list) else kind for name, kind in fields.items()}
+    return None if rules.decimals and "double" in repr(list(fields.values())) else fields
+
+
+def decode(values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> Parsed:
+    """Decode values into a column per field, in the order of `fields`."""
+    columns = _decode_at_once(values, fields)
+    if columns is not None:
+        return Parsed(columns, pa.repeat(pa.scalar(True), len(values)))
+    if len(values) <= PART_ROWS:
+        return _decode_one_by_one(values, fields, rules)
+    starts = range(0, len(values), PART_ROWS)
+    return _joined([decode(values[start : start + PART_ROWS], fields, rules) for start in starts])
+
+
+def _joined(parts: Sequence[Parsed]) -> Parsed:
+    columns = [pa.concat_arrays(chunks) for chunks in zip(*(part.columns for part in parts), strict=True)]
+    whole = pa.concat_arrays([part.whole for part in parts])
+    reasons = None
+    if any(part.reasons for part in parts):
+        reasons = [reason for part in parts for reason in part.reasons or [None] * len(part.whole)]
+    return Parsed(columns, whole, reasons, merge_fields(part.found for part in parts))
+
+
+def _decode_at_once(values: Sequence[bytes | None], fields: Mapping[str, ColumnType]) -> list[pa.Array] | None:
+    """Decode with Arrow's parser, None where a value does not fit."""
+    schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
+    table = _parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
+    return None if table is None else [_one_chunk(table.column(name)) for name in fields]
+
+
+def _parse_lines(values: Sequence[bytes | None], options: pajson.ParseOptions) -> pa.Table | None:
+    """Parse values as the lines of one text, None where row n is not surely value n, or a value is no object.
+
+    It is, when no value has a line break, none is blank, and there are as many rows as values.
+    """
+    if not values or not all(value is not None and value[:1] == b"{" for value in values):
+        return None
+    lines = b"\n".join(values)  # type: ignore[arg-type]  # no None: checked above
+    if lines.count(b"\n") != len(values) - 1 or not _is_utf8(lines) or not _is_shallow(lines, values):
+        return None
+    read_options = pajson.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    try:
+        table = pajson.read_json(io.BytesIO(lines), read_options=read_options, parse_options=options)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return table if table.num_rows == len(values) else None
+
+
+def _is_utf8(text: bytes) -> bool:
+    """Arrow's parser does not look, and a string column that is not UTF-8 could not be read again."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_shallow(lines: bytes, values: Sequence[bytes | None]) -> bool:
+    """Arrow's parser goes down with the depth of the values, and ends the process where its stack does."""
+    if lines.count(b"[") + lines.count(b"{") <= DEPTH_MAX:
+        return True
+    return all(value is None or value.count(b"[") + value.count(b"{") <= DEPTH_MAX for value in values)
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _decode_one_by_one(values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules) -> Parsed:
+    columns: dict[str, list[Any]] = {name: [None] * len(values) for name in fields}
+    whole = [False] * len(values)
+    reasons: list[str | None] = [None] * len(values)
+    found: Fields = {}
+    keeps_text = rules.decimals or "decimal(" in repr(list(fields.values()))
+    for row, value in enumerate(values):
+        parsed = _object(value, keeps_text)
+        if not isinstance(parsed, dict):
+            reasons[row] = parsed
+            continue
+        whole[row] = True
+        for name, item in parsed.items():
+            if name in fields:
+                fits, columns[name][row] = _convert(item, fields[name])
+                if not fits:
+                    reasons[row] = _misfit(name, fields[name])
+            if name not in fields or not fits:
+                whole[row] = False
+                _note_fields(found, [(name, item)], rules)
+    arrays = [pa.array(columns[name], arrow_type(column_type)) for name, column_type in fields.items()]
+    return Parsed(arrays, pa.array(whole, pa.bool_()), reasons if any(reasons) else None, found)
+
+
+def _misfit(name: str, column_type: ColumnType) -> str:
+    shown = name if len(name) <= NAME_LETTERS_SHOWN else name[:NAME_LETTERS_SHOWN] + "..."
+    kind = column_type if isinstance(column_type, str) else "struct" if isinstance(column_type, dict) else "list"
+    return f"field {shown!r} does not fit its column ({kind})"
+
+
+def _object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | None:
+    """Parse a JSON object; return why a value is none, or None where there is no value.
+
+    :param keeps_text: numbers with a fraction are `WrittenNumber`s.
+    """
+    if value is None:
+        return None
+    try:
+        # Decoded here, as json.loads takes other encodings too, and surrogates.
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    parse_float: Callable[[str], float] | None = WrittenNumber.parse if keeps_text else None
+    try:
+        parsed = json.loads(text, parse_constant=_refuse_constant, parse_float=parse_float)
+        if b"\\u" in value:
+            # An escape may stand for half of a surrogate pair, which no string column takes.
+            json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "an escape is half of a letter (a lone surrogate)"
+    except RecursionError:
+        return "nested too deep"
+    except ValueError:
+        return "not JSON" if text.strip() else "empty"
+    return parsed if isinstance(parsed, dict) else "JSON, but no object"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _type_of(item: object, rules: JsonRules, depth: int = 0) -> MaybeType:
+    if item is None or isinstance(item, bool):
+        return None if item is None else "boolean"
+    match item:
+        case int():
+            return "long" if -_LONG_MAX - 1 <= item <= _LONG_MAX else _number(0, rules)
+        case float():
+            return _number(_scale(item), rules)
+        case dict() if rules.nested and depth < STRUCT_DEPTH_MAX:
+            inner = {name: _type_of(each, rules, depth + 1) for name, each in item.items()}
+            return cast("ColumnType", inner) if is_good_struct(inner) else "string"
+        case list() if rules.nested and depth < STRUCT_DEPTH_MAX:
+            return cast("ColumnType", [reduce(wider, (_type_of(each, rules, depth + 1) for each in item), None)])
+        case _:
+            return "string"
+
+
+def _number(scale: int, rules: JsonRules) -> ColumnType:
+    return f"decimal({DECIMAL_DIGITS},{scale})" if rules.decimals else "double"
+
+
+def _scale(number: float) -> int:
+    """Return the digits after the point of a number as it was written; those that need too many do not count."""
+    exponent = _decimal(number).as_tuple().exponent
+    digits = -exponent if isinstance(exponent, int) else 0
+    return digits if 0 < digits <= SCALE_MAX else 0
+
+
+def _decimal(number: float) -> Decimal:
+    return Decimal(number.text if isinstance(number, WrittenNumber) else repr(number))
+
+
+def _convert(item: object, column_type: ColumnType) -> tuple[bool, Any]:
+    """Return whether the column takes the item, and as what: as much of it as it takes."""
+    if item is None:
+        return True, None
+    if isinstance(column_type, dict):
+        return _convert_object(item, column_type)
+    if isinstance(column_type, list):
+        return _convert_list(item, column_type[0])
+    try:
+        converted = _convert_plain(item, column_type)
+    except (OverflowError, ValueError, InvalidOperation, struct.error):
+        converted = None
+    return converted is not None, converted
+
+
+def _convert_object(item: object, types: Mapping[str, ColumnType]) -> tuple[bool, Any]:
+    if not isinstance(item, dict):
+        return False, None
+    fits, converted = True, {}
+    for name, each in item.items():
+        each_fits = name in types
+        if each_fits:
+            each_fits, converted[name] = _convert(each, types[name])
+        fits = fits and each_fits
+    return fits, converted
+
+
+def _convert_list(item: object, element: ColumnType) -> tuple[bool, Any]:
+    if not isinstance(item, list):
+        return False, None
+    pairs = [_convert(each, element) for each in item]
+    return all(fits for fits, _ in pairs), [converted for _, converted in pairs]
+
+
+def _convert_plain(item: object, column_type: str) -> object:
+    """Return an item as a simple type has it, None where that does not take it."""
+    if column_type == "string":
+        return item if isinstance(item, str) else _compact_text(item)
+    if column_type == "timestamp":
+        return _time(item)
+    if column_type == "boolean" or isinstance(item, bool):
+        return item if column_type == "boolean" and isinstance(item, bool) else None
+    return _convert_number(item, column_type) if isinstance(item, int | float) else None
+
+
+def _convert_number(item: float, column_type: str) -> object:
+    if column_type in ("int", "long"):
+        greatest = _INT_MAX if column_type == "int" else _LONG_MAX
+        return item if isinstance(item, int) and -greatest - 1 <= item <= greatest else None
+    decimal = decimal_parts(column_type)
+    if decimal is not None:
+        return _exact(Decimal(item) if isinstance(item, int) else _decimal(item), *decimal)
+    number = float(item)
+    is_exact = column_type == "double" or _FLOAT.unpack(_FLOAT.pack(number))[0] == number
+    return number if isfinite(number) and is_exact else None
+
+
+def _exact(number: Decimal, precision: int, scale: int) -> Decimal | None:
+    """Return a number where a decimal column holds it without rounding."""
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or len(digits) + max(exponent, 0) > DECIMAL_DIGITS or -exponent > scale:
+        return None
+    return number if number.adjusted() < precision - scale or not number else None
+
+
+def _time(item: object) -> datetime | None:
+    if isinstance(item, bool) or not isinstance(item, str | int | float):
+        return None
+    if isinstance(item, str):
+        try:
+            parsed = datetime.fromisoformat(item)
+        except ValueError:
+            parsed = None
+        if parsed is not None and 2 < parsed.year < 9998:
+            return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    found = times.from_texts(pa.array([str(item)], pa.string()))[0].as_py()
+    return cast("datetime | None", found)
+
+
+def _compact_text(item: object) -> str:
+    """Return JSON text without blanks.
+
+    :raises ValueError: it has a number that JSON lacks.
+    """
+    return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,149 @@
+"""Lines of logs as columns, by a pattern (line_patterns.py), and lines put together again from the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.formats import times
+from barnabas.formats.column_types import ColumnType, Fields, arrow_type
+from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.formats.line_patterns import LinePattern, Piece, line_pattern
+
+COLUMNS = "columns"
+"""The form of a line that its columns give back."""
+NO_MATCH = "the line does not match the pattern"
+NOT_UTF8 = "not UTF-8"
+
+_LONG = r"^(?:0|-?[1-9]\d{0,17})$"
+_NUMBER = r"^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
+_EXPRESSIONS: Mapping[str, str] = {
+    "long": _LONG,
+    "int": r"^(?:0|-?[1-9]\d{0,8})$",
+    "double": _NUMBER,
+    "float": _NUMBER,
+    "boolean": "^(?:true|false)$",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LineDecoder:
+    """Decodes lines by a pattern: a `ValueDecoder`.
+
+    Groups whose type the pattern does not say are long where all texts are whole numbers, else strings.
+    """
+
+    pattern: LinePattern
+
+    @classmethod
+    def of(cls, text: str) -> LineDecoder:
+        """Return the decoder for a pattern's name or a regular expression.
+
+        :raises ConfigurationError: it is neither.
+        """
+        return cls(line_pattern(text))
+
+    def infer(self, values: pa.Array) -> Fields:
+        parts = pc.extract_regex(as_text(values), self.pattern.whole_line)
+        if parts.null_count == len(parts):
+            return {}
+        found = {field.name: parts.filter(parts.is_valid()).field(field.name) for field in parts.type}
+        return {group: self.pattern.types.get(group) or _type_of(texts) for group, texts in found.items()}
+
+    def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
+        texts = as_text(values)
+        parts = pc.extract_regex(texts, self.pattern.whole_line)
+        rows = parts.is_valid()
+        found = {field.name: _null_where_no_match(parts, rows, field.name) for field in parts.type}
+        for piece in self.pattern.pieces or ():
+            if piece.if_null is None:
+                group = found[piece.group]
+                found[piece.group] = pc.if_else(pc.equal(group, ""), pa.scalar(None, pa.string()), group)
+        columns = {name: _converted(found, name, column_type) for name, column_type in fields.items()}
+        forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
+        if self.pattern.pieces is not None and all(piece.group in columns for piece in self.pattern.pieces):
+            made = compose(columns, self.pattern.pieces, len(values))
+            is_same = pc.and_(rows, pc.equal(made, texts).fill_null(False))
+            forms = pc.if_else(is_same, COLUMNS, forms)
+        return Decoded(list(columns.values()), forms, _reasons(values, texts, rows), {})
+
+    def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
+        if self.pattern.pieces is None:
+            return values
+        made = compose(columns, self.pattern.pieces, len(values)).cast(values.type)
+        return pc.if_else(pc.equal(forms, COLUMNS), made, values)
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """Return values (binary) as strings, null where one is not UTF-8."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _null_where_no_match(parts: pa.StructArray, rows: pa.Array, group: str) -> pa.Array:
+    if not parts.null_count:
+        return parts.field(group)
+    return pc.if_else(rows, parts.field(group), pa.scalar(None, pa.string()))
+
+
+def _reasons(values: pa.Array, texts: pa.Array, rows: pa.Array) -> pa.Array:
+    if rows.true_count + values.null_count == len(values):
+        return pa.nulls(len(values), pa.string())
+    told = pc.if_else(pc.is_valid(texts), NO_MATCH, NOT_UTF8)
+    is_good = pc.or_(rows, pc.is_null(values))
+    return pc.if_else(is_good, pa.scalar(None, pa.string()), told)
+
+
+def _type_of(texts: pa.Array) -> ColumnType | None:
+    filled = texts.filter(pc.invert(pc.is_in(texts, pa.array(["", "-"]))))
+    if not len(filled):
+        return None
+    return "long" if pc.all(pc.match_substring_regex(filled, _LONG)).as_py() else "string"
+
+
+def _converted(found: Mapping[str, pa.Array], name: str, column_type: ColumnType) -> pa.Array:
+    """Return a group as a column of a type, null where a text is none of that type."""
+    length = len(next(iter(found.values())))
+    wanted = arrow_type(column_type)
+    texts = found.get(name)
+    if texts is None:
+        return pa.nulls(length, wanted)
+    if column_type == "string":
+        return texts
+    if column_type == "timestamp":
+        return times.from_texts(texts)
+    expression = _EXPRESSIONS.get(column_type, "") if isinstance(column_type, str) else ""
+    if not expression:
+        return pa.nulls(length, wanted)
+    fits = pc.match_substring_regex(texts, expression).fill_null(False)
+    return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(wanted)
+
+
+def compose(columns: Mapping[str, pa.Array], pieces: tuple[Piece, ...], length: int) -> pa.Array:
+    """Return the lines that columns make."""
+    if any(piece.group not in columns for piece in pieces):
+        return pa.nulls(length, pa.string())
+    joined: list[Any] = []
+    for piece in pieces:
+        column = columns[piece.group]
+        text = column if pa.types.is_string(column.type) else column.cast(pa.string())
+        if not column.null_count:
+            joined += [piece.before, text, piece.after]
+            continue
+        around = pc.binary_join_element_wise(piece.before, text, piece.after, "")
+        absent = "" if piece.if_null is None else piece.before + piece.if_null + piece.after
+        joined.append(around.fill_null(absent))
+    return pc.binary_join_element_wise(*[part for part in joined if not isinstance(part, str) or part], "")

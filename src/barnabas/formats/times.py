@@ -1,0 +1,274 @@
+"""Event times from what people write: text in the usual forms, and numbers of seconds down to nanoseconds.
+
+    2015-05-17T10:05:03.123+02:00   ISO 8601 (also with a blank, a comma, without seconds, as a date or basic form),
+                                    and syslog's of RFC 5424
+    2009/01/01 19:45:44             nginx's error log
+    17/May/2015:10:05:03 +0000      common and combined log format
+    Oct 11 22:14:15                 syslog of RFC 3164: it has no year, which is taken so that the time is nearest to
+                                    the record's own timestamp
+    Sun, 06 Nov 1994 08:49:37 GMT   RFC 5322, HTTP
+    Wed Oct 11 14:32:52.123 2000    C's asctime, Apache's error log
+    1431857103.5                    a number (see `from_numbers`)
+
+Text without a zone is UTC. What is in no form, or is no time (February 30), is null, as is what lies outside of the
+years 2 to 9998, which not every reader of a table can hold. Finer than a microsecond is cut off.
+
+The expressions run in RE2, in linear time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
+UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
+
+TIME_TYPE = pa.timestamp("us", tz="UTC")
+TIME_US_MIN = -62_104_060_800_000_000
+"""0002-01-01 00:00:00 UTC."""
+TIME_US_MAX = 253_370_764_799_999_999
+"""9998-12-31 23:59:59.999999 UTC."""
+
+_MONTHS = pa.array(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
+_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+_FRACTION = r"(?:[.,](?P<fraction>\d{1,9})\d*)?"
+_ZONE = r" ?(?P<zone>Z|z|UTC|GMT|[-+]\d{2}:?[0-5]\d|[-+]\d{2})"
+_NAME_OF_DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_NAME_OF_MONTH = r"(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_US_IN: Mapping[TimeUnit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_SECONDS_BELOW, _MILLISECONDS_BELOW, _MICROSECONDS_BELOW = 10**11, 10**14, 10**17
+
+
+@dataclass(frozen=True, slots=True)
+class TimeForm:
+    """A way to write a time: an expression with the groups year, month, day, clock, fraction and zone or fewer."""
+
+    name: str
+    expression: str
+
+
+FORMS = (
+    TimeForm(
+        "ISO 8601",
+        rf"(?P<year>\d{{4}})[-/](?P<month>\d{{2}})[-/](?P<day>\d{{2}})"
+        rf"(?:[Tt ](?P<clock>{_CLOCK}|(?:[01]\d|2[0-3]):[0-5]\d){_FRACTION}(?:{_ZONE})?)?",
+    ),
+    TimeForm("log", rf"(?P<day>\d{{2}})/{_NAME_OF_MONTH}/(?P<year>\d{{4}}):(?P<clock>{_CLOCK}){_ZONE}"),
+    TimeForm("syslog", rf"{_NAME_OF_MONTH} {{1,2}}(?P<day>\d{{1,2}}) (?P<clock>{_CLOCK}){_FRACTION}"),
+    TimeForm(
+        "RFC 5322",
+        rf"(?:{_NAME_OF_DAY}, )?(?P<day>\d{{1,2}}) {_NAME_OF_MONTH} (?P<year>\d{{4}}) (?P<clock>{_CLOCK}){_ZONE}",
+    ),
+    TimeForm(
+        "asctime",
+        rf"{_NAME_OF_DAY} {_NAME_OF_MONTH} {{1,2}}(?P<day>\d{{1,2}}) (?P<clock>{_CLOCK}){_FRACTION} (?P<year>\d{{4}})",
+    ),
+    TimeForm(
+        "basic ISO 8601",
+        rf"(?P<year>\d{{4}})(?P<month>\d{{2}})(?P<day>\d{{2}})[Tt]"
+        rf"(?P<hour>[01]\d|2[0-3])(?P<minute>[0-5]\d)(?P<second>[0-5]\d){_FRACTION}(?:{_ZONE})?",
+    ),
+)
+"""In the order in which they are tried."""
+
+_NUMBER = r"^(?P<whole>-?\d{1,18}|-?[1-8]\d{18})(?:\.(?P<fraction>\d{1,9})\d*)?$"
+
+
+def from_texts(texts: pa.Array, near: pa.Array | None = None, unit: TimeUnit | None = None) -> pa.Array:
+    """Return the times that texts say.
+
+    :param texts: strings; blanks and brackets around a time do not matter.
+    :param near: a time (`TIME_TYPE`, may be null) for each, to take the year from where the text has none; without
+        one such texts are null.
+    :param unit: of texts that are numbers; None to tell by their size.
+    :returns: times of `TIME_TYPE`, null where a text is none.
+
+    >>> from_texts(pa.array(["2015-05-17T12:05:03+02:00", "17/May/2015:10:05:03 +0000", "1431857103"])).unique()
+    <pyarrow.lib.TimestampArray object at ...>
+    [
+      2015-05-17 10:05:03.000000Z
+    ]
+    """
+    trimmed = pc.utf8_trim(texts, " \t[]")
+    if near is None:
+        near = pa.nulls(len(texts), TIME_TYPE)
+    times = _numbers_in(trimmed, unit)
+    for form in FORMS:
+        left = pc.and_(pc.is_null(times), pc.is_valid(trimmed))
+        if not left.true_count:
+            break
+        found = _in_form(trimmed.filter(left), near.filter(left), form)
+        if found.null_count < len(found):
+            times = pc.replace_with_mask(times, left, found)
+    return times
+
+
+def from_numbers(numbers: pa.Array, unit: TimeUnit | None = None) -> pa.Array:
+    """Return the times that numbers since 1970 mean.
+
+    :param numbers: of an integer or floating type.
+    :param unit: None to tell by size: below 10^11 they are seconds (to the year 5138), below 10^14 milliseconds,
+        below 10^17 microseconds, else nanoseconds.
+    :returns: times of `TIME_TYPE`; null where one is beyond the calendar.
+
+    >>> from_numbers(pa.array([1431857103, 1431857103000, 1431857103000000, 1431857103000000000])).unique()
+    <pyarrow.lib.TimestampArray object at ...>
+    [
+      2015-05-17 10:05:03.000000Z
+    ]
+    """
+    if pa.types.is_floating(numbers.type):
+        return _from_floats(numbers.cast(pa.float64()), unit)
+    whole = numbers.cast(pa.int64())
+    if unit == "ns":
+        return _in_calendar(_rounded_down(whole, 1_000))
+    if unit is not None:
+        return _scaled(whole, _US_IN[unit])
+    return _told_by_size(whole)
+
+
+def _told_by_size(numbers: pa.Array) -> pa.Array:
+    if numbers.null_count == len(numbers):
+        return pa.nulls(len(numbers), TIME_TYPE)
+    bounds = pc.min_max(numbers)
+    least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+    if least > -_SECONDS_BELOW and greatest < _SECONDS_BELOW:
+        return _scaled(numbers, 1_000_000)
+    if least >= _SECONDS_BELOW and greatest < _MILLISECONDS_BELOW:
+        return _scaled(numbers, 1_000)
+    nanoseconds = _in_calendar(_rounded_down(numbers, 1_000))
+    times = pc.if_else(_is_within(numbers, _MICROSECONDS_BELOW), _scaled(numbers, 1), nanoseconds)
+    times = pc.if_else(_is_within(numbers, _MILLISECONDS_BELOW), _scaled(numbers, 1_000), times)
+    return pc.if_else(_is_within(numbers, _SECONDS_BELOW), _scaled(numbers, 1_000_000), times)
+
+
+def _from_floats(numbers: pa.Array, unit: TimeUnit | None) -> pa.Array:
+    if unit is None:
+        size = pc.abs(numbers)
+        factor = pc.if_else(pc.less(size, float(_MICROSECONDS_BELOW)), 1.0, 1e-3)
+        factor = pc.if_else(pc.less(size, float(_MILLISECONDS_BELOW)), 1e3, factor)
+        factor = pc.if_else(pc.less(size, float(_SECONDS_BELOW)), 1e6, factor)
+    else:
+        factor = pa.scalar(1e-3 if unit == "ns" else float(_US_IN[unit]))
+    microseconds = pc.round(pc.multiply(numbers, factor))
+    fits = pc.and_(
+        pc.greater_equal(microseconds, float(TIME_US_MIN)), pc.less_equal(microseconds, float(TIME_US_MAX))
+    )  # not true of NaN
+    return _in_calendar(pc.if_else(fits, microseconds, pa.scalar(None, pa.float64())).cast(pa.int64()))
+
+
+def _is_within(numbers: pa.Array, bound: int) -> pa.Array:
+    return pc.and_(pc.greater(numbers, -bound), pc.less(numbers, bound))
+
+
+def _rounded_down(numbers: pa.Array, by: int) -> pa.Array:
+    quotient = pc.divide(numbers, by)
+    cut_up = pc.and_(pc.less(numbers, 0), pc.not_equal(pc.multiply(quotient, by), numbers))
+    return pc.if_else(cut_up, pc.subtract(quotient, 1), quotient)
+
+
+def _scaled(numbers: pa.Array, factor: int) -> pa.Array:
+    least, greatest = -(-TIME_US_MIN // factor), TIME_US_MAX // factor
+    fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, greatest))
+    kept = numbers if pc.all(fits).as_py() else pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
+    return pc.multiply(kept, factor).cast(TIME_TYPE)
+
+
+def _in_calendar(microseconds: pa.Array) -> pa.Array:
+    return _scaled(microseconds, 1)
+
+
+def _numbers_in(texts: pa.Array, unit: TimeUnit | None) -> pa.Array:
+    parts = pc.extract_regex(texts, _NUMBER)
+    if parts.null_count == len(parts):
+        return pa.nulls(len(texts), TIME_TYPE)
+    whole, fraction = parts.field("whole"), parts.field("fraction")
+    numbers = pc.if_else(parts.is_valid(), whole, pa.scalar(None, pa.string())).cast(pa.int64())
+    times = from_numbers(numbers, unit)
+    has_fraction = pc.and_kleene(parts.is_valid(), pc.not_equal(fraction, "")).fill_null(False)
+    if not has_fraction.true_count:
+        return times
+    exact = pc.if_else(has_fraction, texts, pa.scalar(None, pa.string())).cast(pa.float64())
+    return pc.if_else(has_fraction, from_numbers(exact, unit), times)
+
+
+def _in_form(texts: pa.Array, near: pa.Array, form: TimeForm) -> pa.Array:
+    parts = pc.extract_regex(texts, f"^(?:{form.expression})$")
+    if parts.null_count == len(parts):
+        return pa.nulls(len(texts), TIME_TYPE)
+    rows = parts.is_valid()
+    found = _time_of(parts.filter(rows), near.filter(rows))
+    if len(found) == len(texts):
+        return found
+    return pc.replace_with_mask(pa.nulls(len(texts), TIME_TYPE), rows, found)
+
+
+def _time_of(parts: pa.StructArray, near: pa.Array) -> pa.Array:
+    """Return the times that parts (all valid) mean."""
+    names = {field.name for field in parts.type}
+    month, day = parts.field("month"), pc.utf8_lpad(parts.field("day"), 2, "0")
+    if "hour" in names:
+        clock = pc.binary_join_element_wise(parts.field("hour"), parts.field("minute"), parts.field("second"), ":")
+    else:
+        clock = parts.field("clock")
+        clock = pc.if_else(pc.equal(clock, ""), "00:00", clock)
+        clock = pc.if_else(pc.equal(pc.binary_length(clock), 5), pc.binary_join_element_wise(clock, "00", ":"), clock)
+    if len(parts) and not month[0].as_py().isdigit():
+        month = pc.utf8_lpad(pc.add(pc.index_in(month, _MONTHS), 1).cast(pa.string()), 2, "0")
+    if "fraction" in names:
+        digits = pc.utf8_rpad(parts.field("fraction"), 6, "0")
+        clock = pc.binary_join_element_wise(clock, pc.utf8_slice_codeunits(digits, 0, 6), ".")
+    if "year" not in names:
+        return _nearest(month, day, clock, near)
+    microseconds = _microseconds(parts.field("year"), month, day, clock)
+    if "zone" in names:
+        microseconds = pc.subtract(microseconds, _offset_us(parts.field("zone")))
+    return _in_calendar(microseconds)
+
+
+def _microseconds(year: pa.Array, month: pa.Array, day: pa.Array, clock: pa.Array) -> pa.Array:
+    """Return microseconds since 1970, null for what the calendar lacks."""
+    texts = pc.binary_join_element_wise(pc.binary_join_element_wise(year, month, day, "-"), clock, "T")
+    wanted = pa.timestamp("us")
+    try:
+        return texts.cast(wanted).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([_one(text, wanted) for text in texts]).cast(pa.int64())
+
+
+def _one(text: pa.Scalar, wanted: pa.DataType) -> pa.Array:
+    try:
+        return pa.array([text.as_py()], pa.string()).cast(wanted)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, wanted)
+
+
+def _nearest(month: pa.Array, day: pa.Array, clock: pa.Array, near: pa.Array) -> pa.Array:
+    """Return times of the year that brings them nearest to `near`; a log is written in December and read in January."""
+    near_us = near.cast(pa.int64())
+    best = pa.nulls(len(near), pa.int64())
+    for years in (0, -1, 1):
+        year = pc.add(pc.year(near), years)
+        sane = pc.and_(pc.greater_equal(year, 2), pc.less_equal(year, 9998))
+        text = pc.utf8_lpad(pc.if_else(sane, year, pa.scalar(None, pa.int64())).cast(pa.string()), 4, "0")
+        made = _microseconds(text, month, day, clock)
+        nearer = pc.less(pc.abs(pc.subtract(made, near_us)), pc.abs(pc.subtract(best, near_us)))
+        best = pc.if_else(pc.or_kleene(nearer, pc.is_null(best)).fill_null(False), made, best)
+    return _in_calendar(best)
+
+
+def _offset_us(zone: pa.Array) -> pa.Array:
+    """Return how far zones (`+02:00`, `-0530`, `+02`, `Z`, or nothing) are ahead of UTC."""
+    parts = pc.extract_regex(zone, r"^(?P<sign>[-+])(?P<hours>\d{2}):?(?P<minutes>\d{0,2})$")
+    if parts.null_count == len(parts):
+        return pa.repeat(pa.scalar(0, pa.int64()), len(zone))
+    digits = [pc.if_else(parts.is_valid(), parts.field(name), "0") for name in ("hours", "minutes")]
+    hours, minutes = (pc.if_else(pc.equal(each, ""), "0", each).cast(pa.int64()) for each in digits)
+    ahead = pc.multiply(pc.add(pc.multiply(hours, 60), minutes), 60_000_000)
+    is_behind = pc.and_(parts.is_valid(), pc.equal(parts.field("sign"), "-"))
+    return pc.if_else(is_behind, pc.negate(ahead), ahead)

@@ -1,0 +1,60 @@
+r"""Which format values have: `raw`, `json`, or `lines:PATTERN`, and the decoder for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from barnabas.errors import ConfigurationError
+from barnabas.formats.column_types import ColumnType, Fields
+from barnabas.formats.decoding import Decoded, ValueDecoder
+from barnabas.formats.json_fields import JsonRules, decode, infer_fields
+from barnabas.formats.json_text import restore, value_forms
+from barnabas.formats.line_patterns import NAMED_PATTERNS
+from barnabas.formats.lines import LineDecoder
+
+RAW, JSON, LINES = "raw", "json", "lines"
+FORMATS_TOLD = f"raw, json, or lines:PATTERN, with a pattern of {', '.join(NAMED_PATTERNS)} or a regular expression"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDecoder:
+    """Decodes JSON objects: a `ValueDecoder`."""
+
+    rules: JsonRules
+
+    def infer(self, values: pa.Array) -> Fields:
+        return infer_fields(values.to_pylist(), self.rules)
+
+    def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
+        parsed = decode(values.to_pylist(), fields, self.rules)
+        forms = value_forms(values, parsed.whole, dict(zip(fields, parsed.columns, strict=True)))
+        reasons = parsed.reasons or [None] * len(values)
+        return Decoded(parsed.columns, forms, pa.array(reasons, pa.string()), parsed.found)
+
+    def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
+        return restore(values, forms, columns)
+
+
+def decoder_of(value_format: str, rules: JsonRules | None = None) -> ValueDecoder | None:
+    """Return the decoder for a format, None for raw values.
+
+    :param rules: how JSON becomes columns.
+    :raises ConfigurationError: there is no such format, or the pattern is none.
+    """
+    name, _, rest = value_format.partition(":")
+    if rules and rules != JsonRules() and name != JSON:
+        raise ConfigurationError("nested and decimals (--nested, --decimals) are for format json (--format json)")
+    if value_format == RAW:
+        return None
+    if value_format == JSON:
+        return JsonDecoder(rules or JsonRules())
+    if name == LINES:
+        if not rest:
+            raise ConfigurationError(
+                f"format lines needs a pattern, lines:PATTERN: {', '.join(NAMED_PATTERNS)}, or yours"
+            )
+        return LineDecoder.of(rest)
+    raise ConfigurationError(f"format {value_format!r} is not there: give {FORMATS_TOLD}")

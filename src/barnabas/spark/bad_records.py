@@ -1,0 +1,157 @@
+"""Bad records of a task: counted by reason, a few of them shown, and all of them sent on where somebody asks for it.
+
+A bad record is one whose value could not be decoded as it should be. It is in the table all the same, whole. A copy
+goes to a dead-letter topic: key, value, timestamp and headers as they were, and behind them
+
+    barnabas.reason       why
+    barnabas.topic, barnabas.partition, barnabas.offset     where it was
+
+It is sent, and acknowledged, before the load commits. So a load that fails after that leaves copies that the next
+load sends again; topic, partition and offset tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas import Producer
+from barnabas.model import Header
+
+REASONS_MAX = 50
+"""Distinct reasons that are counted; names of fields are in them, and may be data."""
+OTHER_REASONS = "other reasons"
+EXAMPLES_MAX = 3
+EXAMPLE_BYTES_MAX = 120
+HELD_BYTES_MAX = 32 * 1024 * 1024
+SEND_TIMEOUT_S = 120.0
+REASON_HEADER = "barnabas.reason"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """An example to show: where it is, why it is bad, how its value begins."""
+
+    place: str
+    reason: str
+    value: bytes
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}: {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecords:
+    """How many bad records there were, by reason, and some of them."""
+
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    examples: tuple[BadRecord, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(self.reasons.values())
+
+    @classmethod
+    def together(cls, parts: Iterable[BadRecords]) -> BadRecords:
+        """Return the bad records of several tasks.
+
+        >>> BadRecords.together([BadRecords({"empty": 1}), BadRecords({"empty": 2})]).reasons
+        {'empty': 3}
+        """
+        reasons: dict[str, int] = {}
+        examples: list[BadRecord] = []
+        for part in parts:
+            for reason, count in part.reasons.items():
+                _count(reasons, reason, count)
+            examples += part.examples
+        return cls(reasons, tuple(examples[:EXAMPLES_MAX]))
+
+
+def _count(reasons: dict[str, int], reason: str, count: int) -> None:
+    known = reason if reason in reasons or len(reasons) < REASONS_MAX else OTHER_REASONS
+    reasons[known] = reasons.get(known, 0) + count
+
+
+class BadRecordBin:
+    """Takes the bad records of a task. Not thread-safe.
+
+    It holds copies back until it is told to send them, as the task may have to be done again; where they are too
+    many to be held, it sends.
+
+    :param topic: where copies go; None for nowhere.
+    """
+
+    def __init__(self, bootstrap: str, topic: str | None) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._producer: Producer | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._reasons: dict[str, int] = {}
+        self._examples: list[BadRecord] = []
+
+    def add(self, batch: pa.RecordBatch, reasons: pa.Array) -> None:
+        """Take those records of a batch (Spark's columns, with headers) that have a reason.
+
+        :raises BarnabasError: they could not be sent.
+        """
+        if reasons.null_count == len(reasons):
+            return
+        is_bad = reasons.is_valid()
+        bad = batch.filter(is_bad).append_column("reason", reasons.filter(is_bad))
+        for counted in pc.value_counts(bad.column("reason")).to_pylist():
+            _count(self._reasons, counted["values"], counted["counts"])
+        for row in bad.slice(0, EXAMPLES_MAX - len(self._examples)).to_pylist():
+            place = f"{row['topic']}-{row['partition']} offset {row['offset']}"
+            self._examples.append(BadRecord(place, row["reason"], row["value"][:EXAMPLE_BYTES_MAX]))
+        if self._topic is not None:
+            self._held.append(bad)
+            self._held_bytes += bad.nbytes
+            if self._held_bytes > HELD_BYTES_MAX:
+                self.send()
+
+    def send(self) -> None:
+        """Send what is held, and wait until the brokers have it.
+
+        :raises BarnabasError: they have not.
+        """
+        if not self._held or self._topic is None:
+            return
+        if self._producer is None:
+            self._producer = Producer(self._bootstrap)
+        for batch in self._held:
+            rows = batch.to_pylist()
+            self._producer.send_many(
+                self._topic,
+                [row["value"] for row in rows],
+                keys=[row["key"] for row in rows],
+                timestamps_ms=batch.column("sent_ms").to_pylist(),
+                headers=[_headers(row) for row in rows],
+            ).result(SEND_TIMEOUT_S)
+        self._held, self._held_bytes = [], 0
+
+    def close(self) -> None:
+        """Give up what is held, and the connection."""
+        self._held = []
+        if self._producer is not None:
+            self._producer.close()
+
+    def counts(self) -> BadRecords:
+        """Return what there was."""
+        return BadRecords(self._reasons, tuple(self._examples))
+
+
+def _headers(row: Mapping[str, object]) -> list[Header]:
+    pairs = row["headers"] or []
+    assert isinstance(pairs, list), "a list column"
+    own = [(pair["key"], pair["value"]) for pair in pairs]
+    told = {
+        REASON_HEADER: row["reason"],
+        "barnabas.topic": row["topic"],
+        "barnabas.partition": row["partition"],
+        "barnabas.offset": row["offset"],
+    }
+    return [*own, *((name, str(value).encode()) for name, value in told.items())]
