@@ -116,12 +116,11 @@ class LogMoves:
                     self._is_noted = False
 
     async def _go_on_with_the_last_run(self) -> None:
-        for folder, wanted in (await self._work.for_all(self._folders.wanted_moves)).items():
-            for where, topic_id in wanted.items():
-                replica = self._replica(where)
-                is_here = replica is not None and not replica.log.is_offline
-                if is_here and self._folders.topic_ids.get(where) == topic_id:
-                    self._want(where, folder)
+        wanted: dict[TopicPartition, Path] = await self._work.for_all(self._folders.wanted_moves.read)
+        for where, folder in wanted.items():
+            replica = self._replica(where)
+            if replica is not None and not replica.log.is_offline:
+                self._want(where, folder)
         self._is_noted = False
         if self._wanted:
             log.info("%d logs are moved to other folders, as was asked for before the start", len(self._wanted))
@@ -130,7 +129,7 @@ class LogMoves:
         """Note what is wanted, where that has changed."""
         if not self._is_noted:
             self._is_noted = True
-            await self._work.for_all(self._folders.store_wanted_moves, dict(self._wanted))
+            await self._work.for_all(self._folders.wanted_moves.store, dict(self._wanted))
 
     def _replica(self, where: TopicPartition) -> Replica | None:
         topic = self._topics.get(where.topic)

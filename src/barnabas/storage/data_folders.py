@@ -31,7 +31,8 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_move import LogMove
-from barnabas.storage.wanted_moves import read_wanted_moves, store_wanted_moves
+from barnabas.storage.several_copies import OldCopy, end_moves, find_old_copies
+from barnabas.storage.wanted_moves import WantedMoves
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,10 @@ class DataFolders:
         """Those that are offline since they may be in a folder that is; no manager has them."""
         self._contested: dict[TopicPartition, list[LogManager]] = {}
         """Logs that several folders have; none of them is loaded."""
+        self._old_copies: dict[TopicPartition, OldCopy] = {}
+        """Logs that may have been continued in a folder that is not here; none of them is loaded."""
+        self._lost_ids: set[str] = set()
+        """The ids of folders that were there before, and are not now."""
         self._making: dict[TopicPartition, LogManager] = {}
         """Where logs are being made now."""
         self._makers: Counter[TopicPartition] = Counter()
@@ -88,7 +93,10 @@ class DataFolders:
         self._swapping = threading.Lock()
         """Held while a log of one folder takes the place of another's, and while one is deleted."""
         self._chosen: dict[TopicPartition, Path] = {}
-        self._noted: dict[Path, dict[TopicPartition, uuid.UUID | None]] = {}
+        self.wanted_moves = WantedMoves(
+            filesystem, lambda: [manager.data_dir for manager in self._healthy()], self.topic_ids
+        )
+        """What is to be moved, over restarts."""
         self.moves: dict[TopicPartition, LogMove] = {}
         """Logs that are being moved."""
         self._looked_at: set[TopicPartition] = set()
@@ -116,10 +124,13 @@ class DataFolders:
 
     def _load_all(self, topic_configs: Callable[[], Mapping[str, LogConfig]]) -> None:
         self._contested = self._find_contested()
-        self._end_moves()
+        end_moves(self._contested)
+        for path, manager in list(self._managers.items()):
+            self._begin(path, functools.partial(self._look_for_old_copies, manager))
+        left_alone = {*self._contested, *self._old_copies}
         configs = functools.cache(topic_configs)
         for path, manager in list(self._managers.items()):
-            self._begin(path, functools.partial(manager.load, configs, self._contested.keys()))
+            self._begin(path, functools.partial(manager.load, configs, left_alone))
         if not self._managers:
             raise DataFolderError(f"no data folder can be used: {'; '.join(self._failures.values())}")
 
@@ -157,19 +168,11 @@ class DataFolders:
             if (partition := partition_of(name)) is not None:
                 holders.setdefault(partition, []).append(manager)
 
-    def _end_moves(self) -> None:
-        """End the moves in which both folders had the log when the last run ended: the note says which one counts."""
-        for partition, managers in list(self._contested.items()):
-            try:
-                notes = {manager.moved.moved_from(partition): manager for manager in managers}
-                found = [(notes[source.folder_id], source) for source in managers if source.folder_id in notes]
-                if len(managers) == 2 and len(found) == 1:
-                    ((target, source),) = found
-                    source.moved.release(partition)
-                    target.moved.forget_move(partition)
-                    del self._contested[partition]
-            except (OSError, StorageError) as error:
-                logger.warning("%s: its move cannot be ended: %s", partition, error)
+    def _look_for_old_copies(self, manager: LogManager) -> None:
+        try:
+            self._old_copies |= find_old_copies(manager, self._managers.values(), self._contested)
+        except OSError as error:
+            raise DataFolderError(f"{manager.data_dir}: cannot be loaded: {error}") from error
 
     def _note_what_is_lost(self) -> None:
         managers = list(self._managers.values())
@@ -179,6 +182,7 @@ class DataFolders:
         ids = {manager.meta.directory_id for manager in managers if manager.meta}
         known = {each for manager in managers if manager.meta for each in manager.meta.folder_ids}
         lost = sorted(known - ids)
+        self._lost_ids = set(lost)
         if lost and not self._failures:
             logger.error("data folders of this broker, with the ids %s, are not given; what was in them is lost", lost)
         self.lost_memory = any(manager.lost_memory for manager in managers)
@@ -198,6 +202,8 @@ class DataFolders:
         noted = ids | known if self._failures else ids
         for manager in self._healthy():
             manager.note_boot(noted if self.are_several else ())
+        for partition in [each for each, old in self._old_copies.items() if old.manager.get(each) is not None]:
+            self._old_copies.pop(partition).manager.moved.forget_leaving(partition)
         self.lost_memory = False
 
     # --- the folders ---
@@ -319,11 +325,22 @@ class DataFolders:
         while True:
             with self._place_for(partition) as manager:
                 try:
-                    return manager.create(partition, config, topic_id)
+                    is_new = manager.get(partition) is None
+                    log = manager.create(partition, config, topic_id)
+                    if is_new and (absent := self._absent_ids()):
+                        manager.moved.note_replaced(partition, absent)
                 except StorageError as error:
                     self._note_failure(manager, error.__cause__ or error)
                     if manager.failure is None or not self._healthy():
                         raise
+                else:
+                    return log
+
+    def _absent_ids(self) -> set[str]:
+        """Return the ids of the folders that are offline, and may have logs that do not count any more when they are
+        back."""
+        failed = {each.folder_id for each in self._managers.values() if each.failure is not None}
+        return failed | self._lost_ids if self._failures else failed
 
     @contextlib.contextmanager
     def _place_for(self, partition: TopicPartition) -> Iterator[LogManager]:
@@ -388,6 +405,8 @@ class DataFolders:
         """See `LogManager.restore`. What may be in a folder that is offline is offline."""
         if partition in self._contested:
             self._settle(partition, config, topic_id)
+        if partition in self._old_copies and (log := self._old_copy(partition, config)) is not None:
+            return log
         if (log := self._elsewhere.get(partition)) is not None:
             return log
         if (manager := self._manager_of(partition)) is not None:
@@ -396,6 +415,18 @@ class DataFolders:
             return self._put_elsewhere(partition, f"it may be in {' or '.join(offline)}, which is offline")
         with self._place_for(partition) as manager:
             return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
+
+    def _old_copy(self, partition: TopicPartition, config: LogConfig | None) -> Log | None:
+        """Return the log that is offline until a folder is back that may have more of it; None: go on as always."""
+        old = self._old_copies[partition]
+        if partition in self._elsewhere or old.manager.get(partition) is not None:
+            return None
+        if self._failures:
+            reason = f"it may be in the data folder with the id {old.target_id}, which is offline"
+            logger.error("%s: %s; what is in %s may be older, and is not used", partition, reason, old.manager.data_dir)
+            return self._put_elsewhere(partition, reason)
+        old.use(partition, config)
+        return None
 
     def _put_elsewhere(self, partition: TopicPartition, reason: str) -> Log:
         """Let a log be offline which may well be there with all its records: it counts as one that can be put back."""
@@ -462,29 +493,6 @@ class DataFolders:
         for partition in partitions:
             self._chosen.pop(partition, None)
 
-    def wanted_moves(self) -> dict[Path, dict[TopicPartition, uuid.UUID | None]]:
-        """Return what was to be moved, and where to, when the last run ended; what cannot be read is left out."""
-        found = {}
-        for manager in self._healthy():
-            try:
-                read = read_wanted_moves(self._filesystem, manager.data_dir)
-                found[manager.data_dir] = self._noted[manager.data_dir] = read
-            except OSError as error:
-                logger.warning("%s: it cannot be read what was to be moved there: %s", manager.data_dir, error)
-        return found
-
-    def store_wanted_moves(self, wanted: Mapping[TopicPartition, Path]) -> None:
-        """Note durably what is to be moved, so that the next run goes on with it, if it is not done."""
-        for manager in self._healthy():
-            there = {each: self.topic_ids.get(each) for each, path in wanted.items() if path == manager.data_dir}
-            if there != self._noted.get(manager.data_dir, {}):
-                try:
-                    store_wanted_moves(self._filesystem, manager.data_dir, there)
-                except OSError as error:
-                    logger.warning("%s: it cannot be noted what is to be moved there: %s", manager.data_dir, error)
-                else:
-                    self._noted[manager.data_dir] = there
-
     def begin_move(self, partition: TopicPartition, target: Path) -> LogMove:
         """Begin to move a log to another folder; may wait for the disk.
 
@@ -494,7 +502,10 @@ class DataFolders:
         current = None if source is None else source.get(partition)
         if source is None or current is None or to is None or to.failure is not None or to is source:
             raise StorageError(f"{partition} cannot be moved to {target} now")
-        source.moved.forget_move(partition)  # or else it might seem that it had come from where it goes
+        source.moved.note_replaced(partition)  # or else it might seem that it had come from where it goes
+        for manager in self._healthy():
+            if manager is not source and manager.moved.is_leaving(partition):
+                manager.moved.release(partition)  # what an earlier move could not
         move = LogMove(current, to.moved.begin_future(current, source.folder_id, self.topic_ids.get(partition)), target)
         self.moves[partition] = move
         return move
@@ -511,7 +522,14 @@ class DataFolders:
             if is_given_up or source is None or source.get(move.current.partition) is not move.current:
                 raise StorageError(f"{move.current.partition} is not to be moved any more")
             move.seal()
-            return self._managers[move.target].moved.adopt(move.future, move.current)
+            target = self._managers[move.target]
+            source.moved.note_leaving(move.current.partition, target.folder_id)
+            try:
+                return target.moved.adopt(move.future, move.current)
+            except StorageError:
+                if not move.current.is_offline:
+                    source.moved.forget_leaving(move.current.partition)
+                raise
 
     def end_move(self, move: LogMove, *, is_done: bool) -> None:
         """Remove what is not needed any more: the old log, or the copy that did not take its place.
@@ -531,7 +549,7 @@ class DataFolders:
             for manager in self._managers.values():
                 if manager is not target and manager.get(partition) is move.current:
                     manager.moved.release(partition)
-            target.moved.forget_move(partition)
+            target.moved.note_replaced(partition, self._absent_ids())
 
     def remove_deleted_records(self) -> None:
         """See `LogManager.remove_deleted_records`."""

@@ -35,6 +35,7 @@ META_PROPERTIES = "meta.properties"
 DELETION_NOTE = ".deleted-by-broker"
 MOVE_NOTE = ".moved-by-broker"
 WANTED_MOVES = "log-moves"
+LEAVING_LOGS = "logs-moved-away"
 RESERVE = ".reserve"
 LOCK = ".lock"
 
@@ -153,7 +154,12 @@ def _is_of_segment(name: str) -> bool:
     return any(offset_of(name, suffix) is not None for suffix in _SEGMENT_SUFFIXES)
 
 
-_WHOLE = (*(offset_name(0, suffix) for suffix in _SEGMENT_SUFFIXES), LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+_WHOLE = (
+    *(offset_name(0, suffix) for suffix in _SEGMENT_SUFFIXES),
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    MOVE_NOTE,
+)
 _OF_EMPTY_LOG = frozenset([*_WHOLE, *(name + TEMPORARY_SUFFIX for name in _WHOLE), DELETION_NOTE])
 
 

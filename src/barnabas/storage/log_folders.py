@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from barnabas.errors import StorageError
@@ -22,6 +22,7 @@ from barnabas.storage.file_names import (
     DELETED_FOLDER_SUFFIX,
     DELETION_NOTE,
     FUTURE_FOLDER_SUFFIX,
+    LEAVING_LOGS,
     LOG_SUFFIX,
     MOVE_NOTE,
     PARTITION_METADATA,
@@ -32,8 +33,9 @@ from barnabas.storage.file_names import (
     is_future_folder,
     is_of_empty_log,
     offset_name,
+    partition_of,
 )
-from barnabas.storage.filesystem import FileSystem, read_file, replace_file
+from barnabas.storage.filesystem import FileSystem, read_file, remove_if_there, replace_file
 from barnabas.storage.set_aside import set_aside
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,10 @@ class LogFolders:
     def path_of(self, partition: TopicPartition) -> Path:
         """Return where the log of a partition is."""
         return self.data_dir / str(partition)
+
+    def exists(self, partition: TopicPartition) -> bool:
+        """Whether there is a folder with the name of a partition's."""
+        return self._filesystem.exists(self.path_of(partition))
 
     def make(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
         """Make a folder, or let one that is there belong to a topic; whose it is is durable when this returns.
@@ -154,15 +160,15 @@ class LogFolders:
             content = encode_partition_metadata(topic_id)
             replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
 
-    def moved_from(self, folder: Path) -> str:
-        """Return what was noted of a move; empty where there is none.
+    def moved_from(self, folder: Path) -> list[str]:
+        """Return the ids of the data folders whose log this one has taken the place of, as it was noted.
 
         :raises OSError: the disk refuses.
         """
         try:
-            return read_file(self._filesystem, folder / MOVE_NOTE).decode("ascii", "replace")
+            return read_file(self._filesystem, folder / MOVE_NOTE).decode("ascii", "replace").split()
         except FileNotFoundError:
-            return ""
+            return []
 
     def is_own_future(self, name: str) -> bool:
         """Whether a folder of this name is one that a broker made for a log that was to come here.
@@ -174,15 +180,41 @@ class LogFolders:
         names = set(self._filesystem.list_folder(self.data_dir / name))
         return MOVE_NOTE in names or names <= {MOVE_NOTE + TEMPORARY_SUFFIX}
 
-    def forget_move(self, partition: TopicPartition) -> None:
-        """Remove, durably, what was noted when a log came here.
+    def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str]) -> None:
+        """Note, durably, in which data folders there may be a log whose place this one has taken; else, that in none.
 
         :raises OSError: the disk refuses.
         """
         folder = self.path_of(partition)
-        if self._filesystem.exists(folder / MOVE_NOTE):
+        if content := " ".join(sorted(folder_ids)).encode():
+            replace_file(self._filesystem, folder / MOVE_NOTE, content, durable=True)
+        elif self._filesystem.exists(folder / MOVE_NOTE):
             self._filesystem.unlink(folder / MOVE_NOTE)
             self._filesystem.fsync_folder(folder)
+
+    def read_leaving(self) -> dict[TopicPartition, str]:
+        """Return what `store_leaving` has noted.
+
+        :raises OSError: the disk refuses.
+        """
+        try:
+            lines = read_file(self._filesystem, self.data_dir / LEAVING_LOGS).decode("ascii", "replace").splitlines()
+        except FileNotFoundError:
+            return {}
+        pairs = [line.partition(" ") for line in lines]
+        return {where: folder_id for folder_id, _, name in pairs if (where := partition_of(name)) is not None}
+
+    def store_leaving(self, leaving: Mapping[TopicPartition, str]) -> None:
+        """Note, durably, which logs leave this data folder, with the ids of those that they go to.
+
+        :raises OSError: the disk refuses.
+        """
+        path = self.data_dir / LEAVING_LOGS
+        if leaving:
+            content = "".join(f"{folder_id} {where}\n" for where, folder_id in leaving.items()).encode()
+            replace_file(self._filesystem, path, content, durable=True)
+        else:
+            remove_if_there(self._filesystem, path)
 
     def take_place(self, future: Path, partition: TopicPartition) -> None:
         """Let a folder have the name of a partition's, durably.

@@ -42,6 +42,7 @@ class MovedLogs:
         self._folders = folders
         self._loader = loader
         self._store_all = store_all
+        self._leaving: dict[TopicPartition, str] = {}
 
     def begin_future(self, current: Log, source_id: str, topic_id: uuid.UUID | None) -> Log:
         """Begin a log that is to take the place of one in another data folder.
@@ -100,22 +101,60 @@ class MovedLogs:
         except OSError as error:
             logger.warning("%s: a log that is not moved cannot be removed: %s", folder, error)
 
-    def moved_from(self, partition: TopicPartition) -> str:
-        """Return the id of the folder from which a log was moved here, if that is not quite done; or nothing.
+    def moved_from(self, partition: TopicPartition) -> list[str]:
+        """Return the ids of the folders in which there may be a log whose place the one here has taken.
 
         :raises OSError: the disk refuses.
         """
         return self._folders.moved_from(self._folders.path_of(partition))
 
-    def forget_move(self, partition: TopicPartition) -> None:
-        """Note that the log of a partition is here, and nowhere else.
+    def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str] = ()) -> None:
+        """Note that the log of a partition is here; in these folders there may be one that does not count.
 
         :raises StorageError: the disk refuses.
         """
         try:
-            self._folders.forget_move(partition)
+            self._folders.note_replaced(partition, folder_ids)
         except OSError as error:
             raise StorageError(f"{partition}: {error}") from error
+
+    def has_folder(self, partition: TopicPartition) -> bool:
+        """Whether there is a folder with the name of a partition's."""
+        return self._folders.exists(partition)
+
+    # --- logs that leave ---
+
+    def read_leaving(self) -> dict[TopicPartition, str]:
+        """Return which logs were leaving, or had left, when the last run ended, and the ids of where they went.
+
+        :raises OSError: the disk refuses.
+        """
+        self._leaving = self._folders.read_leaving()
+        return dict(self._leaving)
+
+    def is_leaving(self, partition: TopicPartition) -> bool:
+        """Whether a log is noted as one that has left, or is about to."""
+        return partition in self._leaving
+
+    def note_leaving(self, partition: TopicPartition, target_id: str) -> None:
+        """Note that a log may be in another folder from now on, and that the one here may not be all that there is.
+
+        :raises StorageError: the disk refuses.
+        """
+        before, self._leaving = self._leaving, {**self._leaving, partition: target_id}
+        try:
+            self._folders.store_leaving(self._leaving)
+        except OSError as error:
+            self._leaving = before
+            raise StorageError(f"{partition}: {error}") from error
+
+    def forget_leaving(self, partition: TopicPartition) -> None:
+        """Note that a log has left, and nothing of it is here; or that it has not. A start does what cannot be done."""
+        if self._leaving.pop(partition, None) is not None:
+            try:
+                self._folders.store_leaving(self._leaving)
+            except OSError as error:
+                logger.warning("%s: it cannot be noted that its move has ended: %s", partition, error)
 
     def release(self, partition: TopicPartition) -> None:
         """Let go of a log that another folder has now; its folder is removed later.
@@ -125,3 +164,4 @@ class MovedLogs:
         if (log := self._logs.pop(partition, None)) is not None:
             log.abandon()
         self._folders.set_aside(partition)
+        self.forget_leaving(partition)

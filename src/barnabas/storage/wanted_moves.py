@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.model import TopicPartition
@@ -24,11 +24,51 @@ Wanted = Mapping[TopicPartition, uuid.UUID | None]
 """What is to be moved, with the ids of the topics."""
 
 
-def store_wanted_moves(filesystem: FileSystem, folder: Path, wanted: Wanted) -> None:
-    """Note what is to be moved into a folder.
+class WantedMoves:
+    """What is to be moved, and where to, as the folders have it noted. Used by one thread at a time.
 
-    :raises OSError: the disk refuses.
+    :param folders: returns those that can be used.
+    :param topic_ids: of the logs that there are.
     """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folders: Callable[[], Sequence[Path]],
+        topic_ids: Mapping[TopicPartition, uuid.UUID],
+    ) -> None:
+        self._filesystem = filesystem
+        self._folders = folders
+        self._topic_ids = topic_ids
+        self._noted: dict[Path, Wanted] = {}
+
+    def read(self) -> dict[TopicPartition, Path]:
+        """Return what was to be moved when the last run ended, if it is of the same topic now; what cannot be read is
+        left out."""
+        found = {}
+        for folder in self._folders():
+            try:
+                noted = self._noted[folder] = _read(self._filesystem, folder)
+            except OSError as error:
+                logger.warning("%s: it cannot be read what was to be moved there: %s", folder, error)
+            else:
+                found.update({each: folder for each, id_ in noted.items() if id_ == self._topic_ids.get(each)})
+        return found
+
+    def store(self, wanted: Mapping[TopicPartition, Path]) -> None:
+        """Note durably what is to be moved, so that the next run goes on with it, if it is not done."""
+        for folder in self._folders():
+            there = {each: self._topic_ids.get(each) for each, path in wanted.items() if path == folder}
+            if there != self._noted.get(folder, {}):
+                try:
+                    _store(self._filesystem, folder, there)
+                except OSError as error:
+                    logger.warning("%s: it cannot be noted what is to be moved there: %s", folder, error)
+                else:
+                    self._noted[folder] = there
+
+
+def _store(filesystem: FileSystem, folder: Path, wanted: Wanted) -> None:
     path = folder / WANTED_MOVES
     if wanted:
         lines = [f"{'-' if topic_id is None else topic_id.hex} {where}\n" for where, topic_id in wanted.items()]
@@ -37,11 +77,7 @@ def store_wanted_moves(filesystem: FileSystem, folder: Path, wanted: Wanted) -> 
         remove_if_there(filesystem, path)
 
 
-def read_wanted_moves(filesystem: FileSystem, folder: Path) -> dict[TopicPartition, uuid.UUID | None]:
-    """Return what was noted.
-
-    :raises OSError: the disk refuses.
-    """
+def _read(filesystem: FileSystem, folder: Path) -> Wanted:
     try:
         lines = read_file(filesystem, folder / WANTED_MOVES).decode("ascii", "replace").splitlines()
     except FileNotFoundError:

@@ -1,0 +1,86 @@
+"""Which folder of a log counts, where a start finds more than one, or perhaps an old one only.
+
+Two notes tell. In a log's folder (`.moved-by-broker`): the data folders whose logs of this partition it has taken the
+place of; they were moved here, or were offline when this one was made. Whoever is named there does not count. In a data
+folder (`logs-moved-away`): the logs that are moving from there, or have, and where to. It is written before the moment
+that counts. So a log that is named there, and whose new data folder is not here, is perhaps an old copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.errors import StorageError
+from barnabas.model import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.storage.log_config import LogConfig
+    from barnabas.storage.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+class OldCopy(NamedTuple):
+    """A log that may have been continued in a data folder that is not here."""
+
+    manager: LogManager
+    target_id: str
+    """The id of that folder."""
+
+    def use(self, partition: TopicPartition, config: LogConfig | None) -> None:
+        """Load it as a log that has lost its end: the other folder is lost.
+
+        :raises DataFolderError: files or memory are short.
+        """
+        logger.error(
+            "%s: it was moved to the data folder with the id %s, which is lost; what %s has is used, perhaps older",
+            partition, self.target_id, self.manager.data_dir,
+        )  # fmt: skip
+        self.manager.load_one(partition, config)
+        if (log := self.manager.get(partition)) is not None and log.lost_from is None:
+            log.lost_from = log.log_end_offset
+
+
+def end_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
+    """Set aside the logs whose place others have taken; what remains in `contested` is not clear."""
+    for partition, managers in list(contested.items()):
+        try:
+            if _end_move(partition, managers):
+                del contested[partition]
+        except (OSError, StorageError) as error:
+            logger.warning("%s: its move cannot be ended: %s", partition, error)
+
+
+def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool:
+    replaced = {manager.folder_id: set(manager.moved.moved_from(partition)) for manager in managers}
+    newest = [each for each in managers if replaced.keys() - {each.folder_id} <= replaced[each.folder_id]]
+    if len(newest) != 1:
+        return False
+    (target,) = newest
+    for manager in managers:
+        if manager is not target:
+            logger.info("%s in %s is older than in %s", partition, manager.data_dir, target.data_dir)
+            manager.moved.release(partition)
+    target.moved.note_replaced(partition, replaced[target.folder_id] - replaced.keys())
+    return True
+
+
+def find_old_copies(
+    manager: LogManager, managers: Collection[LogManager], contested: Collection[TopicPartition]
+) -> dict[TopicPartition, OldCopy]:
+    """Return those logs of a folder that may be older than what is in a folder that is not here.
+
+    :param managers: of all folders that are here.
+    :raises OSError: the disk refuses.
+    """
+    found = {}
+    here = {each.folder_id for each in managers}
+    for partition, target_id in manager.moved.read_leaving().items():
+        if not manager.moved.has_folder(partition) or (target_id in here and partition not in contested):
+            # It has left, or it never did: the folder that it was to go to has nothing of it.
+            manager.moved.forget_leaving(partition)
+        elif target_id not in here:
+            found[partition] = OldCopy(manager, target_id)
+    return found
