@@ -44,7 +44,7 @@ from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import Throttles
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.coordination import registry
+from barnabas.coordination import deletion_notes, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import Tree
@@ -400,7 +400,7 @@ class Broker:
         )
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        if function is registry.note_deletion:
+        if function is deletion_notes.note_deletion:
             # Deleting a topic makes room, so it must work on a full disk.
             self._reserve.give_up_if_short()
         return self._threads.in_tree_thread(function, *arguments)

@@ -13,14 +13,17 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.coordination import registry
-from barnabas.coordination.tree import NodeError, Tree
+from barnabas.coordination import deletion_notes, registry
+from barnabas.coordination.tree import BadVersionError, NodeError, NoNodeError, Tree
 from barnabas.coordination.values import Deletion
 from barnabas.errors import BarnabasError
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 
 log = logging.getLogger(__name__)
+
+ATTEMPTS = 10
+"""Each broker that starts between the note of a deletion and the deletion costs one."""
 
 ForgetOffsets = Callable[[Collection[bytes], Collection[str]], Awaitable[None]]
 """Forgets what groups committed for topics with these ids, or, where no id is known, with these names."""
@@ -47,19 +50,29 @@ class Deletions:
         self._told = ""
         """Why offsets could not be forgotten, as it was logged last."""
 
-    async def note(self, topic_id: bytes, name: str, brokers: Collection[int]) -> None:
-        """Note that a topic is about to be deleted, and which brokers have something of it.
+    async def delete(self, topic_id: bytes, name: str, brokers: Collection[int]) -> None:
+        """Delete a topic from the tree, once it is noted which brokers have something of it.
 
         :raises CoordinationError: the tree refused.
         """
-        await self._in_tree_thread(registry.note_deletion, self._tree, topic_id, name, sorted(brokers))
+        for attempt in range(1, ATTEMPTS + 1):
+            noted = await self._in_tree_thread(
+                deletion_notes.note_deletion, self._tree, topic_id, name, sorted(brokers)
+            )
+            try:
+                await self._in_tree_thread(registry.delete_topic, self._tree, name, noted)
+            except (BadVersionError, NoNodeError):
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                return
 
     async def is_noted(self, topic_id: bytes) -> bool:
         """Whether a topic that has left the tree was deleted.
 
         :raises CoordinationError: the tree cannot be read.
         """
-        return topic_id in await self._in_tree_thread(registry.read_deletions, self._tree)
+        return topic_id in await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
 
     def begin(self, topic_id: bytes, name: str, *, has_folders: bool) -> None:
         """A topic was deleted by another broker.
@@ -82,7 +95,7 @@ class Deletions:
         :param topic_ids: of the topics that there are.
         :param untouched: topics of which nothing is known.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(registry.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
         self._with_folders = self._hosting.set_deleted_aside(own.keys(), untouched)
         for topic_id, deletion in own.items():
@@ -107,13 +120,13 @@ class Deletions:
         :param known: the replicas that there should be here.
         :param untouched: topics of which nothing is known.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(registry.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
         self._with_folders |= self._hosting.set_strays_aside(known, untouched, own.keys())
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in noted.keys() & set(topic_ids):
-            # Noted, and never begun.
-            await self._in_tree_thread(registry.end_deletion, self._tree, topic_id, self._broker_id)
+            # Noted, and never begun; or about to be.
+            await self._in_tree_thread(deletion_notes.forget_deletion_not_begun, self._tree, topic_id, self._broker_id)
 
     async def find_missed(self, topic_ids: Collection[bytes]) -> None:
         """Take up deletions of topics that this broker never heard of: made and deleted by others while it could not
@@ -122,7 +135,7 @@ class Deletions:
         :param topic_ids: of the topics that are known here; of their deletion it is heard.
         :raises CoordinationError: the tree cannot be read.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(registry.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
         for topic_id, deletion in noted.items():
             if self._broker_id not in deletion.brokers or topic_id in topic_ids:
                 continue
@@ -163,7 +176,7 @@ class Deletions:
 
     async def _end(self, topic_id: bytes, name: str) -> None:
         try:
-            await self._in_tree_thread(registry.end_deletion, self._tree, topic_id, self._broker_id)
+            await self._in_tree_thread(deletion_notes.end_deletion, self._tree, topic_id, self._broker_id)
         except BarnabasError as error:
             log.warning("that nothing is left of topic %s is noted later: %s", name, error, extra=about(name))
             self._names[topic_id] = name

@@ -160,8 +160,9 @@ class Topics(HostedTopics):
         others = {broker for each in info.partitions for broker in each.replicas} - {self._config.broker_id}
         if others:
             # They may have made theirs already.
-            await self.deletions.note(info.topic_id, info.name, others)
-        await self._in_tree_thread(registry.delete_topic, self._tree, info.name)
+            await self.deletions.delete(info.topic_id, info.name, others)
+        else:
+            await self._in_tree_thread(registry.delete_topic, self._tree, info.name)
         self.picture.remove_topic(info.name)
         # Of its own replicas none had a log before: those that are there are what was made now. Of others' replicas
         # there may be folders of a topic that the tree does not know.
@@ -325,8 +326,7 @@ class Topics(HostedTopics):
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
             holders = {broker for each in topic.partitions for broker in each.replicas} | set(self.picture.brokers)
-            await self.deletions.note(topic.id, name, holders)
-            await self._in_tree_thread(registry.delete_topic, self._tree, name)
+            await self.deletions.delete(topic.id, name, holders)
             refused = await self._set_aside(topic)
             if refused:
                 self.deletions.keep_folders(topic.id)

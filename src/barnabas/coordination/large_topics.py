@@ -109,10 +109,18 @@ def grow_in_steps(
     tree.multi([Set(path, encode_topic(wanted), version), tell(Change(topics=(name,)))])
 
 
-def delete_in_steps(tree: Tree, name: str) -> bool:
-    """Delete a topic with its configuration: at once for all who read it, then node by node; False if there is none."""
+def delete_in_steps(tree: Tree, name: str, also: Sequence[Check] = ()) -> bool:
+    """Delete a topic with its configuration: at once for all who read it, then node by node; False if there is none.
+
+    :param also: what has to hold when it vanishes.
+    :raises BadVersionError, NoNodeError: that does not hold; nothing was deleted.
+    """
     path = paths.topic(name)
     while True:
+        for check in also:
+            found = tree.get(check.path)
+            if found.stat.version != check.version:
+                raise BadVersionError(check.path, f"it is {found.stat.version}, not {check.version}")
         stat = tree.exists(path)
         if stat is None:
             return False
@@ -120,7 +128,7 @@ def delete_in_steps(tree: Tree, name: str) -> bool:
         if tree.exists(paths.topic_config(name)) is not None:
             operations.append(Delete(paths.topic_config(name)))
         try:
-            tree.multi([*operations, tell(Change(topics=(name,)))])
+            tree.multi([*also, *operations, tell(Change(topics=(name,)))])
             break
         except (BadVersionError, NoNodeError):
             continue  # somebody has just changed or deleted it

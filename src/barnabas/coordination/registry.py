@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from barnabas.coordination import paths
@@ -42,7 +41,6 @@ from barnabas.coordination.values import (
     NO_LEADER,
     BadNodeError,
     BrokerRegistration,
-    Deletion,
     LiveBroker,
     PartitionState,
     ReplicaSet,
@@ -50,14 +48,12 @@ from barnabas.coordination.values import (
     decode_broker,
     decode_cluster_id,
     decode_config,
-    decode_deletion,
     decode_partition_state,
     decode_producer_id_block_end,
     decode_topic,
     encode_broker,
     encode_cluster_id,
     encode_config,
-    encode_deletion,
     encode_partition_state,
     encode_producer_id_block,
     encode_topic,
@@ -299,61 +295,22 @@ def _is_grown_at_once(
     return True
 
 
-def delete_topic(tree: Tree, name: str) -> bool:
+def delete_topic(tree: Tree, name: str, noted: Check | None = None) -> bool:
     """Delete a topic and its configuration in one step; False if there is none of this name.
 
     A large one vanishes at once as well, and its nodes go in several steps (`large_topics`).
+
+    :param noted: that the deletion is noted still as `note_deletion` has done it.
+    :raises BadVersionError, NoNodeError: it is noted otherwise, or no longer; nothing was deleted.
     """
+    checks = () if noted is None else (noted,)
     if is_large(tree, name):
-        is_deleted = delete_in_steps(tree, name)
+        is_deleted = delete_in_steps(tree, name, checks)
     else:
-        is_deleted = delete_all(tree, [paths.topic(name), paths.topic_config(name)], [tell(Change(topics=(name,)))])
+        also = (*checks, tell(Change(topics=(name,))))
+        is_deleted = delete_all(tree, [paths.topic(name), paths.topic_config(name)], also)
     tree.flush()
     return is_deleted
-
-
-def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> None:
-    """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
-
-    :param brokers: who has to do that.
-    """
-    with suppress(NodeExistsError):  # an earlier attempt has noted it
-        tree.create(
-            paths.deleted_topic_id(topic_id), encode_deletion(Deletion(name, tuple(brokers))), make_parents=True
-        )
-
-
-def end_deletion(tree: Tree, topic_id: bytes, broker_id: int) -> None:
-    """Note that nothing is left of a deleted topic on this broker; the last one forgets that it was deleted."""
-    path = paths.deleted_topic_id(topic_id)
-    while True:
-        try:
-            data, stat = tree.get(path)
-            deletion = decode_deletion(path, data)
-            left = tuple(each for each in deletion.brokers if each != broker_id)
-            if left:
-                tree.set(path, encode_deletion(Deletion(deletion.name, left)), stat.version)
-            else:
-                tree.delete(path, stat.version)
-        except NoNodeError:
-            return
-        except BadVersionError:
-            continue  # another broker is done as well
-        return
-
-
-def read_deletions(tree: Tree) -> dict[bytes, Deletion]:
-    """Return the topics whose deletion was noted and has not ended everywhere, by id.
-
-    A note that cannot be understood is passed over: then nothing is removed.
-    """
-    found = {}
-    for path, node in tree.subtree(paths.DELETED_TOPIC_IDS).items():
-        try:
-            found[bytes.fromhex(path.rpartition("/")[2])] = decode_deletion(path, node.data)
-        except (BadNodeError, ValueError) as error:
-            log.warning("the note %s of a deletion is passed over: %s", path, error)
-    return found
 
 
 def must_move_offsets(tree: Tree) -> bool:

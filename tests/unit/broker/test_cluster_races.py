@@ -12,7 +12,7 @@ from barnabas.broker import handing_over
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.replica import Replica
-from barnabas.coordination import configs, paths, registry
+from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import StorageError
@@ -169,7 +169,7 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
         await cluster.follow()
         assert one.folders() == two.folders() == []
         assert begun == []
-        assert registry.read_deletions(cluster.tree) == {}
+        assert deletion_notes.read_deletions(cluster.tree) == {}
         monkeypatch.undo()
         await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         await cluster.follow()

@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.follower import Follower
 from barnabas.broker.handing_over import HandingOver
-from barnabas.coordination import configs, paths, registry
+from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.tree import NodeError
 from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ErrorCode, KafkaError, StorageError
@@ -239,9 +239,9 @@ def test_deleted_topic_goes_everywhere_and_its_note_with_the_last_folder(run: Ru
         await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         await cluster.follow()
         await two.topics.delete("clicks")
-        assert [each.brokers for each in registry.read_deletions(cluster.tree).values()] == [(1,)]
+        assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(1,)]
         await cluster.follow()
-        assert registry.read_deletions(cluster.tree) == {}
+        assert deletion_notes.read_deletions(cluster.tree) == {}
         for each in cluster.nodes:
             assert each.topics.get("clicks") is None
             assert each.folders() == []
@@ -257,13 +257,13 @@ def test_broker_that_was_away_removes_what_it_has_of_a_deleted_topic(run: Run) -
         await cluster.lose(two)
         await one.follow()
         await one.topics.delete("clicks")
-        assert [each.brokers for each in registry.read_deletions(cluster.tree).values()] == [(2,)]
+        assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(2,)]
         # Another one of that name is not in the way, nor touched.
         await one.topics.create("clicks", 1, {}, assignment=[[1]])
         (two,) = await cluster.start(2)
         assert two.folders() == []
         assert one.folders() == ["clicks-0"]
-        assert registry.read_deletions(cluster.tree) == {}
+        assert deletion_notes.read_deletions(cluster.tree) == {}
 
     run(scenario)
 
@@ -284,7 +284,7 @@ def test_topic_that_is_deleted_and_made_anew_before_it_is_read_is_another_one(ru
         assert new.id != old.id
         assert two.topics.by_id(old.id) is None
         assert two.topics.partition(*CLICKS).log.log_end_offset == 0
-        assert registry.read_deletions(cluster.tree) == {}
+        assert deletion_notes.read_deletions(cluster.tree) == {}
 
     run(scenario)
 

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker.deletions import Deletions
 from barnabas.clock import ManualClock
-from barnabas.coordination import registry
+from barnabas.coordination import deletion_notes, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import TreeUnavailableError
 from barnabas.errors import ErrorCode, KafkaError
@@ -59,11 +59,11 @@ class World:
         return False
 
     def note(self, topic_id: bytes, name: str, *brokers: int) -> None:
-        registry.note_deletion(self.tree, topic_id, name, brokers)
+        deletion_notes.note_deletion(self.tree, topic_id, name, brokers)
 
     def noted(self) -> dict[bytes, tuple[int, ...]]:
         """Return who has yet to do its part, by topic."""
-        return {topic_id: each.brokers for topic_id, each in registry.read_deletions(self.tree).items()}
+        return {topic_id: each.brokers for topic_id, each in deletion_notes.read_deletions(self.tree).items()}
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 def test_deletion_is_noted_for_those_who_have_something_of_it(world: World) -> None:
     async def scenario() -> None:
         assert not await world.deletions.is_noted(FIRST)
-        await world.deletions.note(FIRST, "clicks", {OTHER, OWN})
+        await world.deletions.delete(FIRST, "clicks", {OTHER, OWN})
         assert await world.deletions.is_noted(FIRST)
         assert not await world.deletions.is_noted(SECOND)
         assert world.noted() == {FIRST: (OWN, OTHER)}
@@ -97,7 +97,7 @@ def test_nothing_is_known_of_notes_while_the_tree_is_away(world: World) -> None:
         with pytest.raises(TreeUnavailableError):
             await world.deletions.is_noted(FIRST)
         with pytest.raises(TreeUnavailableError):
-            await world.deletions.note(FIRST, "clicks", {OWN})
+            await world.deletions.delete(FIRST, "clicks", {OWN})
 
     run(scenario())
 
@@ -124,6 +124,7 @@ def test_note_of_a_topic_that_is_still_there_is_taken_back_and_nothing_is_remove
     """Whoever noted it did not live to delete it."""
 
     async def scenario() -> None:
+        registry.create_topic(world.tree, "clicks", FIRST, [[OWN]])
         world.note(FIRST, "clicks", OWN)
         world.note(SECOND, "views", OWN)
         await world.deletions.load({FIRST}, (), ())

@@ -17,7 +17,7 @@ from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.removals import Removals
 from barnabas.clock import ManualClock
-from barnabas.coordination import paths, reassignments, registry
+from barnabas.coordination import deletion_notes, paths, reassignments, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.errors import DataFolderError
 from barnabas.model import TopicPartition
@@ -103,17 +103,17 @@ def test_deleted_topic_is_deleted_when_its_data_folder_is_back(home: Home) -> No
         await home.deletions.load(set(), set(), set())
         await home.deletions.end_all(set())
 
-    registry.note_deletion(home.tree, TOPIC_ID.bytes, "clicks", [OWN])
+    deletion_notes.note_deletion(home.tree, TOPIC_ID.bytes, "clicks", [OWN])
     home.start(offline="a")
     asyncio.run(start())
     home.deletions.begin(OTHER_ID.bytes, "views", has_folders=False)
-    registry.note_deletion(home.tree, OTHER_ID.bytes, "views", [OWN])
+    deletion_notes.note_deletion(home.tree, OTHER_ID.bytes, "views", [OWN])
     asyncio.run(home.deletions.end_all(set()))
-    assert registry.read_deletions(home.tree).keys() == {TOPIC_ID.bytes, OTHER_ID.bytes}
+    assert deletion_notes.read_deletions(home.tree).keys() == {TOPIC_ID.bytes, OTHER_ID.bytes}
     home.start()
     asyncio.run(start())
     assert not home.is_there()
-    assert registry.read_deletions(home.tree) == {}
+    assert deletion_notes.read_deletions(home.tree) == {}
 
 
 def test_note_of_a_partition_that_the_tree_does_not_have_deletes_nothing(home: Home) -> None:

@@ -23,7 +23,7 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
-from barnabas.coordination import configs, paths, registry
+from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
 from barnabas.coordination.values import BrokerRegistration, Deletion, LiveBroker, encode_partition_state
@@ -344,7 +344,7 @@ def test_records_of_a_topic_deleted_meanwhile_are_not_those_of_a_new_one_of_its_
     bench.append()
     bench.logs.abandon()
     if is_noted:
-        registry.note_deletion(bench.tree, bench.topics.get("clicks").id, "clicks", [CONFIG.broker_id])  # type: ignore[union-attr]
+        deletion_notes.note_deletion(bench.tree, bench.topics.get("clicks").id, "clicks", [CONFIG.broker_id])  # type: ignore[union-attr]
     registry.delete_topic(bench.tree, "clicks")
     registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
     (bench.folder / "clicks-0" / "partition.metadata").unlink()
@@ -428,7 +428,7 @@ def test_deletion_goes_on_where_one_folder_is_refused_and_the_next_start_ends_it
     bench.restart()
     assert bench.folders("clicks-?") == []
     asyncio.run(bench.topics.end_deletions())
-    assert registry.read_deletions(bench.tree) == {}
+    assert deletion_notes.read_deletions(bench.tree) == {}
 
 
 def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench: Bench) -> None:
@@ -447,7 +447,7 @@ def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench:
 def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> None:
     bench.create()
     registry.delete_topic(bench.tree, "clicks")
-    registry.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
+    deletion_notes.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
     bench.restart()
     assert bench.folders("clicks-?") == ["clicks-0"]
 
@@ -457,7 +457,7 @@ def test_topic_deleted_and_made_again_while_this_broker_was_away_begins_empty_he
     bench.append()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
     registry.delete_topic(bench.tree, "clicks")
     registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
     bench.disk.refused = {"clicks-0"}
@@ -469,17 +469,17 @@ def test_topic_deleted_and_made_again_while_this_broker_was_away_begins_empty_he
     bench.append()
     assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
     asyncio.run(bench.topics.end_deletions())
-    assert registry.read_deletions(bench.tree) == {}
+    assert deletion_notes.read_deletions(bench.tree) == {}
 
 
 def test_topic_whose_deletion_was_noted_but_not_done_stays(bench: Bench) -> None:
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
     bench.restart()
     bench.append()
-    assert registry.read_deletions(bench.tree) == {}
+    assert deletion_notes.read_deletions(bench.tree) == {}
 
 
 def test_offsets_in_a_deleted_topic_are_forgotten_with_it(bench: Bench) -> None:
@@ -488,20 +488,20 @@ def test_offsets_in_a_deleted_topic_are_forgotten_with_it(bench: Bench) -> None:
     assert topic is not None
     asyncio.run(bench.topics.delete("clicks"))
     assert bench.forgotten == [({topic.id}, {"clicks"})]
-    assert registry.read_deletions(bench.tree) == {}
+    assert deletion_notes.read_deletions(bench.tree) == {}
 
 
 def test_next_start_forgets_the_offsets_of_a_topic_whose_deletion_did_not_end(bench: Bench) -> None:
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
     registry.delete_topic(bench.tree, "clicks")
     bench.restart()
-    assert registry.read_deletions(bench.tree) == {topic.id: Deletion("clicks", (CONFIG.broker_id,))}
+    assert deletion_notes.read_deletions(bench.tree) == {topic.id: Deletion("clicks", (CONFIG.broker_id,))}
     asyncio.run(bench.topics.end_deletions())
     assert bench.forgotten == [({topic.id}, {"clicks"})]
-    assert registry.read_deletions(bench.tree) == {}
+    assert deletion_notes.read_deletions(bench.tree) == {}
 
 
 def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(bench: Bench) -> None:
@@ -509,8 +509,8 @@ def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(b
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    registry.note_deletion(bench.tree, b"missed" + bytes(10), "orders", [CONFIG.broker_id, 7])
-    registry.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])  # is about to be deleted
+    deletion_notes.note_deletion(bench.tree, b"missed" + bytes(10), "orders", [CONFIG.broker_id, 7])
+    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])  # is about to be deleted
 
     async def hear() -> None:
         async def read() -> News:
@@ -520,7 +520,7 @@ def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(b
         await bench.topics.end_deletions()
 
     asyncio.run(hear())
-    left = registry.read_deletions(bench.tree)
+    left = deletion_notes.read_deletions(bench.tree)
     assert left == {
         b"missed" + bytes(10): Deletion("orders", (7,)),
         topic.id: Deletion("clicks", (CONFIG.broker_id,)),
@@ -531,11 +531,11 @@ def test_offsets_that_could_not_be_forgotten_are_forgotten_later(bench: Bench) -
     bench.create()
     bench.cannot_forget = True
     asyncio.run(bench.topics.delete("clicks"))
-    assert len(registry.read_deletions(bench.tree)) == 1
+    assert len(deletion_notes.read_deletions(bench.tree)) == 1
     bench.cannot_forget = False
     asyncio.run(bench.topics.end_deletions())
     assert len(bench.forgotten) == 1
-    assert registry.read_deletions(bench.tree) == {}
+    assert deletion_notes.read_deletions(bench.tree) == {}
 
 
 def test_end_of_a_deletion_that_the_tree_refused_is_noted_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,16 +544,16 @@ def test_end_of_a_deletion_that_the_tree_refused_is_noted_later(bench: Bench, mo
 
     bench.create()
     with monkeypatch.context() as patch:
-        patch.setattr(registry, "end_deletion", refuse)
+        patch.setattr(deletion_notes, "end_deletion", refuse)
         asyncio.run(bench.topics.delete("clicks"))
-    assert len(registry.read_deletions(bench.tree)) == 1
+    assert len(deletion_notes.read_deletions(bench.tree)) == 1
     asyncio.run(bench.topics.end_deletions())
-    assert registry.read_deletions(bench.tree) == {}
+    assert deletion_notes.read_deletions(bench.tree) == {}
 
 
 def test_offsets_of_a_new_topic_of_the_name_of_a_deleted_one_stay(bench: Bench) -> None:
     bench.create()
-    registry.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
+    deletion_notes.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
     bench.restart()
     asyncio.run(bench.topics.end_deletions())
     assert bench.forgotten == [({bytes(16)}, set())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination import large_topics, registry
+from barnabas.coordination import deletion_notes, large_topics, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import BadVersionError, NodeExistsError, NoNodeError
 
@@ -145,6 +145,16 @@ def test_deletion_that_is_cut_short_has_deleted_the_topic_or_not(tree, new_sessi
         writes += 1
     assert writes > COUNT // 2
     assert {path for path in nodes(tree) if "clicks" in path} == set()
+
+
+def test_large_topic_goes_only_while_its_note_is_as_it_was(tree):
+    made = create(tree)
+    noted = deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1, 2])
+    deletion_notes.forget_deletion_not_begun(tree, made.topic_id, 2)
+    with pytest.raises(BadVersionError):
+        registry.delete_topic(tree, "clicks", noted)
+    assert registry.read_topic(tree, "clicks") == made
+    assert registry.delete_topic(tree, "clicks", deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1, 2]))
 
 
 def test_deletion_leaves_a_topic_that_somebody_makes_meanwhile(tree, new_session, monkeypatch):

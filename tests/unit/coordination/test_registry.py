@@ -7,9 +7,9 @@ import queue
 
 import pytest
 
-from barnabas.coordination import configs, paths, registry
+from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.changes import StateChange
-from barnabas.coordination.tree import EventKind, NodeExistsError, NoNodeError
+from barnabas.coordination.tree import BadVersionError, EventKind, NodeExistsError, NoNodeError
 from barnabas.coordination.values import (
     BadNodeError,
     BrokerRegistration,
@@ -253,21 +253,55 @@ def test_cluster_id_is_durable_before_it_is_used(new_session, monkeypatch):
     ],
 )
 def test_note_of_a_deletion_that_cannot_be_understood_is_passed_over(tree, caplog, node, data):
-    registry.note_deletion(tree, TOPIC_ID, "views", [1, 2])
+    deletion_notes.note_deletion(tree, TOPIC_ID, "views", [1, 2])
     tree.create(f"/admin/deleted_topic_ids/{node}", data)
-    assert registry.read_deletions(tree) == {TOPIC_ID: Deletion("views", (1, 2))}
+    assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("views", (1, 2))}
     assert f"/admin/deleted_topic_ids/{node}" in caplog.text
 
 
 def test_note_of_a_deletion_goes_with_the_last_broker_that_it_names(tree):
-    registry.note_deletion(tree, TOPIC_ID, "views", [1, 2])
-    registry.note_deletion(tree, TOPIC_ID, "views", [1, 2, 3])
-    registry.end_deletion(tree, TOPIC_ID, 3)
-    registry.end_deletion(tree, TOPIC_ID, 1)
-    assert registry.read_deletions(tree) == {TOPIC_ID: Deletion("views", (2,))}
+    deletion_notes.note_deletion(tree, TOPIC_ID, "views", [1, 2])
+    deletion_notes.note_deletion(tree, TOPIC_ID, "views", [1, 2, 3])
+    deletion_notes.end_deletion(tree, TOPIC_ID, 3)
+    deletion_notes.end_deletion(tree, TOPIC_ID, 1)
+    assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("views", (2,))}
     for _ in range(2):
-        registry.end_deletion(tree, TOPIC_ID, 2)
-        assert registry.read_deletions(tree) == {}
+        deletion_notes.end_deletion(tree, TOPIC_ID, 2)
+        assert deletion_notes.read_deletions(tree) == {}
+
+
+def test_topic_goes_only_while_its_note_names_all_that_have_something_of_it(tree):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)  # it starts, and finds the topic there
+    assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1,))}
+    with pytest.raises(BadVersionError):
+        registry.delete_topic(tree, "clicks", noted)
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 1)
+    with pytest.raises(NoNodeError):
+        registry.delete_topic(tree, "clicks", noted)
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    assert registry.delete_topic(tree, "clicks", noted)
+    assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1, 2))}
+
+
+def test_broker_that_finds_a_topic_gone_stays_in_the_note_of_its_deletion(tree):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    registry.delete_topic(tree, "clicks", noted)
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)
+    registry.create_topic(tree, "clicks", bytes(16), [[1, 2]])
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)
+    assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1, 2))}
+
+
+def test_who_has_done_its_part_of_a_deletion_is_not_noted_again(tree):
+    deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    deletion_notes.end_deletion(tree, TOPIC_ID, 2)
+    deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1,))}
 
 
 def test_states_of_which_one_was_changed_by_others_are_written_without_it(tree):

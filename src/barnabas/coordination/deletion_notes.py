@@ -1,0 +1,120 @@
+"""Notes of topics that are deleted: which brokers have yet to do their part, and so whose files may be removed.
+
+A note stands before the topic goes, and stays until the last broker has done its part. A broker that starts may find
+one of a topic that is there still: of a deletion that was never begun, or that is about to be. It takes itself out only
+while the topic is there, and a topic goes only while its note is as whoever deletes it has written it. So nobody is
+left out of a deletion that takes place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from barnabas.coordination import paths
+from barnabas.coordination.tree import (
+    BadVersionError,
+    Check,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Set,
+    Tree,
+)
+from barnabas.coordination.values import BadNodeError, Deletion, decode_deletion, decode_topic, encode_deletion
+
+log = logging.getLogger(__name__)
+
+
+def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> Check:
+    """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
+
+    Return what the deletion has to check: a broker that starts finds a topic whose deletion was not begun, and takes
+    itself out of the note (`forget_deletion_not_begun`).
+
+    :param brokers: who has to do that; with those that an earlier attempt has noted.
+    """
+    path, wanted = paths.deleted_topic_id(topic_id), set(brokers)
+    while True:
+        try:
+            data, stat = tree.get(path)
+            known = _noted_brokers(path, data)
+            if known is not None and (not known or wanted <= known):  # a note that names nobody is for all
+                return Check(path, stat.version)
+            topic_path = paths.topic(name)
+            topic_stat = tree.exists(topic_path)
+            if topic_stat is None:  # it was deleted, and some may have done their part
+                return Check(path, stat.version)
+            noted = encode_deletion(Deletion(name, tuple(sorted(wanted | (known or set())))))
+            tree.multi([Check(topic_path, topic_stat.version), Set(path, noted, stat.version)])
+            return Check(path, stat.version + 1)
+        except NoNodeError:
+            with suppress(NodeExistsError):
+                tree.create(path, encode_deletion(Deletion(name, tuple(sorted(wanted)))), make_parents=True)
+        except BadVersionError:
+            continue  # somebody has just changed the note, or the topic
+
+
+def _noted_brokers(path: str, data: bytes) -> set[int] | None:
+    """Return the brokers that a note names; None if it cannot be understood, and may be written anew."""
+    try:
+        return set(decode_deletion(path, data).brokers)
+    except BadNodeError:
+        return None
+
+
+def forget_deletion_not_begun(tree: Tree, topic_id: bytes, broker_id: int) -> None:
+    """Take a broker out of the note of a deletion that was not begun, as it is found at a start: the topic is there.
+
+    Whoever is about to delete it then notes that anew. If the topic has gone meanwhile, the note stays as it is.
+    """
+    path = paths.deleted_topic_id(topic_id)
+    while True:
+        try:
+            data, stat = tree.get(path)
+            deletion = decode_deletion(path, data)
+            topic_path = paths.topic(deletion.name)
+            topic_data, topic_stat = tree.get(topic_path)
+            if decode_topic(topic_path, topic_data).topic_id != topic_id:
+                return
+            tree.multi([Check(topic_path, topic_stat.version), _without(broker_id, path, deletion, stat.version)])
+        except NoNodeError:
+            return
+        except BadVersionError:
+            continue  # another broker does the same, or the topic has been changed
+        return
+
+
+def _without(broker_id: int, path: str, deletion: Deletion, version: int) -> Operation:
+    left = tuple(each for each in deletion.brokers if each != broker_id)
+    return Set(path, encode_deletion(Deletion(deletion.name, left)), version) if left else Delete(path, version)
+
+
+def end_deletion(tree: Tree, topic_id: bytes, broker_id: int) -> None:
+    """Note that nothing is left of a deleted topic on this broker; the last one forgets that it was deleted."""
+    path = paths.deleted_topic_id(topic_id)
+    while True:
+        try:
+            data, stat = tree.get(path)
+            tree.multi([_without(broker_id, path, decode_deletion(path, data), stat.version)])
+        except NoNodeError:
+            return
+        except BadVersionError:
+            continue  # another broker is done as well
+        return
+
+
+def read_deletions(tree: Tree) -> dict[bytes, Deletion]:
+    """Return the topics whose deletion was noted and has not ended everywhere, by id.
+
+    A note that cannot be understood is passed over: then nothing is removed.
+    """
+    found = {}
+    for path, node in tree.subtree(paths.DELETED_TOPIC_IDS).items():
+        try:
+            found[bytes.fromhex(path.rpartition("/")[2])] = decode_deletion(path, node.data)
+        except (BadNodeError, ValueError) as error:
+            log.warning("the note %s of a deletion is passed over: %s", path, error)
+    return found
