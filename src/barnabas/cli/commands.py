@@ -48,6 +48,7 @@ COMMANDS = {
     "load": "Load topics into warehouse tables with Spark.",
     "audit": "Prove that nothing was lost or doubled, or say what was.",
     "registry": "Start a schema registry, with Confluent's REST interface.",
+    "table": "Look at loaded tables, and maintain them.",
     "perf": "Measure brokers and clients: throughput, latency, requests.",
     "log": "Look into the files of a log.",
     "completion": "Print the completion script for a shell.",

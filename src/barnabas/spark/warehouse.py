@@ -11,7 +11,7 @@ loads at once would then both append the same records; so the property is 0 for 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
@@ -19,6 +19,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
@@ -206,6 +207,16 @@ class TableBase:
         return ".".join(self._name)
 
     @property
+    def table(self) -> Table:
+        """pyiceberg's table.
+
+        :raises WarehouseError: there is none yet.
+        """
+        if self._table is None:
+            raise WarehouseError(f"there is no table {self.name!r}: load a topic into it first")
+        return self._table
+
+    @property
     def exists(self) -> bool:
         return self._table is not None
 
@@ -291,19 +302,47 @@ class TableBase:
         :raises LoadConflictError: the table is no longer as it was when the load began.
         :raises WarehouseError: it could not be done, and the table is as before.
         """
-        try:
-            transaction = self._table.transaction() if self._table else self._create_transaction(shape)
-            if self._table is not None:
-                self._reshape(transaction, shape)
+
+        def change(transaction: Transaction) -> None:
             transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
+
+        return self._commit(change, properties, shape)
+
+    def replace(self, old: Sequence[DataFile], new: Sequence[DataFile], properties: dict[str, str]) -> int:
+        """Put files in the place of others with the same rows, in one snapshot, and return its id.
+
+        :param properties: of the snapshot; the ledger is in them.
+        :raises LoadConflictError: the table is no longer as it was.
+        :raises WarehouseError: it could not be done, and the table is as before.
+        """
+
+        def change(transaction: Transaction) -> None:
+            with transaction.update_snapshot(snapshot_properties=properties).overwrite() as overwrite:
+                for file in old:
+                    overwrite.delete_data_file(file)
+                for file in new:
+                    overwrite.append_data_file(file)
+
+        return self._commit(change, properties, None)
+
+    def _commit(
+        self, change: Callable[[Transaction], None], properties: Mapping[str, str], shape: TableShape | None
+    ) -> int:
+        """Commit one change, bound to the table as it was; `shape` is None where that stays."""
+        try:
+            transaction = self._table.transaction() if self._table else self._create_transaction(shape or TableShape())
+            if self._table is not None and shape is not None:
+                self._reshape(transaction, shape)
+            change(transaction)
             added = transaction.table_metadata.current_snapshot()
             assert added is not None, "files are added with a snapshot"
-            transaction.set_properties({LEDGER: properties[LEDGER], LEDGER_SEQUENCE: str(added.sequence_number)})
+            if LEDGER in properties:
+                transaction.set_properties({LEDGER: properties[LEDGER], LEDGER_SEQUENCE: str(added.sequence_number)})
             table = transaction.commit_transaction()
         except (CommitFailedException, TableAlreadyExistsError) as error:
             raise LoadConflictError(
-                f"table {self.name}: {self._what_happened()} while this load was running, so nothing of this load "
-                "was kept; run it again to load what is left"
+                f"table {self.name}: {self._what_happened()} while this was running, so nothing of it was kept; run it "
+                "again to do what is left"
             ) from error
         except _UNCLEAR as error:
             return self._find_out(properties[LOAD_ID], error)

@@ -1,0 +1,149 @@
+"""`barnabas table`: how a loaded table is, and its maintenance; without Spark and without brokers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.timestamps import show_time_ms
+from barnabas.model import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.spark.table_status import TableStatus
+    from barnabas.spark.warehouse import Warehouse
+
+
+@click.group()
+def table() -> None:
+    """Look at tables that `barnabas load` has made, and maintain them."""
+
+
+@table.command()
+@click.argument("name", metavar="[NAMESPACE.]TABLE")
+@click.option("-w", "--warehouse", metavar="DIR", help="The folder of the embedded warehouse.")
+@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def status(name: str, warehouse: str | None, catalog: str | None, as_json: bool) -> None:
+    """Show up to which offsets and which event time a table is complete, and how it is stored.
+
+    \b
+    barnabas table status clicks --warehouse ./warehouse
+    """
+    opened = open_warehouse(warehouse, catalog)
+    from barnabas.spark.table_status import table_status
+
+    found = table_status(opened, name)
+    if as_json:
+        show_json(_as_json(found))
+        return
+    rows: list[Row] = [
+        [topic, str(partition), f"{offset:,}", _time(found.complete.latest_ms.get(TopicPartition(topic, partition)))]
+        for topic, loaded in sorted(found.ledger.topics.items())
+        for partition, offset in sorted(loaded.next_offsets.items())
+    ]
+    show_table(["topic", "partition", "loaded up to", "latest event"], rows)
+    click.echo(f"complete up to {_time(found.complete.event_time_ms)} (event time)")
+    if found.complete.at_ms:
+        click.echo(f"has all that was in the log at {_time(found.complete.at_ms)}")
+    small = f", {found.small_files:,} of them small" if found.small_files else ""
+    stored = f"{found.records:,} records in {found.files:,} files{small}; {found.bytes:,} bytes"
+    click.echo(f"{stored}, {found.snapshots:,} snapshots")
+    for reason, count in found.last_bad_records.items():
+        click.echo(f"last load: {count:,} bad records: {reason}")
+    if found.last_missing:
+        click.echo(f"last load: missing offsets, deleted before they were loaded: {json.dumps(found.last_missing)}")
+
+
+@table.command()
+@click.argument("names", nargs=-1, required=True, metavar="[NAMESPACE.]TABLE...")
+@click.option("-w", "--warehouse", metavar="DIR", help="The folder of the embedded warehouse.")
+@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
+@click.option(
+    "--target-mb", type=click.IntRange(1, 4096), default=128, show_default=True, help="About the size of new files."
+)
+@click.option("--snapshot-days", type=click.FloatRange(min=0), default=7, show_default=True, help="Older ones expire.")
+@click.option(
+    "--orphan-days",
+    type=click.FloatRange(min=0),
+    default=3,
+    show_default=True,
+    help="Files that no snapshot names are removed when they are older; more than the longest load takes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def maintain(
+    names: tuple[str, ...],
+    warehouse: str | None,
+    catalog: str | None,
+    target_mb: int,
+    snapshot_days: float,
+    orphan_days: float,
+    as_json: bool,
+) -> None:
+    """Put small files together, expire old snapshots, remove orphans; where loads go on is kept.
+
+    \b
+    barnabas table maintain clicks --warehouse ./warehouse
+    """
+    opened = open_warehouse(warehouse, catalog)
+    from barnabas.spark.maintenance import Maintenance
+    from barnabas.spark.table_status import SMALL_FILE_BYTES
+
+    target_bytes = target_mb * 1024 * 1024
+    done = [
+        Maintenance(opened, name).run(
+            target_bytes=target_bytes,
+            small_bytes=min(SMALL_FILE_BYTES, target_bytes),
+            snapshot_age=timedelta(days=snapshot_days),
+            orphan_age=timedelta(days=orphan_days),
+        )
+        for name in names
+    ]
+    if as_json:
+        show_json([asdict(each) for each in done])
+        return
+    columns = ["table", "small files", "became", "snapshots expired", "files removed"]
+    show_table(columns, [[*asdict(each).values()] for each in done])
+
+
+def open_warehouse(warehouse: str | None, catalog: str | None) -> Warehouse:
+    """Return the warehouse that the options name.
+
+    :raises click.UsageError: they name none, or two.
+    """
+    if (warehouse is None) == (catalog is None):
+        raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
+    from barnabas.spark.extras import require
+
+    opened: Warehouse = require("barnabas.spark.warehouse").Warehouse.open(warehouse, catalog=catalog)
+    return opened
+
+
+def _time(time_ms: int | None) -> str:
+    return "nothing" if time_ms is None else show_time_ms(time_ms)
+
+
+def _as_json(found: TableStatus) -> dict[str, object]:
+    return {
+        "table": found.table,
+        "format": found.value_format,
+        "event_time_from": found.event_time,
+        "complete_to_event_time_ms": found.complete.event_time_ms,
+        "has_log_of_ms": found.complete.at_ms or None,
+        "topics": {
+            topic: {str(partition): offset for partition, offset in sorted(loaded.next_offsets.items())}
+            for topic, loaded in sorted(found.ledger.topics.items())
+        },
+        "records": found.records,
+        "files": found.files,
+        "small_files": found.small_files,
+        "bytes": found.bytes,
+        "snapshots": found.snapshots,
+        "fields": dict(found.fields),
+        "last_bad_records": dict(found.last_bad_records),
+        "last_missing": {topic: dict(gaps) for topic, gaps in found.last_missing.items()},
+    }

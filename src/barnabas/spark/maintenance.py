@@ -1,0 +1,202 @@
+"""Maintenance of loaded tables: small files put together, old snapshots expired, orphans removed; the ledger is kept.
+
+Each step is whole by itself, and a kill after any leaves a table with the same rows:
+
+1. *Compact.* The small files of an event day become few of a target size, in one snapshot with the table's ledger in
+   it; refused, as a load is, where somebody else has committed meanwhile.
+2. *Expire.* Snapshots that are old are no longer part of the table's history.
+3. *Remove orphans.* Files that no snapshot names, and that are old, are deleted: those of expired snapshots, and those
+   of writers that died. Files of loads that are running are younger, and their folders are locked.
+
+It runs where it is called, on Arrow, without Spark: it reads and writes the small files, one event day at a time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.spark.completeness import COMPLETE
+from barnabas.spark.day_files import create_file
+from barnabas.spark.errors import CommitUnknownError
+from barnabas.spark.ledger import BAD_RECORDS, LEDGER, LOAD_ID, MISSING
+from barnabas.spark.leftovers import SUFFIX, LoadFolder, RemoteFolder, remove_leftovers
+from barnabas.spark.table_status import SMALL_FILE_BYTES
+from barnabas.spark.warehouse import TableBase, Warehouse, local_path
+
+TARGET_BYTES = 128 * 1024 * 1024
+SNAPSHOT_AGE = timedelta(days=7)
+ORPHAN_AGE = timedelta(days=3)
+FILES_MIN = 2
+_KEPT_PROPERTIES = (LEDGER, COMPLETE, BAD_RECORDS, MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done: files that were put together and those that came of them, snapshots expired, files removed."""
+
+    table: str
+    compacted_files: int = 0
+    new_files: int = 0
+    expired_snapshots: int = 0
+    removed_files: int = 0
+
+
+class Maintenance:
+    """Maintains one table. Not thread-safe."""
+
+    def __init__(self, warehouse: Warehouse, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Take a table.
+
+        :raises WarehouseError: there is none.
+        """
+        warehouse.table(name)
+        self._warehouse = warehouse
+        self._name = name
+        self._clock = clock
+
+    def run(
+        self,
+        *,
+        target_bytes: int = TARGET_BYTES,
+        small_bytes: int = SMALL_FILE_BYTES,
+        snapshot_age: timedelta = SNAPSHOT_AGE,
+        orphan_age: timedelta = ORPHAN_AGE,
+    ) -> Maintained:
+        """Do all steps.
+
+        :param target_bytes: about the size of the files that are written; `small_bytes`: smaller ones are rewritten.
+        :param snapshot_age: older snapshots expire; the current one never does.
+        :param orphan_age: older files that no snapshot names are removed.
+        :raises LoadConflictError: somebody else has committed meanwhile; run it again.
+        :raises WarehouseError: it could not be done.
+        """
+        compacted, written = self.compact(target_bytes, small_bytes)
+        expired = self.expire(snapshot_age)
+        removed = self.remove_orphans(orphan_age)
+        base = self._warehouse.begin(self._name)
+        return Maintained(base.name, compacted, written, expired, removed)
+
+    def compact(self, target_bytes: int = TARGET_BYTES, small_bytes: int = SMALL_FILE_BYTES) -> tuple[int, int]:
+        """Put small files together. Returns how many there were, and how many came of them."""
+        base = self._warehouse.begin(self._name)
+        table = base.table
+        local = base.location().local_folder
+        if local is not None:
+            remove_leftovers(local, partial(self._warehouse.committed_loads, self._name))
+        groups = list(_groups(table, target_bytes, small_bytes))
+        if not groups:
+            return 0, 0
+        compaction_id = uuid.uuid4().hex
+        folder = RemoteFolder() if local is None else LoadFolder.claim(local, compaction_id)
+        try:
+            written = list(self._write(base, groups, compaction_id))
+            old = [task.file for group in groups for task in group]
+            properties = {name: base.last_load[name] for name in _KEPT_PROPERTIES if name in base.last_load}
+            base.replace(old, written, {LOAD_ID: compaction_id, **properties})
+        except CommitUnknownError:
+            folder.abandon()
+            raise
+        except BaseException:
+            folder.discard()
+            raise
+        folder.release()
+        return len(old), len(written)
+
+    def _write(
+        self, base: TableBase, groups: Iterable[Sequence[FileScanTask]], compaction_id: str
+    ) -> Iterator[DataFile]:
+        table, location = base.table, base.location()
+        for number, group in enumerate(groups):
+            path = f"{location.uri}/data/{compaction_id}/{number:05}.parquet"
+            rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(group)
+            rows = rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
+            with create_file(location.properties, path) as file:
+                pq.write_table(rows, file, compression="zstd")
+            yield from parquet_files_to_data_files(table.io, table.metadata, iter([path]))
+
+    def expire(self, age: timedelta = SNAPSHOT_AGE) -> int:
+        """Expire old snapshots. Returns how many.
+
+        The last one with a ledger stays: snapshots of others have none.
+        """
+        table = self._warehouse.table(self._name)
+        oldest_ms = self._clock.time_ms() - age // timedelta(milliseconds=1)
+        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        loads = [each for each in table.snapshots() if each.summary and LEDGER in each.summary.additional_properties]
+        kept |= {each.snapshot_id for each in loads[-1:]}
+        old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest_ms]
+        expired = [each for each in old if each not in kept]
+        if expired:
+            table.maintenance.expire_snapshots().by_ids(expired).commit()
+        return len(expired)
+
+    def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
+        """Remove old files that no snapshot names. Returns how many. Only where files are in the local file system."""
+        base = self._warehouse.begin(self._name)
+        folder = base.location().local_folder
+        if folder is None:
+            return 0
+        alive = {path.stem for path in (folder / "loads").glob(f"*{SUFFIX}")}
+        before = datetime.fromtimestamp(self._clock.time_s(), UTC) - age
+        # What is old is listed first: what a commit names after that is younger.
+        old = [path for path in _files_in(folder) if _modified_at(path) < before and path.parent.name not in alive]
+        named = _named_files(self._warehouse.table(self._name))
+        orphans = [path for path in old if path not in named]
+        for path in orphans:
+            path.unlink(missing_ok=True)
+        return len(orphans)
+
+
+def _groups(table: Table, target_bytes: int, small_bytes: int) -> Iterator[list[FileScanTask]]:
+    """Yield the small files that are to become one, of one event day each."""
+    by_day: dict[str, list[FileScanTask]] = {}
+    for task in table.scan().plan_files():
+        is_small = task.file.file_size_in_bytes < small_bytes
+        if is_small and not task.delete_files and task.file.spec_id == table.metadata.default_spec_id:
+            by_day.setdefault(repr(task.file.partition), []).append(task)
+    for tasks in by_day.values():
+        group: list[FileScanTask] = []
+        size = 0
+        for task in sorted(tasks, key=lambda each: each.file.file_path):
+            if group and size + task.file.file_size_in_bytes > target_bytes:
+                if len(group) >= FILES_MIN:
+                    yield group
+                group, size = [], 0
+            group.append(task)
+            size += task.file.file_size_in_bytes
+        if len(group) >= FILES_MIN:
+            yield group
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    for part in ("data", "metadata"):
+        yield from (path for path in (folder / part).rglob("*") if path.is_file())
+
+
+def _modified_at(path: Path) -> datetime:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _named_files(table: Table) -> set[Path]:
+    metadata = table.metadata
+    named = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
+    named |= {snapshot.manifest_list for snapshot in metadata.snapshots}
+    named |= {statistics.statistics_path for statistics in metadata.statistics}
+    named |= set(table.inspect.all_manifests().column("path").to_pylist())
+    named |= set(table.inspect.all_files().column("file_path").to_pylist())
+    return {local_path(uri) for uri in named}

@@ -1,0 +1,74 @@
+"""What a loaded table says of itself: up to which offsets and which event time it is complete, and how it is stored.
+
+Asked of the catalog alone: no Spark, no brokers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from barnabas.formats.column_types import ColumnType
+from barnabas.spark.completeness import COMPLETE, Completeness
+from barnabas.spark.errors import WarehouseError
+from barnabas.spark.ledger import BAD_RECORDS, MISSING, RECORDS, Ledger
+from barnabas.spark.warehouse import Warehouse
+
+SMALL_FILE_BYTES = 32 * 1024 * 1024
+"""Files below it are worth to be put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A table as it is now.
+
+    `ledger`: up to which offsets each topic is loaded. `complete`: up to which event time.
+    `last_records`, `last_bad_records`, `last_missing`: of the last load; offsets as in `barnabas.missing`.
+    """
+
+    table: str
+    value_format: str
+    ledger: Ledger
+    complete: Completeness
+    records: int
+    files: int
+    small_files: int
+    bytes: int
+    snapshots: int
+    event_time: str
+    fields: Mapping[str, ColumnType] = field(default_factory=dict)
+    last_records: int = 0
+    last_bad_records: Mapping[str, int] = field(default_factory=dict)
+    last_missing: Mapping[str, Mapping[str, list[int]]] = field(default_factory=dict)
+
+
+def table_status(warehouse: Warehouse, name: str) -> TableStatus:
+    """Return how a table is.
+
+    :raises WarehouseError: there is none.
+    :raises HistoryExpiredError: nothing that is left says how far it is loaded.
+    """
+    base = warehouse.begin(name)
+    shape, table = base.shape(), warehouse.table(name)
+    if shape is None:
+        raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
+    sizes: list[int] = table.inspect.files().column("file_size_in_bytes").to_pylist()
+    rows: list[int] = table.inspect.files().column("record_count").to_pylist()
+    last = base.last_load
+    return TableStatus(
+        table=base.name,
+        value_format=shape.value_format,
+        ledger=base.ledger(),
+        complete=Completeness.parse(last.get(COMPLETE)),
+        records=sum(rows),
+        files=len(sizes),
+        small_files=sum(size < SMALL_FILE_BYTES for size in sizes),
+        bytes=sum(sizes),
+        snapshots=len(table.metadata.snapshots),
+        event_time=str(shape.event_time),
+        fields=shape.fields or {},
+        last_records=int(last.get(RECORDS, 0)),
+        last_bad_records=json.loads(last.get(BAD_RECORDS, "{}")),
+        last_missing=json.loads(last.get(MISSING, "{}")),
+    )

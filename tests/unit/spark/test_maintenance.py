@@ -1,0 +1,143 @@
+"""Maintenance: few files instead of many, the same rows, and loads that go on where they were."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import ConfigurationError
+from barnabas.formats.column_types import ColumnType
+from barnabas.model import TopicPartition
+from barnabas.records import BatchBuilder
+from barnabas.records.arrow import ArrowReader
+from barnabas.spark import tasks
+from barnabas.spark.completeness import COMPLETE, Completeness
+from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.ledger import snapshot_properties
+from barnabas.spark.leftovers import LoadFolder
+from barnabas.spark.maintenance import Maintenance
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_status import table_status
+from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
+from barnabas.spark.warehouse import Warehouse
+
+DAY_MS = 86_400_000
+FIELDS: dict[str, ColumnType] = {"a": "int"}
+EVERYTHING = timedelta(0)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse.open(tmp_path / "warehouse")
+
+
+def load(warehouse: Warehouse, load_id: str, first: int, *values: bytes) -> None:
+    """Do what a load does, without brokers and Spark: values on two days."""
+    base = warehouse.begin("t")
+    folder = base.location().local_folder
+    assert folder is not None
+    builder = BatchBuilder()
+    for number, value in enumerate(values):
+        builder.append(number % 2 * DAY_MS, b"key", value)
+    reader = ArrowReader()
+    reader.read(builder.build(), "t", 0)
+    batch = reader.finish()
+    claimed = LoadFolder.claim(folder, load_id)
+    shape = base.shape() or TableShape.of("json", FIELDS)
+    wanted = [OffsetRange("t", 0, first, first + len(values))]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tasks, "read_range", lambda *_args, **_options: [batch])
+        for attempt in range(2):
+            done = write_ranges(wanted, Reading("", {}), Writing(str(claimed.data), {}, shape), attempt)
+            assert isinstance(done, Written)
+            shape = shape.grown_by(done.found)
+    ledger = base.ledger().advanced({"t": "topic-id"}, wanted)
+    complete = Completeness(5, {TopicPartition("t", 0): first})
+    properties = {**snapshot_properties(load_id, ledger, wanted, len(values)), COMPLETE: complete.dump()}
+    base.commit([file.path for file in done.files], properties, shape)
+    claimed.release()
+
+
+def rows(warehouse: Warehouse) -> list[dict[str, object]]:
+    columns = ["topic", "partition", "timestamp", "key", "value", "value_form", "a"]
+    found = warehouse.table("t").scan(selected_fields=tuple(columns)).to_arrow()
+    sorted_rows: list[dict[str, object]] = found.sort_by([("timestamp", "ascending"), ("a", "ascending")]).to_pylist()
+    return sorted_rows
+
+
+def files(warehouse: Warehouse) -> set[str]:
+    return set(warehouse.table("t").inspect.files().column("file_path").to_pylist())
+
+
+def test_small_files_become_few_with_the_same_rows_and_the_ledger(warehouse: Warehouse) -> None:
+    for number in range(4):
+        load(warehouse, f"load{number}", number * 2, b'{"a":%d}' % number, b"bad")
+    before, status = rows(warehouse), table_status(warehouse, "t")
+    assert (status.files, status.small_files, status.records) == (8, 8, 8)
+    done = Maintenance(warehouse, "t").run()
+    assert (done.compacted_files, done.new_files) == (8, 2)
+    assert rows(warehouse) == before
+    after = table_status(warehouse, "t")
+    assert (after.files, after.records) == (2, 8)
+    assert (after.ledger, after.complete) == (status.ledger, status.complete)
+    assert Maintenance(warehouse, "t").run().compacted_files == 0
+    load(warehouse, "more", 8, b'{"a":9}')
+    assert warehouse.begin("t").ledger().topics["t"].next_offsets == {0: 9}
+
+
+def test_files_of_before_and_after_a_new_column_are_put_together(warehouse: Warehouse) -> None:
+    load(warehouse, "one", 0, b'{"a":1}')
+    load(warehouse, "two", 1, b'{"a":5000000000,"b":{"c":[1]}}')
+    assert Maintenance(warehouse, "t").compact() == (2, 1)
+    table = warehouse.table("t").scan().to_arrow().sort_by("a")
+    assert table["a"].type == pa.int64()
+    assert table["a"].to_pylist() == [1, 5_000_000_000]
+    assert table["b"].to_pylist() == [None, '{"c":[1]}']
+
+
+def test_what_expired_and_what_nobody_names_is_removed_from_the_disk(warehouse: Warehouse, tmp_path: Path) -> None:
+    for number in range(3):
+        load(warehouse, f"load{number}", number, b'{"a":1}')
+    before = rows(warehouse)
+    alive = LoadFolder.claim(tmp_path / "warehouse" / "tables" / "default" / "t", "alive")
+    (alive.data / "part.parquet").write_bytes(b"x")
+    clock = ManualClock(start_ms=2**41)
+    done = Maintenance(warehouse, "t", clock).run(snapshot_age=EVERYTHING, orphan_age=EVERYTHING)
+    assert done.expired_snapshots == 3
+    assert done.removed_files > 0
+    assert rows(warehouse) == before
+    on_disk = {str(path) for path in tmp_path.rglob("*.parquet")}
+    assert on_disk == {path.removeprefix("file://") for path in files(warehouse)} | {str(alive.data / "part.parquet")}
+    assert warehouse.begin("t").ledger().topics["t"].next_offsets == {0: 3}
+    alive.discard()
+
+
+def test_young_files_and_snapshots_stay(warehouse: Warehouse, tmp_path: Path) -> None:
+    load(warehouse, "one", 0, b'{"a":1}')
+    load(warehouse, "two", 1, b'{"a":1}')
+    before = set(tmp_path.rglob("*.parquet"))
+    done = Maintenance(warehouse, "t").run()
+    assert (done.expired_snapshots, done.removed_files) == (0, 0)
+    assert set(tmp_path.rglob("*.parquet")) > before
+
+
+def test_a_load_that_is_committed_meanwhile_wins(warehouse: Warehouse) -> None:
+    load(warehouse, "one", 0, b'{"a":1}')
+    load(warehouse, "two", 1, b'{"a":2}')
+    base = warehouse.begin("t")
+    load(warehouse, "three", 2, b'{"a":3}')
+    with pytest.raises(LoadConflictError):
+        base.replace([task.file for task in base.table.scan().plan_files()], [], {"barnabas.load-id": "x"})
+    assert len(rows(warehouse)) == 3
+
+
+def test_a_table_that_is_not_there_is_told(warehouse: Warehouse) -> None:
+    with pytest.raises(WarehouseError, match="there is no table"):
+        Maintenance(warehouse, "t")
+    with pytest.raises((WarehouseError, ConfigurationError), match="there is no table"):
+        table_status(warehouse, "t")
