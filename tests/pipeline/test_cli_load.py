@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +38,36 @@ def test_load_brings_json_lines_into_a_table_once(broker, tmp_path: Path) -> Non
     assert second["records"] == 1
     pages = open_table(warehouse, first["table"]).scan().to_arrow()["page"].to_pylist()
     assert sorted(pages) == sorted(["/home", *(f"/jobs/{number}" for number in range(100))])
+
+
+@pytest.mark.timeout(600)
+def test_a_load_goes_on_until_it_is_told_to_end_and_tables_tell_how_far_they_are(broker, tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+    environment = {**os.environ, "BARNABAS_BOOTSTRAP": broker.bootstrap}
+
+    def run(*arguments: str, given: str = "") -> str:
+        return subprocess.run(
+            [*COMMAND, *arguments], input=given, capture_output=True, text=True, env=environment, check=True
+        ).stdout
+
+    place = ("--warehouse", str(warehouse))
+    run("topic", "create", "clicks")
+    run("produce", "clicks", given='{"page": "/a"}\n')
+    command = [*COMMAND, "load", "clicks", *place, "--format", "json", "--every", "1s", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as service:
+        assert service.stdout is not None
+        events = (json.loads(line) for line in service.stdout)
+        assert next(event for event in events if event.get("records"))["records"] == 1
+        run("produce", "clicks", given='{"page": "/b", "new": 1}\nnot json\n')
+        loaded = 0
+        while loaded < 2:  # they may come in two rounds
+            loaded += next(event for event in events if event.get("records"))["records"]
+        service.send_signal(signal.SIGTERM)
+        service.stdout.read()
+        assert service.wait(60) == 143
+    status = json.loads(run("table", "status", "clicks", *place, "--json"))
+    assert status["topics"] == {"clicks": {"0": 3}}
+    assert (status["records"], "new" in status["fields"]) == (3, True)
+    (done,) = json.loads(run("table", "maintain", "clicks", *place, "--json"))
+    assert done["new_files"] == 1
+    assert json.loads(run("table", "status", "clicks", *place, "--json"))["topics"] == {"clicks": {"0": 3}}

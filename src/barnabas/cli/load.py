@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,9 @@ import click
 from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.failures import explain
 from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
+from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 
@@ -46,6 +49,17 @@ def _offsets(_context: click.Context, _option: click.Parameter, given: str | Non
     from barnabas.spark.options import parse_offsets
 
     return parse_offsets("--starting-offsets", given)
+
+
+def _interval(_context: click.Context, _option: click.Parameter, given: str | None) -> float | None:
+    if given is None:
+        return None
+    from barnabas.cli.load_rounds import parse_interval_s
+
+    try:
+        return parse_interval_s(given)
+    except ValueError as error:
+        raise click.UsageError(f"--every: {error}") from None
 
 
 @click.command()
@@ -96,10 +110,30 @@ def _offsets(_context: click.Context, _option: click.Parameter, given: str | Non
     help="Whether it is an error that records were deleted from the log after the last load.",
 )
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option(
+    "--every",
+    metavar="INTERVAL",
+    callback=_interval,
+    help="Load again and again, as in 30s, 1m or 2h, until Ctrl-C or SIGTERM; what fails is told and tried again.",
+)
+@click.option(
+    "--metrics-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="With --every: serve metrics for Prometheus at http://127.0.0.1:PORT/metrics.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --every, an object a line.")
 @properties_option
 @bootstrap_option
-def load(topics: tuple[str, ...], master: str, as_json: bool, properties: dict[str, str], **asked: Any) -> None:
+def load(
+    topics: tuple[str, ...],
+    master: str,
+    as_json: bool,
+    every: float | None,
+    metrics_port: int | None,
+    properties: dict[str, str],
+    **asked: Any,
+) -> None:
     """Load what is new in TOPICs into Iceberg tables.
 
     Each load goes on where the last one ended; a load that is killed leaves the table as it was. What one table
@@ -107,28 +141,82 @@ def load(topics: tuple[str, ...], master: str, as_json: bool, properties: dict[s
 
     \b
     barnabas load clicks --warehouse ./warehouse --format json
+    barnabas load clicks --warehouse ./warehouse --format json --every 1m
     """
     if (asked["warehouse"] is None) == (asked["catalog"] is None):
         raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
+    if metrics_port is not None and every is None:
+        raise click.UsageError("--metrics-port is for a load that goes on: --every INTERVAL")
+    loads = _Loads(topics, master, {"client_options": properties, **asked})
+    if every is not None:
+        _load_every(loads, every, metrics_port, as_json)
+        return
     with connect(asked["bootstrap"]) as admin:
         known = admin.list_topics()
         if not any(topic in known for topic in topics):
             require_topics(admin, topics)
-    from barnabas.spark import LoadsFailedError, local_session, stop_session
-    from barnabas.spark import load as load_topics
-
-    failures: dict[str, Exception] = {}
     with _progress() as on_progress:
-        session = local_session("barnabas load", master=master)
         try:
-            result = load_topics(topics, spark=session, client_options=properties, on_progress=on_progress, **asked)
-        except LoadsFailedError as error:
-            result, failures = error.result, error.failures
+            result, failures = loads.run(on_progress)
         finally:
-            stop_session(session)
+            loads.close()
     _show(result, failures, as_json)
     if failures:
         raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _load_every(loads: _Loads, interval_s: float, metrics_port: int | None, as_json: bool) -> None:
+    """Load for ever; Ctrl-C and SIGTERM end it, and leave the tables as they were before the load that is running."""
+    from barnabas.cli.load_rounds import LoadRounds, as_line, serve_metrics
+
+    def tell(event: Mapping[str, object]) -> None:
+        click.echo(json.dumps(event, ensure_ascii=False) if as_json else as_line(event))
+
+    end_on_sigterm()
+    rounds = LoadRounds(loads.run, interval_s, tell, SYSTEM_CLOCK, threading.Event().wait)
+    server = None if metrics_port is None else serve_metrics(metrics_port, rounds.metrics)
+    try:
+        rounds.run()
+    finally:
+        loads.close()
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+
+class _Loads:
+    """Loads in one Spark session, which is started anew where it has died."""
+
+    def __init__(self, topics: tuple[str, ...], master: str, asked: Mapping[str, Any]) -> None:
+        self._topics = topics
+        self._master = master
+        self._asked = asked
+        self._session: Any = None  # a Spark session, of which this package knows nothing
+
+    def run(self, on_progress: ProgressCallback | None = None) -> tuple[LoadResult, Mapping[str, Exception]]:
+        """Load what is new."""
+        from barnabas.spark import LoadsFailedError, local_session
+        from barnabas.spark import load as load_topics
+
+        if self._session is None:
+            self._session = local_session("barnabas load", master=self._master)
+        try:
+            return load_topics(self._topics, spark=self._session, on_progress=on_progress, **self._asked), {}
+        except LoadsFailedError as error:
+            return error.result, error.failures
+        except Exception as error:
+            if not isinstance(error, BarnabasError | OSError) or "Spark" in str(error):
+                # It may be the session that is ill: the next load has a new one.
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop Spark."""
+        from barnabas.spark import stop_session
+
+        session, self._session = self._session, None
+        if session is not None:
+            stop_session(session)
 
 
 def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) -> None:

@@ -1,0 +1,202 @@
+"""`barnabas load --every`: loads round by round, for as long as the process runs.
+
+A round that fails is told in a line and tried again with the next one: a broker or a catalog that is away stops
+nothing, and a load that was not committed has left the table as it was. What a round did is a line, with `--json` a
+JSON object; the sums are metrics in Prometheus' text format.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+from barnabas.cli.timestamps import show_time_ms
+from barnabas.clock import Clock
+
+if TYPE_CHECKING:
+    from barnabas.spark.load_types import LoadResult, TableLoad
+
+REQUEST_TIMEOUT_S = 5.0
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)")
+
+Round = tuple["LoadResult", Mapping[str, Exception]]
+"""What was loaded, and the tables that were not."""
+
+
+def parse_interval_s(text: str) -> float:
+    """Return an interval in seconds.
+
+    :raises ValueError: it is none.
+
+    >>> parse_interval_s("1m"), parse_interval_s("30s"), parse_interval_s("0.5h")
+    (60.0, 30.0, 1800.0)
+    """
+    match = _INTERVAL.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise ValueError(f"{text!r} is no interval; give it as in 30s, 1m or 2h")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+@dataclass(slots=True)
+class TableCounts:
+    """What was done to a table since the service began."""
+
+    records: int = 0
+    files: int = 0
+    bad_records: int = 0
+    missing_offsets: int = 0
+    loads: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class LoadMetrics:
+    """Sums since the service began. Written by one thread, read by others."""
+
+    rounds: int = 0
+    failed_rounds: int = 0
+    last_success_s: float = 0.0
+    last_round_s: float = 0.0
+    tables: dict[str, TableCounts] = field(default_factory=dict)
+
+    def note(self, load: TableLoad) -> None:
+        """Count what was added to a table."""
+        counts = self.tables.setdefault(load.table, TableCounts())
+        counts.records += load.records
+        counts.files += load.files
+        counts.bad_records += load.bad.count
+        counts.missing_offsets += sum(gap.count for gap in load.missing)
+        counts.loads += load.snapshot_id is not None
+
+    def text(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+        lines = []
+        for name, kind, value in (
+            ("rounds_total", "counter", self.rounds),
+            ("failed_rounds_total", "counter", self.failed_rounds),
+            ("last_success_timestamp_seconds", "gauge", self.last_success_s),
+            ("last_round_seconds", "gauge", self.last_round_s),
+        ):
+            lines += [f"# TYPE barnabas_load_{name} {kind}", f"barnabas_load_{name} {value:.15g}"]
+        for name in TableCounts.__dataclass_fields__:
+            lines.append(f"# TYPE barnabas_load_{name}_total counter")
+            for table, counts in sorted(self.tables.copy().items()):
+                label = json.dumps(table, ensure_ascii=False)
+                lines.append(f"barnabas_load_{name}_total{{table={label}}} {getattr(counts, name)}")
+        return "\n".join(lines) + "\n"
+
+
+class LoadRounds:
+    """Loads every so often. Not thread-safe.
+
+    :param load: does one round; it raises what makes the whole round fail.
+    :param tell: takes what happened, an object for each line.
+    :param wait: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Round],
+        interval_s: float,
+        tell: Callable[[Mapping[str, object]], None],
+        clock: Clock,
+        wait: Callable[[float], object],
+    ) -> None:
+        self._load = load
+        self._interval_s = interval_s
+        self._tell = tell
+        self._clock = clock
+        self._wait = wait
+        self.metrics = LoadMetrics()
+
+    def run(self, rounds_max: int | None = None) -> None:
+        """Go on until the process is told to end, or for so many rounds.
+
+        A round begins an interval after the one before began; at once, where that took longer.
+        """
+        while rounds_max is None or self.metrics.rounds < rounds_max:
+            began = self._clock.monotonic()
+            self._round()
+            self.metrics.last_round_s = self._clock.monotonic() - began
+            self._wait(max(0.0, self._interval_s - self.metrics.last_round_s))
+
+    def _round(self) -> None:
+        self.metrics.rounds += 1
+        time = show_time_ms(self._clock.time_ms())
+        try:
+            result, failures = self._load()
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told, and the next round tries again
+            self.metrics.failed_rounds += 1
+            self._tell({"time": time, "error": f"{type(error).__name__}: {error}"})
+            return
+        for load in result.tables:
+            self.metrics.note(load)
+            self._tell({"time": time, **_told(load)})
+        for table, failure in failures.items():
+            self.metrics.tables.setdefault(table, TableCounts()).failures += 1
+            self._tell({"time": time, "table": table, "error": f"{type(failure).__name__}: {failure}"})
+        if failures:
+            self.metrics.failed_rounds += 1
+        else:
+            self.metrics.last_success_s = self._clock.time_s()
+
+
+def _told(load: TableLoad) -> dict[str, object]:
+    told: dict[str, object] = {"table": load.table, "records": load.records, "files": load.files}
+    if load.bad.count:
+        told["bad_records"] = dict(load.bad.reasons)
+    if load.new_fields:
+        told["new_fields"] = dict(load.new_fields)
+    if load.missing:
+        told["missing"] = [str(gap) for gap in load.missing]
+    return told
+
+
+def as_line(event: Mapping[str, object]) -> str:
+    """Return what happened as a line for people.
+
+    >>> as_line({"time": "2026-01-01T00:00:00Z", "table": "default.clicks", "records": 5, "files": 1})
+    '2026-01-01T00:00:00Z default.clicks: records 5, files 1'
+    """
+    about = "".join(f" {event[name]}:" for name in ("table",) if name in event)
+    rest = ", ".join(f"{name} {_plain(value)}" for name, value in event.items() if name not in ("time", "table"))
+    return f"{event['time']}{about} {rest}"
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def serve_metrics(port: int, metrics: LoadMetrics) -> ThreadingHTTPServer:
+    """Serve metrics at `/metrics` on 127.0.0.1, from threads of their own; 0 is a free port.
+
+    :raises OSError: the port is taken.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_TIMEOUT_S
+
+        def do_GET(self) -> None:  # the name that http.server calls
+            if self.path != "/metrics":
+                self.send_error(404, "there is only /metrics")
+                return
+            body = metrics.text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # overrides
+            """Say nothing: each scrape would be a line."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="barnabas-load-metrics", daemon=True).start()
+    return server

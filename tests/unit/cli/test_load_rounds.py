@@ -1,0 +1,100 @@
+"""Loads round by round: what fails is told and tried again, and the metrics say what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from barnabas.cli.load_rounds import LoadRounds, as_line, parse_interval_s, serve_metrics
+from barnabas.clock import ManualClock
+from barnabas.spark.bad_records import BadRecords
+from barnabas.spark.errors import DataLossError, LoadError
+from barnabas.spark.load_types import LoadResult, TableLoad
+from barnabas.spark.planning import OffsetRange
+
+LOADED = TableLoad("default.t", 7, 50, (), 2, bad=BadRecords({"not JSON": 3}), missing=(OffsetRange("t", 0, 0, 4),))
+NOTHING = TableLoad("default.t", None, 0, ())
+
+
+def run(*outcomes: object, takes_s: float = 1.0) -> tuple[LoadRounds, list[Mapping[str, object]], list[float]]:
+    """Run a round for each outcome: a table's load, or an exception."""
+    clock, told, waits = ManualClock(), list[Mapping[str, object]](), list[float]()
+    left = list(outcomes)
+
+    def load() -> tuple[LoadResult, Mapping[str, Exception]]:
+        clock.advance(takes_s)
+        outcome = left.pop(0)
+        if isinstance(outcome, DataLossError):
+            return LoadResult((LOADED,)), {"default.u": outcome}
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert isinstance(outcome, TableLoad)
+        return LoadResult((outcome,)), {}
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds)
+
+    rounds = LoadRounds(load, 60.0, told.append, clock, wait)
+    rounds.run(len(outcomes))
+    return rounds, told, waits
+
+
+def test_a_round_that_fails_is_told_and_the_next_one_goes_on() -> None:
+    rounds, told, _ = run(LoadError("no broker"), OSError("catalog away"), ValueError("odd"), LOADED)
+    assert [event.get("error") for event in told] == [
+        "LoadError: no broker",
+        "OSError: catalog away",
+        "ValueError: odd",
+        None,
+    ]
+    assert (rounds.metrics.rounds, rounds.metrics.failed_rounds) == (4, 3)
+    assert rounds.metrics.tables["default.t"].records == 50
+
+
+def test_an_interrupt_ends_it() -> None:
+    def load() -> tuple[LoadResult, Mapping[str, Exception]]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        LoadRounds(load, 1.0, print, ManualClock(), print).run()
+
+
+def test_rounds_begin_an_interval_apart_and_late_ones_at_once() -> None:
+    assert run(LOADED, NOTHING, takes_s=20.0)[2] == [40.0, 40.0]
+    assert run(LOADED, takes_s=90.0)[2] == [0.0]
+
+
+def test_what_is_bad_and_missing_is_in_the_line_and_in_the_metrics() -> None:
+    rounds, told, _ = run(LOADED, LOADED, NOTHING, DataLossError("gone"))
+    line = as_line(told[0])
+    assert 'default.t: records 50, files 2, bad_records {"not JSON": 3}, missing ["t-0 [0, 4)"]' in line
+    assert told[-1]["error"] == "DataLossError: gone"
+    text = rounds.metrics.text()
+    assert 'barnabas_load_records_total{table="default.t"} 150\n' in text
+    assert 'barnabas_load_bad_records_total{table="default.t"} 9\n' in text
+    assert 'barnabas_load_failures_total{table="default.u"} 1\n' in text
+    assert "barnabas_load_rounds_total 4\n" in text
+
+
+@pytest.mark.parametrize("text", ["", "1", "0s", "m", "-1s", "1d", "1 m"])
+def test_what_is_no_interval_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="give it as in 30s"):
+        parse_interval_s(text)
+
+
+def test_metrics_are_served() -> None:
+    rounds, _, _ = run(LOADED)
+    server = serve_metrics(0, rounds.metrics)
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        with urlopen(f"{address}/metrics", timeout=30) as answer:
+            assert answer.read().decode() == rounds.metrics.text()
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{address}/other", timeout=30)
+    finally:
+        server.shutdown()
+        server.server_close()
