@@ -111,6 +111,8 @@ INT, STRING = {"type": "integer"}, {"type": "string"}
         (True, {"type": "string"}),
         ({}, {"not": {"type": "string"}}),
         (INT, False),
+        (INT, {"not": {}}),
+        ({"type": "object"}, {"type": "object", "patternProperties": {"^a": INT}, "propertyNames": {"maxLength": 3}}),
         ({"type": "number"}, INT),
         ({"type": ["integer", "string"]}, INT),
         (closed(a=INT, b=STRING), closed(a=INT)),
@@ -163,6 +165,8 @@ def test_a_json_schema_accepts_what_the_other_accepts(reader: Any, writer: Any) 
         ({"type": "array", "items": INT}, {"type": "array"}),
         ({"type": "array", "uniqueItems": True}, {"type": "array"}),
         ({"not": INT}, {"type": "string"}),
+        (closed(a=INT), {**closed(a=INT), "patternProperties": {"^b": INT}}),
+        ({**opened(), "patternProperties": {"^b": INT}}, opened()),
         (opened(a={"$ref": "#/definitions/gone"}), opened(a=INT)),
         (
             {"type": "object", "properties": {"a": opened(b=INT)}},

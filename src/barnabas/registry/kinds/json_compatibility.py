@@ -1,9 +1,9 @@
 """Whether one JSON Schema accepts all that another one accepts: the rule behind every compatibility level.
 
 The answer is given keyword by keyword, and errs on one side: what is not judged (`not`, `if`, patterns of properties
-and the like) must be the same in both, else it counts as an obstacle. Like Confluent's registry this knows open and
-closed objects: a property that is new to an object which allowed any other property before may meet values of another
-type, so it is an obstacle; where `additionalProperties` is false it is none.
+and the like) may go or stay as it is; if it comes or changes, it counts as an obstacle. Like Confluent's registry this
+knows open and closed objects: a property that is new to an object which allowed any other property before may meet
+values of another type, so it is an obstacle; where `additionalProperties` is false it is none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ NOT_JUDGED = (
     "if",
     "then",
     "else",
-    "patternProperties",
     "propertyNames",
     "contains",
     "dependencies",
@@ -71,6 +70,11 @@ class Part:
     def without(self, *keywords: str) -> dict[str, JsonValue]:
         """Return the schema without some of its keywords."""
         return {name: value for name, value in self.schema.items() if name not in keywords}
+
+    @property
+    def accepts_nothing(self) -> bool:
+        """Whether it is false, or says so in other words."""
+        return self.schema is False or self.schema in ({"not": True}, {"not": {}})
 
     @property
     def accepts_all(self) -> bool:
@@ -139,7 +143,7 @@ class _Comparison:
         self._work += 1
         if self._work > WORK_MAX:
             raise _TooMuchError
-        if reader.accepts_all or writer.schema is False:
+        if reader.accepts_all or writer.accepts_nothing:
             return
         found_reader, found_writer = reader.resolved(), writer.resolved()
         if found_reader is None or found_writer is None:
@@ -158,9 +162,9 @@ class _Comparison:
         return next(self.compare(reader, writer, where), None) is None
 
     def _compare_resolved(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
-        if reader.accepts_all or writer.schema is False:
+        if reader.accepts_all or writer.accepts_nothing:
             return
-        if reader.schema is False:
+        if reader.accepts_nothing:
             yield f"{where}: nothing is accepted any more"
         elif writer.has("anyOf", "oneOf"):
             rest = writer.without("anyOf", "oneOf")
@@ -214,6 +218,10 @@ class _Comparison:
             if not self._accepts(reader.sub(now[name]), writer.sub(others_before), where):
                 yield f"{where}/properties/{name}: it is new, and the object was open: it may hold something else"
         yield from self.compare(reader.sub(others_now), writer.sub(others_before), f"{where}/additionalProperties")
+        if reader.get("patternProperties") != writer.get("patternProperties") and (
+            reader.has("patternProperties") or not reader.sub(others_now).accepts_all
+        ):
+            yield f"{where}/patternProperties: it differs, and what that means is not judged"
         demanded = [name for name in reader.get("required", ()) if name not in writer.get("required", ())]
         for name in sorted(demanded):
             if not Part(now.get(name), reader.document).has("default"):
@@ -279,5 +287,5 @@ def _compare_limits(reader: Part, writer: Part, where: str) -> Iterator[str]:
     if reader.get("uniqueItems", False) and not writer.get("uniqueItems", False):
         yield f"{where}/uniqueItems: items were allowed to repeat"
     for keyword in NOT_JUDGED:
-        if reader.get(keyword) != writer.get(keyword):
+        if reader.has(keyword) and reader.get(keyword) != writer.get(keyword):
             yield f"{where}/{keyword}: it differs, and what that means is not judged"
