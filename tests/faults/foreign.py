@@ -226,6 +226,8 @@ class ForeignConsumer(ForeignClient):
         self._group = group
         self._records: list[tuple[Place, int, bytes]] = []
         self._started = 0.0
+        self.read_count = 0
+        """How many records it has read that are written down."""
         self.is_left = False
         """Whether a consumer did not come to its end and was left. What it has read is written down all the same."""
 
@@ -295,6 +297,7 @@ class ForeignConsumer(ForeignClient):
     def _write_down(self) -> None:
         if self._records:
             self.history.poll(self.process, self._started, self._records)
+            self.read_count += len(self._records)
             self._records.clear()
             self._started = self.history.now()
 

@@ -102,15 +102,15 @@ def test_only_refusals_say_that_nothing_is_in_the_log(code: int, outcome: Outcom
 def test_clients_that_live_through_a_kill_are_recorded_without_an_anomaly(
     history: History, path: Path, broker: BrokerProcess, topic: str
 ) -> None:
-    clients = [
-        ForeignProducer(history, broker.bootstrap, PLACES, "producer"),
-        ForeignConsumer(history, broker.bootstrap, PLACES, "reader"),
-        *(ForeignConsumer(history, broker.bootstrap, PLACES, f"member {number}", "readers") for number in (1, 2)),
-    ]
+    producer = ForeignProducer(history, broker.bootstrap, PLACES, "producer")
+    reader = ForeignConsumer(history, broker.bootstrap, PLACES, "reader")
+    members = [ForeignConsumer(history, broker.bootstrap, PLACES, f"member {each}", "readers") for each in (1, 2)]
+    clients = [producer, reader, *members]
     for each in clients:
         each.start()
     try:
         wait_for_progress(history)
+        wait_until(lambda: reader.read_count and any(each.read_count for each in members), "there are readers")
         broker.kill()
         history.event("the broker is killed")
         broker.restart()
