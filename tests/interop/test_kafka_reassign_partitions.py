@@ -52,7 +52,11 @@ def topic(tools: Tools, cluster: Cluster) -> str:
 def move(cluster: Cluster, topic: str, *replicas: int) -> None:
     with barnabas.Admin(cluster.bootstrap) as admin:
         admin.alter_partition_reassignments({(topic, 0): replicas})
-    # All know it: the tools ask the broker that calls itself the controller.
+    wait_until_moved(cluster, topic, *replicas)
+
+
+def wait_until_moved(cluster: Cluster, topic: str, *replicas: int) -> None:
+    """Wait until all brokers know it: the tools ask the one that calls itself the controller."""
     is_there = (replicas, set(replicas))
     wait_until(
         lambda: all(described_by(cluster, topic, each) == is_there for each in cluster.brokers),
@@ -90,7 +94,7 @@ def test_plan_is_proposed_carried_out_and_found_done(
     said = tools.run(REASSIGN, *at, "--execute", "--reassignment-json-file", path, "--throttle", "100000000")
     assert said.code == 0, said.text
     assert "Successfully started partition reassignment" in said.text
-    wait_until(lambda: described(cluster, topic) == ((3, 2), {3, 2}), "it has moved")
+    wait_until_moved(cluster, topic, 3, 2)
     said = tools.run(REASSIGN, *at, "--verify", "--reassignment-json-file", path)
     assert f"Reassignment of partition {topic}-0 is completed" in said.text, said.text
     with barnabas.Admin(cluster.bootstrap) as admin:
@@ -126,9 +130,12 @@ def test_move_is_listed_and_taken_back(tools: Tools, cluster: Cluster, topic: st
     wait_until(lambda: described(cluster, topic)[1] == {1, 2}, "it is where it was")
 
 
-def leader_of(cluster: Cluster, topic: str, *asked: int) -> int:
-    with barnabas.Admin(cluster.bootstrap_of(*(asked or cluster.brokers))) as admin:
-        return admin.describe_topics([topic])[0].partitions[0].leader
+def wait_until_led_by(cluster: Cluster, topic: str, leader: int, *asked: int) -> None:
+    """Wait until all brokers that are asked, or all, say so."""
+    wait_until(
+        lambda: all(cluster.leader_of(topic, asked=each) == leader for each in asked or cluster.brokers),
+        f"broker {leader} leads {topic}",
+    )
 
 
 def test_preferred_replica_is_elected(tools: Tools, cluster: Cluster, topic: str) -> None:
@@ -136,12 +143,12 @@ def test_preferred_replica_is_elected(tools: Tools, cluster: Cluster, topic: str
     move(cluster, topic, 2, 1)
     elect = (ELECT, *at, "--topic", topic, "--partition", "0", "--election-type")
     tools.run(*elect, "preferred")
-    wait_until(lambda: leader_of(cluster, topic) == 2, "broker 2 leads")
+    wait_until_led_by(cluster, topic, 2)
     move(cluster, topic, 1, 2)
-    assert leader_of(cluster, topic) == 2
+    assert cluster.leader_of(topic) == 2
     said = tools.run(*elect, "preferred")
     assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in said.text, said.text
-    assert leader_of(cluster, topic) == 1
+    wait_until_led_by(cluster, topic, 1)
     said = tools.run(*elect, "preferred")
     assert f"Valid replica already elected for partitions {topic}-0" in said.text, said.text
 
@@ -155,14 +162,14 @@ def test_any_replica_is_elected_where_no_in_sync_one_lives(tools: Tools, cluster
     cluster.brokers[1].stop()
     cluster.brokers[2].start()
     try:
-        wait_until(lambda: leader_of(cluster, topic, 2, 3) == -1, "nobody leads")
+        wait_until_led_by(cluster, topic, -1, 2, 3)
         at = ("--bootstrap-server", cluster.bootstrap_of(2, 3))
         elect = (ELECT, *at, "--topic", topic, "--partition", "0", "--election-type")
         said = tools.run(*elect, "preferred")
         assert "PreferredLeaderNotAvailableException" in said.text, said.text
         said = tools.run(*elect, "unclean")
         assert f"Successfully completed leader election (UNCLEAN) for partitions {topic}-0" in said.text, said.text
-        assert leader_of(cluster, topic, 2, 3) == 2
+        wait_until_led_by(cluster, topic, 2, 2, 3)
     finally:
         cluster.brokers[1].start()
     wait_until(lambda: described(cluster, topic)[1] == {1, 2}, "both are in sync")

@@ -90,6 +90,12 @@ class Site:
         assert process.returncode == 0, f"{command}\n{''.join(printed)}"
         return "".join(printed)
 
+    def is_well(self) -> bool:
+        """Whether every replica is in sync."""
+        with self._begin("barnabas cluster status") as process:
+            process.communicate()
+        return process.returncode == 0
+
     def _begin(self, command: str) -> subprocess.Popen[str]:
         """Start a command, which is ended if it lasts too long."""
         for there, here in (
@@ -165,6 +171,7 @@ def site(machines: Site) -> Site:
         if "clicks" in admin.list_topics():
             admin.delete_topic("clicks")
         admin.create_topic("clicks", partitions=1, replication_factor=3)
+    wait_until(machines.is_well, "every replica is in sync")
     return machines
 
 

@@ -98,7 +98,7 @@ def test_partition_moves_round_while_it_is_written_and_loses_nothing(cluster: Cl
     assert values(cluster, "round", len(acknowledged)) == acknowledged
     assert len({cluster.content(number, "round") for number in cluster.brokers}) == 1
     with barnabas.Admin(cluster.bootstrap) as admin:
-        assert admin.list_partition_reassignments() == {}
+        wait_until(lambda: admin.list_partition_reassignments() == {}, "nothing moves any more")
 
 
 def begin_what_waits_for_broker_2(cluster: Cluster, topic: str) -> None:
