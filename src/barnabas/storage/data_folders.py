@@ -18,7 +18,6 @@ import functools
 import logging
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +30,7 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_move import LogMove
+from barnabas.storage.logs_in_the_making import LogsInTheMaking
 from barnabas.storage.several_copies import OldCopy, end_moves, find_old_copies
 from barnabas.storage.wanted_moves import WantedMoves
 
@@ -84,10 +84,7 @@ class DataFolders:
         """Logs that may have been continued in a folder that is not here; none of them is loaded."""
         self._lost_ids: set[str] = set()
         """The ids of folders that were there before, and are not now."""
-        self._making: dict[TopicPartition, LogManager] = {}
-        """Where logs are being made now."""
-        self._makers: Counter[TopicPartition] = Counter()
-        """So many make each of them."""
+        self._making = LogsInTheMaking()
         self._choosing = threading.Lock()
         self._failing = threading.Lock()
         self._swapping = threading.Lock()
@@ -350,15 +347,12 @@ class DataFolders:
         """
         with self._choosing:
             manager = self._manager_of(partition) or self._choose_manager(partition)
-            self._makers[partition] += 1
-            self._making[partition] = manager
+            self._making.begin(partition, manager)
         try:
             yield manager
         finally:
             with self._choosing:
-                self._makers[partition] -= 1
-                if not self._makers[partition]:
-                    del self._makers[partition], self._making[partition]
+                self._making.end(partition)
 
     def _choose_manager(self, partition: TopicPartition) -> LogManager:
         healthy = self._healthy()
@@ -368,19 +362,11 @@ class DataFolders:
             return healthy[0]
         chosen = self._chosen.pop(partition, None)
         found = self._where_the_name_is(partition, healthy)
-        if found is None and self._making.get(partition) in healthy:
-            found = self._making[partition]
+        if found is None and self._making.where(partition) in healthy:
+            found = self._making.where(partition)
         if found is None:
             found = next((each for each in healthy if each.data_dir == chosen), None)
-        return found or min(healthy, key=self._load_of)
-
-    def _load_of(self, manager: LogManager) -> int:
-        """How many logs a folder has with those that are being made in it, each counted once whenever it is done."""
-        while True:
-            count = manager.count()
-            making = sum(each is manager and manager.get(partition) is None for partition, each in self._making.items())
-            if manager.count() == count:
-                return count + making
+        return found or min(healthy, key=self._making.load_of)
 
     def _where_the_name_is(self, partition: TopicPartition, managers: Sequence[LogManager]) -> LogManager | None:
         """Return where something of this name is, or is known to have been: no other folder must have it too."""
