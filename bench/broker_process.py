@@ -22,13 +22,15 @@ BARNABAS = ("-m", "barnabas.cli.main")
 class MeasuredBroker:
     """A broker on a free port, in a session of its own: Ctrl-C reaches the bench alone, which then stops it.
 
-    :param data: its data folder.
+    :param data: its data folder; where there are several, the first one.
     :param program: what Python runs instead of the command `barnabas`.
     :param settings: broker settings by field name.
     """
 
     def __init__(self, data: Path, program: Sequence[str] = BARNABAS, **settings: str) -> None:
         self.data = data
+        self.more_data: Sequence[Path] = ()
+        """Its other data folders; to be set before it is started."""
         self._program = program
         self._environment = {**os.environ, **{f"BARNABAS_{name.upper()}": value for name, value in settings.items()}}
         self._process: subprocess.Popen[bytes] | None = None
@@ -37,7 +39,9 @@ class MeasuredBroker:
         """From the start of the process to the line `ready`."""
 
     def __enter__(self) -> Self:
-        up = ["up", "--port", str(self.port), "--data", str(self.data)]
+        up = ["up", "--port", str(self.port)]
+        for folder in (self.data, *self.more_data):
+            up += ["--data", str(folder)]
         begun = time.perf_counter()
         self._process = subprocess.Popen(
             [*ending_with_us(), sys.executable, *self._program, *up],

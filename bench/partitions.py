@@ -6,6 +6,7 @@
     python -m bench.partitions --json FILE           keeps the figures as data too
 
 - `many`: 10,000 partitions, 100 topics of 100, with a record in each;
+- `folders`: the same in two data folders;
 - `unwritten`: 5,000 partitions that nobody has written to;
 - `small-batches`: a gigabyte of batches of one record in the active segments of 8 partitions, sent to the broker;
 - `stored`: gigabytes of batches of 64 KiB, flushed, in 4 partitions; and one that was not flushed, in one partition.
@@ -135,8 +136,20 @@ def seconds_of(broker: MeasuredBroker, request: bytes) -> float:
 
 def measure_many(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
     """Measure 10,000 partitions, each with a record in it."""
-    count = f"{TOPICS * PARTITIONS_EACH:,} partitions"
-    with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
+    return _measure_partitions(parent, f"{TOPICS * PARTITIONS_EACH:,} partitions")
+
+
+def measure_folders(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
+    """Measure them in two data folders, on one disk."""
+    return _measure_partitions(parent, f"{TOPICS * PARTITIONS_EACH:,} partitions in two folders", "more-data")
+
+
+def _measure_partitions(parent: Path, count: str, *more: str) -> Iterator[Figure]:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(fresh_folder(parent))
+        broker = MeasuredBroker(folder / "data")
+        broker.more_data = [folder / name for name in more]
+        stack.enter_context(broker)
         yield Figure(f"{count}: created", create_topics(broker, topic_names(TOPICS), PARTITIONS_EACH), "s")
         write_to_all(broker)
         yield Figure(f"{count}: memory after a record in each", broker.memory_mib, "MiB")
@@ -236,6 +249,7 @@ def fill(data: Path, size_bytes: int, partitions: int, *, flush: bool) -> None:
 
 MEASURES: dict[str, Callable[[Path, argparse.Namespace], Iterator[Figure]]] = {
     "many": measure_many,
+    "folders": measure_folders,
     "unwritten": measure_unwritten,
     "small-batches": measure_small_batches,
     "stored": measure_stored,

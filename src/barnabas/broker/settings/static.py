@@ -130,7 +130,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "replica_fetch_min_bytes": "How much must be new before a follower's fetch is answered;"
     " under load it may wait up to 5 ms for more.",
     "replica_fetch_backoff_ms": "How long a follower waits at most before it tries again to fetch what it could not.",
-    "num_replica_fetchers": "Over how many connections a broker fetches from each other broker.",
+    "num_replica_fetchers": "Over how many connections a broker fetches from each other broker. It cannot be changed"
+    " while the broker runs: a replica keeps its connection as long as it follows.",
     "leader_replication_throttled_rate": "How many bytes a second followers that are not in sync get of what this"
     " broker leads, all together; of those partitions alone that leader.replication.throttled.replicas names.",
     "follower_replication_throttled_rate": "How many bytes a second this broker fetches from leaders, all together, for"
