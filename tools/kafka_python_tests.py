@@ -52,7 +52,6 @@ class SpawnedService:
 
 NOT_PASSING = {
     "test_create_describe_delete_acls": "ACLs are not served yet",
-    "test_alter_replica_log_dirs": "AlterReplicaLogDirs is not served",
     "test_describe_configs_broker_resource_returns_configs": "wants `advertised.listeners`; here it is two settings",
     "test_describe_metadata_quorum": "there is no quorum of controllers",
     "test_transactional_producer_messages": "transactions are not served yet",
