@@ -13,7 +13,7 @@ from typing import Any
 from tests.interop.java.maven import java
 
 BARNABAS = [sys.executable, "-m", "barnabas.cli.main"]
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 
 
 def barnabas(*arguments: object) -> subprocess.CompletedProcess[str]:
