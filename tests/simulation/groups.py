@@ -126,7 +126,11 @@ class Groups(Workload):
 
         async def is_stable() -> bool:
             answer = await asker.cluster.ask_coordinator(GROUP, DescribeGroupsRequest(groups=[GROUP]))
-            self._last = answer.groups[0].group_state, len(answer.groups[0].members)
+            group = answer.groups[0]
+            if group.error_code:
+                asker.cluster.forget_coordinator(GROUP)
+                raise KafkaError(group.error_code)
+            self._last = group.group_state, len(group.members)
             return bool(self._last == ("Stable", len(self._members)))
 
         whole = await self.on(asker, self.until(has_read_all, END_S))
