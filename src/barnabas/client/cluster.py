@@ -210,7 +210,7 @@ class Cluster:
         """
         channel = await self._open_channel()
         if channel is not None:
-            self.unreachable = None
+            self._reached()
             return channel
         failure: DisconnectedError | TimedOutError | None = None
         for address in self._addresses():
@@ -219,7 +219,7 @@ class Cluster:
             except (DisconnectedError, TimedOutError) as error:
                 failure = error
             else:
-                self.unreachable = None
+                self._reached()
                 self._asked = address
                 return channel
         names = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
@@ -232,6 +232,13 @@ class Cluster:
             for listener in self.lost:
                 listener(*self.unreachable)
         raise nobody from failure
+
+    def _reached(self) -> None:
+        """A broker can be reached: whoever was told that none can hears that with the next change of `view`, which may
+        be far off where something else was asked for, such as a coordinator."""
+        if self.unreachable is not None:
+            self.unreachable = None
+            self.want_refresh()
 
     def _addresses(self) -> list[Address]:
         """Return where brokers are known to be, in any order, and then the bootstrap addresses."""

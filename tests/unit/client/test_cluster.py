@@ -148,6 +148,7 @@ def test_nobody_there_names_the_addresses_and_says_what_to_do(caplog):
         brokers.down.clear()
         await cluster.refresh()
         assert cluster.unreachable is None
+        assert cluster.will_refresh, "who was told that no broker is there hears of one with the next metadata"
 
     run(test)
     # Only this cluster's lines: a client that another test left behind goes on logging.
