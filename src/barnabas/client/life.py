@@ -49,6 +49,10 @@ class Life(ABC):
         self._finalizer: weakref.finalize[[Life, str], Any] | None = None
         self.after_fork: Callable[[ClosedError], None] | None = None
         """Called in a forked child, with the error that the copy's calls should raise."""
+
+    def has_begun(self) -> None:
+        """From now on the end of the program waits for it: the last step of its making. Of one that Ctrl-C has kept
+        from being made whole there would be nothing to wait for, and no end to it."""
         _lives.add(self)
 
     def serves(self, client: object, finish: Finish, name: str) -> None:
@@ -116,6 +120,7 @@ class ApplicationLoop(Life):
         self.ended = asyncio.Event()
         """Set by whoever has claimed the end, when it has come."""
         self._ending: asyncio.Task[None] | None = None  # an event loop holds its tasks but weakly
+        self.has_begun()
 
     async def until_ended(self) -> None:
         """Wait until it has come, for whoever may not claim the end any more."""

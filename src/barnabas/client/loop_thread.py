@@ -51,6 +51,7 @@ class LoopThread(Life):
         """The thread that closes the client."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        self.has_begun()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from barnabas.client import life
 from barnabas.client.loop_thread import LoopThread
 from barnabas.errors import ClosedError, TimedOutError
 
@@ -55,6 +56,19 @@ def test_stopping_cancels_what_runs_and_ends_the_thread(thread):
         thread.call(ident())
     thread.soon(lambda: None)
     thread.stop()
+
+
+def test_thread_whose_making_is_interrupted_is_not_waited_for_at_the_end_of_the_program(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    before = set(life._lives)
+    with pytest.raises(KeyboardInterrupt):
+        LoopThread("test", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LoopThread("test")
+    assert life._lives <= before
 
 
 def test_a_forked_child_is_told(thread):
