@@ -12,9 +12,9 @@ exposed to the consumers after it is flushed"). The paper's broker acknowledges 
 With followers, the high watermark is where all replicas of the ISR have come (`barnabas.replication.in_sync`), this one
 with what it has flushed where there is a flush policy. acks=all waits for that, and acks=1 does not.
 
-An append is carried out at once where the log can take it at once. Where it must first be compressed anew, or the log
-needs a new segment, a thread does that. The append waits for it in line, and later appends to this partition wait
-behind it.
+An append is carried out at once where the log can take it at once. Where it must first be compressed anew, the schemas
+of its values are to be checked, or the log needs a new segment, a thread does that. The append waits for it in line,
+and later appends to this partition wait behind it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.acknowledgements import Acknowledgements, Waiter, refused
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.replica import GONE_BYTES, ON_ANY_THREAD, URGENT_BYTES, Replica
+from barnabas.broker.schema_check import check_values
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.model import NO_OFFSET, Acks
 from barnabas.records.header import COMPRESSION_MASK
@@ -254,7 +255,7 @@ class Partition(Replica):
             return refuse(refusal)
         outcomes: list[Outcome] = []
         is_hidden = self.config.log.is_compacted and any(map(_is_compressed, requests))
-        if is_hidden or sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
+        if is_hidden or self.config.value_schemas is not None or sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
             return self._get_in_line(lambda: self._append_beside(requests), refuse)
         if not self._moving and self.config.compression is None:
             outcomes = self._append_ready(requests)
@@ -335,6 +336,10 @@ class Partition(Replica):
             records = await self._disk.beside(self._recompressed, records)
         view = memoryview(records)
         checked = await self._disk.beside(checked_batch, view, self.config.log)
+        if (url := self.config.value_schemas) is not None:
+            limit = self.config.log.max_message_bytes
+            # On a thread of no pool of ours: it waits for another server.
+            await asyncio.to_thread(check_values, view, self.topic_partition.topic, url, limit)
         self._check_role()
         while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
             await self._disk.do(self.log.roll)

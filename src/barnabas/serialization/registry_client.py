@@ -25,6 +25,7 @@ ATTEMPT_S = 10.0
 PAUSE_S = 0.1
 REMEMBERED_MAX = 10_000
 LATEST_S = 60.0
+NO_SUCH_SCHEMA = 40403
 DEPENDENCIES_MAX = 1_000
 
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class SchemaRegistry:
         self._schemas: _Remembered[Schema] = _Remembered()
         self._ids: _Remembered[int] = _Remembered()
         self._latest: _Remembered[tuple[float, int, Schema]] = _Remembered()
+        self._homes: _Remembered[bool] = _Remembered()
         self._versions: _Remembered[Schema] = _Remembered()
 
     def schema(self, schema_id: int, *, form: str = "") -> Schema:
@@ -118,6 +120,20 @@ class SchemaRegistry:
         return self._ids.get(
             ("version", subject, schema), lambda: int(self._call("POST", path, schema.as_json())["version"])
         )
+
+    def is_version_of(self, subject: str, schema_id: int) -> bool:
+        """Whether the schema with an id is a version of a subject; what is so is remembered."""
+
+        def ask() -> bool:
+            try:
+                found = self._call("GET", f"/schemas/ids/{schema_id}/versions")
+            except SchemaRegistryError as error:
+                if error.code == NO_SUCH_SCHEMA:
+                    return False
+                raise
+            return any(each.get("subject") == subject for each in found)
+
+        return self._homes.get((subject, schema_id), ask)
 
     def latest(self, subject: str) -> tuple[int, Schema]:
         """Return id and schema of the latest version of a subject, as of a minute ago at most."""
@@ -194,6 +210,8 @@ class _Remembered(Generic[T]):
         if found is not None:
             return found
         value = ask()
+        if value is False:  # it may be so soon
+            return value
         with self._lock:
             self._values[key] = value
             while len(self._values) > REMEMBERED_MAX:

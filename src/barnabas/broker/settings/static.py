@@ -48,6 +48,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "broker_id": "The number of this broker.",
     "auto_create_topics_enable": "Whether a topic that a client asks for and that does not exist is made.",
     "num_partitions": "How many partitions a topic gets that is made without saying.",
+    "schema_registry_url": "Where the schema registry is, for topics with barnabas.value.schema.validation: a url, or"
+    " several with commas.",
     "min_insync_replicas": "The topics' default of min.insync.replicas.",
     "message_max_bytes": "The topics' default of max.message.bytes.",
     "log_segment_bytes": "The topics' default of segment.bytes.",
@@ -178,6 +180,7 @@ class BrokerConfig:
     broker_id: int = 0
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
+    schema_registry_url: str = ""
     min_insync_replicas: int = 1
     message_max_bytes: int = 1_048_588
     log_segment_bytes: int = 1_073_741_824

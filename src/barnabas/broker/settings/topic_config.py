@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_table import OF_LOGS, PRODUCER_COMPRESSION, TOPIC_SETTINGS, check_value
+from barnabas.broker.settings.topic_table import (
+    OF_LOGS,
+    PRODUCER_COMPRESSION,
+    TOPIC_SETTINGS,
+    VALUE_SCHEMA_VALIDATION,
+    check_value,
+)
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.records import Compression
 from barnabas.replication.quota import NONE_THROTTLED, ThrottledReplicas
@@ -27,6 +33,8 @@ class TopicConfig:
     """Whose followers may be held back."""
     follower_throttled: ThrottledReplicas = NONE_THROTTLED
     """Which replicas may be held back as followers."""
+    value_schemas: str | None = None
+    """Where the registry is whose schemas values must have, empty if that is not known; None: values may be any."""
 
 
 def default_log_config(config: BrokerConfig) -> LogConfig:
@@ -82,6 +90,7 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
         ),
         leader_throttled=ThrottledReplicas.parse(given.get("leader.replication.throttled.replicas", "")),
         follower_throttled=ThrottledReplicas.parse(given.get("follower.replication.throttled.replicas", "")),
+        value_schemas=config.schema_registry_url if _flag(given, VALUE_SCHEMA_VALIDATION, False) else None,
     )
 
 

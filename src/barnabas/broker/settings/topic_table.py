@@ -22,6 +22,8 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 CLEANUP_POLICY, REMOTE_STORAGE = "cleanup.policy", "remote.storage.enable"
 
+VALUE_SCHEMA_VALIDATION = "barnabas.value.schema.validation"
+
 _REPLICA_LIST = r"(|\*|[0-9]+:[0-9]+)"
 _ONE_FORMAT = "record batches (format 2) are stored as they come"
 _NO_TIERED_STORAGE = "there is no tiered storage"
@@ -54,6 +56,13 @@ _EVER = str(LONG_MAX)
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
     setting.name: setting
     for setting in (
+        TopicSetting(
+            VALUE_SCHEMA_VALIDATION,
+            FLAG,
+            "false",
+            "Whether only values are taken that begin with the id of a schema of the subject TOPIC-value, in the"
+            " registry at the brokers' schema.registry.url. No setting of Kafka's.",
+        ),
         TopicSetting(
             CLEANUP_POLICY,
             items("delete", "compact"),

@@ -1,0 +1,89 @@
+"""Values that must have a schema: topics with `barnabas.value.schema.validation` take no others.
+
+A value is taken if it begins with the id of a schema that the registry has as a version of the topic's subject,
+`TOPIC-value`. What stands behind the id is not looked at: that would cost more than all else the broker does. Values of
+null are taken, for they delete. This runs on a thread, between the other checks of a batch and its append.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from barnabas.errors import (
+    CorruptBatchError,
+    ErrorCode,
+    KafkaError,
+    RetriableError,
+    SchemaRegistryError,
+    SerializationError,
+)
+from barnabas.records.compaction_pure import records_of
+from barnabas.records.compression import Decompressor
+from barnabas.records.header import read_header
+from barnabas.serialization import wire_format
+from barnabas.serialization.registry_client import SchemaRegistry
+from barnabas.storage.append import KEYED_BYTES_MAX, RecordRefusedError
+
+if TYPE_CHECKING:
+    from barnabas.records.header import Buffer
+
+REGISTRY_TIMEOUT_S = 5.0
+"""How long the appends to a partition wait for the registry, before the producer is told to try again."""
+NUMBERS_MAX = 1_000
+"""So many refused records of a batch are told."""
+
+
+@functools.lru_cache(8)
+def _registry(url: str) -> SchemaRegistry:
+    """Return the client of a registry: all topics share what it remembers."""
+    return SchemaRegistry(url, timeout_s=REGISTRY_TIMEOUT_S)
+
+
+def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> None:
+    """Check that each value of a batch, whose header and CRC were checked, has a schema of the topic's subject.
+
+    :param url: where the registry is.
+    :param batch_bytes_max: the size that a batch may have when decompressed, if that is more than usual.
+    :raises KafkaError: INVALID_RECORD: a value has none; REQUEST_TIMED_OUT: the registry does not answer;
+        INVALID_CONFIG: no registry is known.
+    """
+    if not url:
+        message = f"topic {topic!r} takes values with schemas only, and no registry is known: set schema.registry.url"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    ids: dict[int, list[int]] = {}
+    for number, value in enumerate(_values(batch, max(KEYED_BYTES_MAX, batch_bytes_max))):
+        if value is None:
+            continue
+        try:
+            ids.setdefault(wire_format.schema_id(value), []).append(number)
+        except SerializationError as error:
+            raise RecordRefusedError([number], f"a value without a schema: {error}") from error
+    subject = f"{topic}-value"
+    for schema_id, numbers in ids.items():
+        if not _is_version(url, subject, schema_id):
+            # With the first of them: one batch could name thousands, and each takes a request.
+            reason = (
+                f"its schema {schema_id} is no version of the subject {subject!r} (barnabas.value.schema.validation)"
+            )
+            raise RecordRefusedError(numbers[:NUMBERS_MAX], reason)
+
+
+def _values(batch: Buffer, bytes_max: int) -> list[bytes | None]:
+    try:
+        with memoryview(batch) as view:
+            # Producers may send any base offset: the log gives another one.
+            header = read_header(view)._replace(base_offset=0)
+            _, lists = records_of(view, 0, header, Decompressor(bytes_max))
+    except CorruptBatchError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return lists.values
+
+
+def _is_version(url: str, subject: str, schema_id: int) -> bool:
+    try:
+        return _registry(url).is_version_of(subject, schema_id)
+    except RetriableError as error:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked now: {error}") from error
+    except SchemaRegistryError as error:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked: {error}") from error
