@@ -183,10 +183,8 @@ class RegistryState:
         return max(self._versions.get(subject, {}), default=0) + 1
 
     def is_referred_to(self, subject: str, number: int) -> bool:
-        """Whether a version that is not deleted refers to this one."""
-        return any(
-            not self._versions[referrer][version].deleted for referrer, version in self._referrer_homes(subject, number)
-        )
+        """Whether a version refers to this one; one that is deleted counts until it is for good, for it can be read."""
+        return bool(self._referrer_homes(subject, number))
 
     def referrers(self, subject: str, number: int, *, deleted: bool = False) -> list[int]:
         """Return the ids of the schemas that refer to a version."""

@@ -246,6 +246,17 @@ def test_a_proto_file_imports_what_it_refers_to() -> None:
         parse(PROTOBUF, text)
 
 
+def test_types_of_imported_files_count_with_what_is_in_them() -> None:
+    def click(kind: str) -> Schema:
+        place = f'syntax = "proto3"; package web; message Place {{ {kind} street = 1; Place next = 2; }}'
+        text = 'syntax = "proto3"; import "place.proto"; message Click { web.Place place = 1; }'
+        return parse(PROTOBUF, text, ("place.proto", place))
+
+    assert not click("bytes").obstacles_to_reading(click("string"))
+    (obstacle,) = click("int32").obstacles_to_reading(click("string"))
+    assert "street" in obstacle
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -111,6 +111,10 @@ def test_what_is_referred_to_is_not_deleted(state: RegistryState) -> None:
             deletion()
         assert code_of(refused) == 42206
     carry_out(state, operations.delete_subject(state, SUBJECT, permanent=False))
+    with pytest.raises(RegistryError) as still_needed:
+        operations.delete_version(state, "page-value", 1, permanent=False)
+    assert code_of(still_needed) == 42206
+    carry_out(state, operations.delete_subject(state, SUBJECT, permanent=True))
     assert carry_out(state, operations.delete_version(state, "page-value", 1, permanent=False)) == 1
 
 

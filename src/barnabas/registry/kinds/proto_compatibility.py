@@ -7,7 +7,8 @@ that left a oneof that stays, and a field that is required on one side only are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from google.protobuf.descriptor_pb2 import DescriptorProto as Message
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
@@ -24,12 +25,44 @@ _ALIKE = (
 _LENGTH_DELIMITED = frozenset({Field.TYPE_STRING, Field.TYPE_BYTES, Field.TYPE_MESSAGE})
 
 
-def obstacles(reader: File, writer: File) -> list[str]:
-    """Return what stands in the way of reading with `reader` what `writer` wrote; both have their names resolved."""
-    return list(_messages(reader, writer, list(reader.message_type), list(writer.message_type), "#"))
+def obstacles(reader: File, writer: File, reader_imports: Sequence[File], writer_imports: Sequence[File]) -> list[str]:
+    """Return what stands in the way of reading with `reader` what `writer` wrote; all have their names resolved."""
+    sides = _Sides(_Side(reader, _named(reader_imports)), _Side(writer, _named(writer_imports)), set())
+    return list(_messages(sides, list(reader.message_type), list(writer.message_type), "#"))
 
 
-def _messages(reader: File, writer: File, now: list[Message], before: list[Message], where: str) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A file, and the messages of those that it imports, by full name."""
+
+    file: File
+    imported: dict[str, Message]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Both sides of a comparison, and the imported types that were compared already."""
+
+    reader: _Side
+    writer: _Side
+    compared: set[tuple[str, str]]
+
+
+def _named(files: Sequence[File]) -> dict[str, Message]:
+    found: dict[str, Message] = {}
+
+    def note(messages: Sequence[Message], prefix: str) -> None:
+        for message in messages:
+            name = f"{prefix}.{message.name}"
+            found[name] = message
+            note(message.nested_type, name)
+
+    for file in files:
+        note(file.message_type, f".{file.package}" if file.package else "")
+    return found
+
+
+def _messages(sides: _Sides, now: list[Message], before: list[Message], where: str) -> Iterator[str]:
     by_name = {each.name: each for each in now}
     for message in before:
         if message.options.map_entry:
@@ -39,16 +72,16 @@ def _messages(reader: File, writer: File, now: list[Message], before: list[Messa
             yield f"{place}: the message is gone"
             continue
         found = by_name[message.name]
-        yield from _fields(reader, writer, found, message, place)
-        yield from _messages(reader, writer, list(found.nested_type), list(message.nested_type), place)
+        yield from _fields(sides, found, message, place)
+        yield from _messages(sides, list(found.nested_type), list(message.nested_type), place)
 
 
-def _fields(reader: File, writer: File, now: Message, before: Message, where: str) -> Iterator[str]:
+def _fields(sides: _Sides, now: Message, before: Message, where: str) -> Iterator[str]:
     old, new = ({field.number: field for field in message.field} for message in (before, now))
     for number, field in sorted(old.items()):
         place = f"{where}/{number}"
         if number in new:
-            yield from _field(reader, writer, new[number], field, (now, before), place)
+            yield from _field(sides, new[number], field, (now, before), place)
         elif field.label == Field.LABEL_REQUIRED:
             yield f"{place}: the required field {field.name} is gone"
         elif _oneof(before, field) in {each.name for each in now.oneof_decl if not each.name.startswith("_")}:
@@ -76,15 +109,13 @@ def _oneof(message: Message, field: Field) -> str:
     return name
 
 
-def _field(
-    reader: File, writer: File, now: Field, before: Field, owners: tuple[Message, Message], where: str
-) -> Iterator[str]:
+def _field(sides: _Sides, now: Field, before: Field, owners: tuple[Message, Message], where: str) -> Iterator[str]:
     alike = now.type == before.type or any({now.type, before.type} <= group for group in _ALIKE)
     if not alike:
         yield f"{where}: the type of {now.name} is {_kind(now)}, and was {_kind(before)}"
         return
     if now.type == Field.TYPE_MESSAGE and before.type == Field.TYPE_MESSAGE:
-        yield from _message_types(reader, writer, now, before, owners, where)
+        yield from _message_types(sides, now, before, owners, where)
     is_repeated, was_repeated = now.label == Field.LABEL_REPEATED, before.label == Field.LABEL_REPEATED
     if is_repeated != was_repeated and now.type not in _LENGTH_DELIMITED:
         yield f"{where}: {now.name} is {'' if is_repeated else 'not '}repeated, and its numbers are packed differently"
@@ -93,15 +124,24 @@ def _field(
 
 
 def _message_types(
-    reader: File, writer: File, now: Field, before: Field, owners: tuple[Message, Message], where: str
+    sides: _Sides, now: Field, before: Field, owners: tuple[Message, Message], where: str
 ) -> Iterator[str]:
     entries = [_entry(owner, field) for owner, field in zip(owners, (now, before), strict=True)]
     if entries[0] is not None and entries[1] is not None:
-        yield from _fields(reader, writer, entries[0], entries[1], where)
+        yield from _fields(sides, entries[0], entries[1], where)
     elif (entries[0] is None) != (entries[1] is None):
         yield f"{where}: {now.name} is {'a map' if entries[0] else 'no map'}, and was {'one' if entries[1] else 'not'}"
-    elif _within(reader, now.type_name) != _within(writer, before.type_name):
+    elif now.type_name in sides.reader.imported and before.type_name in sides.writer.imported:
+        yield from _imported(sides, now.type_name, before.type_name, where)
+    elif _within(sides.reader.file, now.type_name) != _within(sides.writer.file, before.type_name):
         yield f"{where}: the type of {now.name} is {now.type_name}, and was {before.type_name}"
+
+
+def _imported(sides: _Sides, now: str, before: str, where: str) -> Iterator[str]:
+    """Compare types that stand in other files; under which name does not matter to the wire format."""
+    if (now, before) not in sides.compared:
+        sides.compared.add((now, before))
+        yield from _fields(sides, sides.reader.imported[now], sides.writer.imported[before], where)
 
 
 def _entry(owner: Message, field: Field) -> Message | None:

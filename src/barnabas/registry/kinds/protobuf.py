@@ -44,6 +44,7 @@ class ProtobufSchema:
         self.file = File()
         """The descriptor, with all names resolved."""
         pool.FindFileByName(file.name).CopyToProto(self.file)
+        self._imported = [_resolved(pool, name) for name, _ in dependencies]
         self._written_as_is = text.strip() if has_more else None
         self._pool = pool
 
@@ -68,7 +69,7 @@ class ProtobufSchema:
     def obstacles_to_reading(self, writer: Schema) -> list[str]:
         """Return why messages of `writer` would be misread, by the rules of Protobuf's wire format."""
         assert isinstance(writer, ProtobufSchema)
-        return obstacles(self.file, writer.file)
+        return obstacles(self.file, writer.file, self._imported, writer._imported)
 
 
 def _decode(text: str, name: str) -> tuple[File, bool]:
@@ -94,6 +95,12 @@ def _add(pool: descriptor_pool.DescriptorPool, file: File, known: set[str]) -> N
         known.add(file.name)
     except (TypeError, ValueError) as error:
         raise SchemaSyntaxError(str(error)) from error
+
+
+def _resolved(pool: descriptor_pool.DescriptorPool, name: str) -> File:
+    file = File()
+    pool.FindFileByName(name).CopyToProto(file)
+    return file
 
 
 def _add_known_import(pool: descriptor_pool.DescriptorPool, name: str, known: set[str]) -> None:
