@@ -17,7 +17,7 @@ _TYPE_NAMES = {number: name for name, number in SCALARS.items()}
 
 
 def write(file: File, *, full_names: bool = False) -> str:
-    """Return the text of a file whose names are resolved.
+    """Return the text of a file whose names are resolved, with blank lines where Confluent's registry has them.
 
     :param full_names: name types with their package, also those of this one.
     """
@@ -42,11 +42,10 @@ class _Writer:
         if options := list(_options(file)):
             yield ""
             yield from (f"option {name} = {value};" for name, value in options)
+        yield ""
         for enum in file.enum_type:
-            yield ""
             yield from self._enum(enum, "")
         for message in file.message_type:
-            yield ""
             yield from self._message(message, "")
 
     def _message(self, message: Message, indent: str) -> Iterator[str]:
