@@ -91,7 +91,7 @@ class MovedLogs:
         """
         for name in names:
             if self._folders.is_own_future(name):
-                logger.warning("%s: its move ended with the last run, and is given up", name)
+                logger.warning("%s: it was being copied when the last run ended; the copy is removed", name)
                 self.give_up_future(self._folders.data_dir / name)
 
     def give_up_future(self, folder: Path) -> None:
