@@ -1,10 +1,10 @@
-"""The pipeline on Spark: the data source `barnabas`, and loads into Iceberg tables.
+"""The pipeline on Spark: the data source `barnabas` for queries and streams, and loads into Iceberg tables.
 
 Needs the extra: `pip install 'barnabas[spark]'`. This module imports none of it until something is used.
 
     import barnabas.spark
 
-    barnabas.spark.register(spark)                      # then: spark.read.format("barnabas")
+    barnabas.spark.register(spark)                      # then: spark.read.format("barnabas"), readStream, write
     barnabas.spark.load("clicks", bootstrap="localhost:9092", warehouse="./warehouse")
     barnabas.spark.read_table(spark, "./warehouse", "clicks").show()
 """
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.spark.loading import load
     from barnabas.spark.session import local_session, stop_session
     from barnabas.spark.source import BarnabasDataSource, register
+    from barnabas.spark.stream_lag import OffsetsBehind, offsets_behind
     from barnabas.spark.tables import open_table, read_table, scan_table
 
 __all__ = [
@@ -46,11 +47,13 @@ __all__ = [
     "LoadResult",
     "LoadsFailedError",
     "MissingExtraError",
+    "OffsetsBehind",
     "RecreatedTopicError",
     "TableLoad",
     "WarehouseError",
     "load",
     "local_session",
+    "offsets_behind",
     "open_table",
     "read_table",
     "register",
@@ -62,9 +65,11 @@ _HOMES = {
     "BarnabasDataSource": "barnabas.spark.source",
     "LoadProgress": "barnabas.spark.load_types",
     "LoadResult": "barnabas.spark.load_types",
+    "OffsetsBehind": "barnabas.spark.stream_lag",
     "TableLoad": "barnabas.spark.load_types",
     "load": "barnabas.spark.loading",
     "local_session": "barnabas.spark.session",
+    "offsets_behind": "barnabas.spark.stream_lag",
     "open_table": "barnabas.spark.tables",
     "read_table": "barnabas.spark.tables",
     "register": "barnabas.spark.source",

@@ -11,7 +11,7 @@ has what it was sent with; everywhere else that column is null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,14 +39,33 @@ RECORD_SCHEMA = pa.schema(
     ]
 )
 
-SPARK_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-SPARK_HEADERS = "headers array<struct<key: string, value: binary>>"
-SPARK_RAW_TIMESTAMP = "raw_timestamp_ms bigint"
+_FIELDS = {field.name: field for field in (*RECORD_SCHEMA, HEADERS, RAW_TIMESTAMP)}
+
+SPARK_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "raw_timestamp_ms": "bigint",
+}
+"""Every column that a query can have, with its type in Spark's notation."""
 
 BATCH_RECORDS_MAX = 65_536
 """Records in a batch that goes to Spark: enough that a batch costs next to nothing, few enough to stay in the cache."""
+
+
+def column_names(*, include_headers: bool, include_raw_timestamp: bool) -> list[str]:
+    """Return the columns that a query has if it does not choose some of them.
+
+    >>> column_names(include_headers=False, include_raw_timestamp=True)[5:]
+    ['timestamp', 'timestampType', 'raw_timestamp_ms']
+    """
+    left_out = {"headers": include_headers, "raw_timestamp_ms": include_raw_timestamp}
+    return [name for name in SPARK_TYPES if left_out.get(name, True)]
 
 
 def to_record_batches(
@@ -57,26 +76,33 @@ def to_record_batches(
     records_max: int = BATCH_RECORDS_MAX,
 ) -> Iterator[pa.RecordBatch]:
     """Yield records (in the columns of `barnabas.records.arrow`) under Spark's names, in batches of `records_max`."""
-    timestamps, raw_timestamps = split_timestamps(records.column("timestamp"))
-    arrays = [
-        records.column("key"),
-        records.column("value"),
-        records.column("topic"),
-        records.column("partition"),
-        records.column("offset"),
-        timestamps,
-        records.column("timestamp_type").cast(pa.int32()),
-    ]
-    fields = list(RECORD_SCHEMA)
-    if include_headers:
-        arrays.append(_headers_array(records.column("headers")))
-        fields.append(HEADERS)
-    if include_raw_timestamp:
-        arrays.append(raw_timestamps)
-        fields.append(RAW_TIMESTAMP)
-    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    columns = column_names(include_headers=include_headers, include_raw_timestamp=include_raw_timestamp)
+    return select_columns(records, columns, records_max=records_max)
+
+
+def select_columns(
+    records: pa.RecordBatch, columns: Sequence[str], *, records_max: int = BATCH_RECORDS_MAX
+) -> Iterator[pa.RecordBatch]:
+    """Yield some of the columns of records, as `to_record_batches` does with all of them.
+
+    :param columns: which of Spark's columns, and in which order; no others are made.
+    """
+    timestamps, raw_timestamps = None, None
+    if "timestamp" in columns or "raw_timestamp_ms" in columns:
+        timestamps, raw_timestamps = split_timestamps(records.column("timestamp"))
+    made = {"timestamp": timestamps, "raw_timestamp_ms": raw_timestamps}
+    arrays = [made[name] if name in made else _column(records, name) for name in columns]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([_FIELDS[name] for name in columns]))
     for start in range(0, len(whole), records_max):
         yield whole.slice(start, records_max)
+
+
+def _column(records: pa.RecordBatch, name: str) -> pa.Array:
+    if name == "timestampType":
+        return records.column("timestamp_type").cast(pa.int32())
+    if name == "headers":
+        return _headers_array(records.column("headers"))
+    return records.column(name)
 
 
 def split_timestamps(timestamps: pa.Array) -> tuple[pa.Array, pa.Array]:

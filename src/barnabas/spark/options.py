@@ -1,8 +1,8 @@
 """The options of the data source, checked and typed. Pure: no Spark, no broker.
 
-Names and meanings are those of Spark's Kafka source (its Structured Streaming + Kafka integration guide), for
-batch queries. Names compare without regard to case, as Spark's options do. What the guide allows and what has
-no effect here is accepted; a name that is unknown is an error, as it is most likely a typing mistake.
+Names and meanings are those of Spark's Kafka source (its Structured Streaming + Kafka integration guide). Names
+compare without regard to case, as Spark's options do. What the guide allows and what has no effect here is accepted;
+a name that is unknown is an error, as it is most likely a typing mistake.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from barnabas.model import TopicPartition
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
+DELAY_MS_MAX = 15 * 60 * 1000
+"""What Spark's source has where `maxTriggerDelay` is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,22 @@ class SourceOptions:
     client_options: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a streaming query asked for: what to read, and how much of it in one batch.
+
+    `records_min` and `records_max` are offsets of all partitions together; None: no limit. A batch with fewer than
+    `records_min` waits, but no longer than `delay_ms_max` after the one before it. `commit_group` is the group whose
+    offsets tell how far the query is; None: none.
+    """
+
+    source: SourceOptions
+    records_max: int | None = None
+    records_min: int | None = None
+    delay_ms_max: int = DELAY_MS_MAX
+    commit_group: str | None = None
+
+
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 _USED = (
     *_SELECTIONS,
@@ -113,18 +131,21 @@ _USED = (
     "maxRecordsPerPartition",
     "includeHeaders",
     "includeRawTimestamp",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitToGroup",
 )
-# Allowed by Spark's guide, and without effect on a batch query or on this client. No group is joined to read,
+# Allowed by Spark's guide, and without effect on this client. No group is joined to read,
 # so a prefix of its name changes nothing.
 _WITHOUT_EFFECT = (
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
 )
+_ONLY_BATCH = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+_UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CLIENT_PREFIX = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
 # Spark's source refuses these too: it sets them itself, and columns are bytes.
@@ -132,39 +153,92 @@ _CLIENT_REFUSED = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.key.deserializer": "the column key is binary: decode it with DataFrame functions",
     "kafka.value.deserializer": "the column value is binary: decode it with DataFrame functions",
-    "kafka.enable.auto.commit": "a query commits no offsets",
+    "kafka.enable.auto.commit": "a query commits no offsets; a streaming one does so with commitToGroup",
     "kafka.interceptor.classes": "there are no interceptors",
 }
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Check the options of a batch query.
+    """Check the options of a batch query. Those that only matter to streams have no effect.
 
     :raises ConfigurationError: one is missing, unknown, contradictory or has a value that it cannot have.
 
     >>> parse_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a, b"}).selection
     Subscribe(topics=('a', 'b'))
     """
+    parsed = parse_any_options(options)
+    _refuse_senseless(parsed.starting, parsed.ending)
+    return parsed
+
+
+def parse_any_options(options: Mapping[str, str], *, starting: Boundary = Earliest()) -> SourceOptions:
+    """Check what holds for queries of both kinds, before it is known which one it is.
+
+    :param starting: where to start if no option says it.
+    :raises ConfigurationError: one is missing, unknown, contradictory or has a value that it cannot have.
+    """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(options)
-    if not given.get(_BOOTSTRAP, "").strip():
-        raise ConfigurationError(f"option {_BOOTSTRAP!r} is missing: give the brokers, as in 'localhost:9092'")
-    starting = _boundary(given, "starting", Earliest())
-    ending = _boundary(given, "ending", Latest())
-    _refuse_senseless(starting, ending)
     return SourceOptions(
-        bootstrap=given[_BOOTSTRAP].strip(),
+        bootstrap=parse_bootstrap(given),
         selection=_selection(given),
-        starting=starting,
-        ending=ending,
+        starting=_boundary(given, "starting", starting),
+        ending=_boundary(given, "ending", Latest()),
         start_at_latest_if_no_later_record=_strategy(given) == "latest",
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
         partitions_min=_positive(given, "minPartitions"),
         records_per_partition_max=_positive(given, "maxRecordsPerPartition"),
         include_headers=_boolean(given, "includeHeaders", False),
         include_raw_timestamp=_boolean(given, "includeRawTimestamp", False),
-        client_options=_client_options(given),
+        client_options=parse_client_options(given),
     )
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Check the options of a streaming query, which starts at the latest records unless it is told otherwise.
+
+    :raises ConfigurationError: one is missing, unknown, contradictory or has a value that it cannot have.
+
+    >>> base = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
+    >>> parse_stream_options(base | {"maxOffsetsPerTrigger": "1000"}).records_max
+    1000
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    for name in _ONLY_BATCH:
+        if name.lower() in given:
+            raise ConfigurationError(f"option {name!r} is for batch queries: a stream has no end")
+    parsed = StreamOptions(
+        source=parse_any_options(options, starting=Latest()),
+        records_max=_positive(given, "maxOffsetsPerTrigger"),
+        records_min=_positive(given, "minOffsetsPerTrigger"),
+        delay_ms_max=_duration_ms(given, "maxTriggerDelay", DELAY_MS_MAX),
+        commit_group=_text(given, "commitToGroup"),
+    )
+    if parsed.records_max is not None and parsed.records_min is not None and parsed.records_min > parsed.records_max:
+        raise ConfigurationError(
+            f"minOffsetsPerTrigger={parsed.records_min} is more than maxOffsetsPerTrigger={parsed.records_max}"
+        )
+    return parsed
+
+
+def starts_at_end(options: SourceOptions) -> bool:
+    """Return whether a query may start where the log ends when it begins, which is another place a moment later."""
+    if options.start_at_latest_if_no_later_record:
+        return True
+    if isinstance(options.starting, AtOffsets):
+        return LATEST_OFFSET in options.starting.offsets.values()
+    return isinstance(options.starting, Latest)
+
+
+def parse_bootstrap(given: Mapping[str, str]) -> str:
+    """Return the brokers' addresses.
+
+    :param given: options under names in lower case.
+    :raises ConfigurationError: there are none.
+    """
+    if not given.get(_BOOTSTRAP, "").strip():
+        raise ConfigurationError(f"option {_BOOTSTRAP!r} is missing: give the brokers, as in 'localhost:9092'")
+    return given[_BOOTSTRAP].strip()
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
@@ -182,7 +256,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         raise ConfigurationError(f"unknown option {name!r}: {hint}")
 
 
-def _client_options(given: Mapping[str, str]) -> dict[str, str]:
+def parse_client_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that began with `kafka.`, without that prefix and without the brokers' addresses."""
     return {
         name.removeprefix(_CLIENT_PREFIX): value
         for name, value in given.items()
@@ -310,6 +385,24 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     if not value.strip().isdecimal() or int(value) == 0:
         raise ConfigurationError(f"option {name!r}: {value!r} is not a number above 0")
     return int(value)
+
+
+def _text(given: Mapping[str, str], name: str) -> str | None:
+    value = given.get(name.lower())
+    if value is not None and not value.strip():
+        raise ConfigurationError(f"option {name!r} is empty")
+    return value if value is None else value.strip()
+
+
+def _duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
+    """Read a time as Spark writes it, `15m` or `500ms`; a number alone is milliseconds."""
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    found = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", value.strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
+        raise ConfigurationError(f"option {name!r}: {value!r} is not a time, as in '15m', '30s' or '500ms'")
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def _is_int(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -10,12 +11,18 @@ import pyarrow as pa
 from barnabas.client.admin import Admin
 from barnabas.client.config import AdminConfig, ClientConfig, ConsumerConfig, make_config
 from barnabas.client.range_reader import RangeReader
+from barnabas.errors import ErrorCode, KafkaError, TimedOutError
+from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark.planning import OffsetRange
 
 Settings = Mapping[str, str]
 """Settings of the client under Kafka's dotted names. Those that only matter to members of a group, or to a
 reader without end, are accepted and have no effect."""
+
+REACHABLE_WITHIN_MS = 3_000
+
+log = logging.getLogger(__name__)
 
 _RANGE_READER_NAMES = frozenset({"fetch_max_bytes"}) | {field.name for field in dataclasses.fields(ClientConfig)}
 _ADMIN_NAMES = frozenset(field.name for field in dataclasses.fields(AdminConfig))
@@ -42,6 +49,49 @@ def read_range(
             yield columns.finish()
 
 
+def read_what_is_left(
+    wanted: OffsetRange, bootstrap: str, settings: Settings, *, include_headers: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """Do as `read_range`, but pass over records that were deleted meanwhile, also with all of the topic.
+
+    :raises BarnabasError: no broker can be reached, or what it sent is damaged.
+    """
+    left = wanted
+    while left.count > 0:
+        try:
+            for records in read_range(left, bootstrap, settings, include_headers=include_headers):
+                yield records
+                if len(records):
+                    left = dataclasses.replace(left, start_offset=records.column("offset")[-1].as_py() + 1)
+            start_offset = left.end_offset
+        except KafkaError as error:
+            start_offset = _start_after(error, left, bootstrap, settings)
+            log.warning("%s: offsets %d to %d are gone", wanted, left.start_offset, start_offset - 1)
+        left = dataclasses.replace(left, start_offset=start_offset)
+
+
+def _start_after(error: KafkaError, left: OffsetRange, bootstrap: str, settings: Settings) -> int:
+    """Return where what is left of a range begins, after its end where there is nothing.
+
+    :raises KafkaError: `error` itself, which is about something else.
+    """
+    gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    if error.code in gone:
+        return left.end_offset
+    if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise error
+    tp = TopicPartition(left.topic, left.partition)
+    with open_admin(bootstrap, settings) as admin:
+        try:
+            first = admin.beginning_offsets([tp])[tp]
+        except KafkaError as missing:
+            if missing.code not in gone:
+                raise
+            return left.end_offset
+    # Where the log begins before, it ends before: what was to be read was cut off.
+    return min(first, left.end_offset) if first > left.start_offset else left.end_offset
+
+
 def open_admin(bootstrap: str, settings: Settings) -> Admin:
     """Return a client that answers what the planning asks.
 
@@ -55,3 +105,25 @@ def open_admin(bootstrap: str, settings: Settings) -> Admin:
 
 def _in_snake_case(settings: Settings) -> dict[str, str]:
     return {name.replace(".", "_"): value for name, value in settings.items()}
+
+
+def check_reachable(bootstrap: str, settings: Settings) -> None:
+    """Find out soon whether there are brokers at all.
+
+    :param settings: of a client of any kind; those that only one kind has are for others to check.
+
+    A broker that is up may take its time, an address at which nobody listens is told of at once. Whoever set
+    `default.api.timeout.ms` decided otherwise.
+
+    :raises TimedOutError: nobody listens at any of the addresses, or they do not exist.
+    """
+    if "default.api.timeout.ms" in settings:
+        return
+    of_all_clients = {name: value for name, value in _in_snake_case(settings).items() if name in _ADMIN_NAMES}
+    patience = dict.fromkeys(("default_api_timeout_ms", "request_timeout_ms"), REACHABLE_WITHIN_MS)
+    with Admin(bootstrap, **{**of_all_clients, **patience}) as admin:  # type: ignore[arg-type]
+        try:
+            admin.brokers()
+        except TimedOutError as error:
+            if error.reason:  # the operating system's: it was not a broker that is slow
+                raise

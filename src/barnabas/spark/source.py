@@ -1,4 +1,4 @@
-"""The Python Data Source `barnabas`: batch queries on topics, with the options and columns of Spark's Kafka source.
+"""The Python Data Source `barnabas`: queries on topics, with the options and columns of Spark's Kafka source.
 
     from barnabas.spark import register
     register(spark)
@@ -9,25 +9,24 @@
         .load()
     )
 
-The driver asks the brokers for the offsets once, when the query is planned; the executors read the brokers
-directly and hand Arrow batches to Spark. No group is joined and no offset committed.
+With `readStream` in the place of `read`, it is a stream. The driver
+asks the brokers for the offsets when a query, or a batch of a stream, is planned; the executors read the brokers
+directly and hand Arrow batches to Spark. No group is joined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from barnabas.spark.columns import SPARK_HEADERS, SPARK_RAW_TIMESTAMP, SPARK_SCHEMA, to_record_batches
-from barnabas.spark.offsets import resolve_ranges, select_partitions
-from barnabas.spark.options import SourceOptions, parse_options
-from barnabas.spark.planning import OffsetRange, split_ranges
-from barnabas.spark.reading import open_admin, read_range
+from barnabas.errors import BarnabasError
+from barnabas.spark.batch_reader import BarnabasReader
+from barnabas.spark.columns import column_names
+from barnabas.spark.options import parse_any_options, parse_options, parse_stream_options
+from barnabas.spark.range_partition import check_columns, make_schema
+from barnabas.spark.stream_reader import BarnabasStreamReader, RefusedStream
+from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_python import worker_python
 
 
@@ -39,60 +38,32 @@ class BarnabasDataSource(DataSource):
         """Return the name that `format` takes."""
         return "barnabas"
 
-    def schema(self) -> str:
-        """Return the columns, in Spark's notation.
+    def schema(self) -> StructType:
+        """Return the columns.
 
         :raises ConfigurationError: an option is wrong.
         """
-        options = parse_options(self.options)
-        columns = [SPARK_SCHEMA]
-        columns += [SPARK_HEADERS] if options.include_headers else []
-        columns += [SPARK_RAW_TIMESTAMP] if options.include_raw_timestamp else []
-        return ", ".join(columns)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads one query."""
-        return BarnabasReader(parse_options(self.options))
-
-
-@dataclass
-class RangePartition(InputPartition):
-    """What one Spark task reads."""
-
-    wanted: OffsetRange
-
-
-class BarnabasReader(DataSourceReader):
-    """Plans one query on the driver and reads its parts on the executors, where a copy of it is sent."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
-    def partitions(self) -> list[InputPartition]:
-        """Ask the brokers for the offsets and split them into tasks."""
-        options = self._options
-        with open_admin(options.bootstrap, options.client_options) as admin:
-            counts = {topic.name: len(topic.partitions) for topic in admin.describe_topics()}
-            ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
-        pieces = split_ranges(
-            ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
+        with told_in_one_line():
+            options = parse_any_options(self.options)
+        return make_schema(
+            column_names(include_headers=options.include_headers, include_raw_timestamp=options.include_raw_timestamp)
         )
-        return [RangePartition(piece) for piece in pieces]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task as Arrow batches of bounded size."""
-        if not isinstance(partition, RangePartition):
-            return  # for a query without any partition, Spark makes one of its own
-        wanted, options = partition.wanted, self._options
-        include_headers = options.include_headers
-        for records in read_range(wanted, options.bootstrap, options.client_options, include_headers=include_headers):
-            yield from to_record_batches(
-                records, include_headers=include_headers, include_raw_timestamp=options.include_raw_timestamp
-            )
+    def reader(self, schema: StructType) -> BarnabasReader:
+        """Return what plans and reads one query."""
+        with told_in_one_line():
+            return BarnabasReader(parse_options(self.options), check_columns(schema))
+
+    def streamReader(self, schema: StructType) -> BarnabasStreamReader | RefusedStream:  # noqa: N802  Spark's name
+        """Return what plans and reads the batches of a streaming query."""
+        try:
+            return BarnabasStreamReader(parse_stream_options(self.options), check_columns(schema))
+        except BarnabasError as error:
+            return RefusedStream(error)
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("barnabas")` known to a session.
+    """Make the format `barnabas` known to a session.
 
     :raises ConfigurationError: the session's workers run a Python without this package.
     """

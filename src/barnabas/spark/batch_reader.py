@@ -1,0 +1,43 @@
+"""A batch query: planned once on the driver, read on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from barnabas.spark.offsets import resolve_ranges, select_partitions
+from barnabas.spark.options import SourceOptions
+from barnabas.spark.planning import split_ranges
+from barnabas.spark.range_partition import RangePartition, read_partition
+from barnabas.spark.reading import check_reachable, open_admin
+from barnabas.spark.telling import told_in_one_line
+
+
+class BarnabasReader(DataSourceReader):
+    """Plans one query on the driver and reads its parts on the executors, where a copy of it is sent.
+
+    :param columns: those that the query has, in this order.
+    """
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask the brokers for the offsets and split them into tasks."""
+        options = self._options
+        with told_in_one_line():
+            check_reachable(options.bootstrap, options.client_options)
+            with open_admin(options.bootstrap, options.client_options) as admin:
+                counts = {topic.name: len(topic.partitions) for topic in admin.describe_topics()}
+                ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
+        pieces = split_ranges(
+            ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
+        )
+        return [RangePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task as Arrow batches of bounded size."""
+        return read_partition(partition, self._options, self._columns)

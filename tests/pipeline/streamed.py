@@ -1,0 +1,35 @@
+"""A streaming query of the topic `events` into files, and what the files have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TOPIC = "events"
+BATCH = 40
+SINKS = ("files", "foreachBatch")
+
+
+def start_query(spark: SparkSession, bootstrap: str, folder: Path, sink: str, **options: str) -> StreamingQuery:
+    """Start a query that reads what there is, `BATCH` records at a time, and ends."""
+    reader = spark.readStream.format("barnabas").option("kafka.bootstrap.servers", bootstrap).option("subscribe", TOPIC)
+    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(BATCH)).options(**options)
+    values = reader.load().selectExpr("CAST(value AS STRING) AS value")
+    writer = values.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    if sink == "files":
+        return writer.format("parquet").start(f"{folder}/rows")
+
+    def keep(batch: DataFrame, number: int) -> None:
+        batch.write.mode("overwrite").parquet(f"{folder}/rows/batch={number}")
+
+    return writer.foreachBatch(keep).start()
+
+
+def values_in(spark: SparkSession, folder: Path) -> list[int]:
+    """Return all that the query has written, sorted."""
+    rows = spark.read.parquet(f"{folder}/rows").select("value").collect()
+    return sorted(int(row["value"]) for row in rows)

@@ -1,0 +1,32 @@
+"""The columns of a query: those that it names, in its order, with the types that they have."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from barnabas.errors import ConfigurationError
+from barnabas.spark.columns import SPARK_TYPES
+from barnabas.spark.range_partition import check_columns, make_schema
+
+
+def test_every_column_has_the_type_that_spark_writes() -> None:
+    schema = make_schema(list(SPARK_TYPES))
+    assert {field.name: field.dataType.simpleString() for field in schema.fields} == SPARK_TYPES
+    assert check_columns(schema) == list(SPARK_TYPES)
+
+
+def test_a_query_may_name_some_columns() -> None:
+    assert check_columns(make_schema(["offset", "value"])) == ["offset", "value"]
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        (StructField("value", StringType()), "column 'value' has the type binary, not string"),
+        (StructField("valu", LongType()), "no column 'valu'"),
+    ],
+)
+def test_a_column_that_cannot_be_is_told(field: StructField, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        check_columns(StructType([field]))
