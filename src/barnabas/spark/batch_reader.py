@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from barnabas.spark.filters import Narrowing, narrow_ranges, push
 from barnabas.spark.offsets import resolve_ranges, select_partitions
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.planning import split_ranges
@@ -24,6 +25,12 @@ class BarnabasReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
+        self._narrowing = Narrowing()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Take note of what the query's conditions leave to read; return those that Spark still has to check."""
+        self._narrowing, rest = push(filters)
+        return rest
 
     def partitions(self) -> list[InputPartition]:
         """Ask the brokers for the offsets and split them into tasks."""
@@ -33,6 +40,7 @@ class BarnabasReader(DataSourceReader):
             with open_admin(options.bootstrap, options.client_options) as admin:
                 counts = {topic.name: len(topic.partitions) for topic in admin.describe_topics()}
                 ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
+                ranges = narrow_ranges(ranges, self._narrowing, admin)
         pieces = split_ranges(
             ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
         )

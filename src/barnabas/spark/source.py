@@ -65,7 +65,11 @@ class BarnabasDataSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Make the format `barnabas` known to a session.
 
+    Conditions of queries reach data sources in Python from then on (`spark.sql.python.filterPushdown.enabled`).
+
     :raises ConfigurationError: the session's workers run a Python without this package.
     """
+    # Off by default; Spark refuses a source that can make use of conditions while it is off.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     with worker_python(spark):
         spark.dataSource.register(BarnabasDataSource)
