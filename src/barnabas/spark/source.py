@@ -9,7 +9,7 @@
         .load()
     )
 
-With `readStream` in the place of `read`, it is a stream. The driver
+With `readStream` in the place of `read`, it is a stream; `write` and `writeStream` send rows to topics. The driver
 asks the brokers for the offsets when a query, or a batch of a stream, is planned; the executors read the brokers
 directly and hand Arrow batches to Spark. No group is joined.
 """
@@ -20,12 +20,22 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.spark.batch_reader import BarnabasReader
 from barnabas.spark.columns import column_names
 from barnabas.spark.options import parse_any_options, parse_options, parse_stream_options
 from barnabas.spark.range_partition import check_columns, make_schema
+from barnabas.spark.reading import check_reachable
+from barnabas.spark.sink import BarnabasStreamWriter, BarnabasWriter
+from barnabas.spark.sink_options import SinkOptions, parse_sink_options
 from barnabas.spark.stream_reader import BarnabasStreamReader, RefusedStream
+from barnabas.spark.table_options import (
+    given_options,
+    is_for_table,
+    options_of_insert,
+    options_of_query,
+    with_options,
+)
 from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_python import worker_python
 
@@ -43,27 +53,52 @@ class BarnabasDataSource(DataSource):
 
         :raises ConfigurationError: an option is wrong.
         """
+        given = given_options(self.options)
         with told_in_one_line():
-            options = parse_any_options(self.options)
-        return make_schema(
+            options = parse_any_options(given)
+        columns = make_schema(
             column_names(include_headers=options.include_headers, include_raw_timestamp=options.include_raw_timestamp)
         )
+        return with_options(columns, given) if is_for_table(self.options) else columns
 
     def reader(self, schema: StructType) -> BarnabasReader:
         """Return what plans and reads one query."""
         with told_in_one_line():
-            return BarnabasReader(parse_options(self.options), check_columns(schema))
+            return BarnabasReader(parse_options(options_of_query(self.options, schema)), check_columns(schema))
 
     def streamReader(self, schema: StructType) -> BarnabasStreamReader | RefusedStream:  # noqa: N802  Spark's name
         """Return what plans and reads the batches of a streaming query."""
         try:
-            return BarnabasStreamReader(parse_stream_options(self.options), check_columns(schema))
+            options = parse_stream_options(options_of_query(self.options, schema))
+            return BarnabasStreamReader(options, check_columns(schema))
         except BarnabasError as error:
             return RefusedStream(error)
 
+    def writer(self, schema: StructType, overwrite: bool) -> BarnabasWriter:
+        """Return what writes the rows of a query.
+
+        :raises ConfigurationError: an option or a column is wrong.
+        :raises TimedOutError: nobody listens at the brokers' addresses.
+        """
+        with told_in_one_line():
+            options = self._sink_options(schema, overwrite=overwrite)
+            check_reachable(options.bootstrap, options.client_options)
+            return BarnabasWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> BarnabasStreamWriter:  # noqa: N802  Spark's name
+        """Return what writes the rows of one batch of a stream."""
+        with told_in_one_line():
+            return BarnabasStreamWriter(self._sink_options(schema, overwrite=overwrite))
+
+    def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
+        if overwrite:
+            raise ConfigurationError("records of a topic cannot be overwritten: append to it, with mode('append')")
+        types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        return parse_sink_options(options_of_insert(self.options, schema), types)
+
 
 def register(spark: SparkSession) -> None:
-    """Make the format `barnabas` known to a session.
+    """Make the format `barnabas` known to a session, to read from and to write to.
 
     Conditions of queries reach data sources in Python from then on (`spark.sql.python.filterPushdown.enabled`).
 
