@@ -1,8 +1,8 @@
-"""Reads or loads a topic with Spark on two cores, several times over; prints one line of JSON. A program of W13.
+"""Reads, streams or loads a topic with Spark on two cores, several times over; a program of W13.
 
     python -m bench.spark_job barnabas --bootstrap HOST:PORT --topic NAME
 
-One session does all rounds, after one that warms it up.
+One session does all rounds, after one that warms it up. One line of JSON says how long they took.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -38,6 +40,18 @@ def read(spark: SparkSession, source: str, bootstrap: str, topic: str) -> int:
     return int(row["records"])
 
 
+def stream(spark: SparkSession, source: str, bootstrap: str, topic: str, folder: Path) -> int:
+    """Copy what the topic has into Parquet files, as a stream that ends when it has all."""
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    records = spark.readStream.format(source).options(**options).load()
+    writer = records.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "rows"))
+    query.awaitTermination()
+    count = sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+    shutil.rmtree(folder)
+    return count
+
+
 def load(spark: SparkSession, warehouse: str, bootstrap: str, topic: str, number: int) -> int:
     """Load the whole topic into a new table."""
     result = barnabas.spark.load(topic, bootstrap=bootstrap, warehouse=warehouse, table=f"round{number}", spark=spark)
@@ -60,6 +74,7 @@ def main() -> None:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=["barnabas", "kafka", "load"])
+    parser.add_argument("--stream", action="store_true", help="into Parquet files, instead of count and sum")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--rounds", type=int, default=5)
@@ -70,7 +85,13 @@ def main() -> None:
     spark = barnabas.spark.local_session("bench", master=MASTER)
     try:
         barnabas.spark.register(spark)
-        if asked.action == "load":
+        if asked.stream:
+            folder = Path(asked.warehouse)
+            report = timed_rounds(
+                lambda number: stream(spark, asked.action, asked.bootstrap, asked.topic, folder / str(number)),
+                asked.rounds,
+            )
+        elif asked.action == "load":
             report = timed_rounds(
                 lambda number: load(spark, asked.warehouse, asked.bootstrap, asked.topic, number), asked.rounds
             )

@@ -1,4 +1,4 @@
-"""W13: Spark reads a topic into count and sum of lengths, and loads it into the warehouse."""
+"""W13: Spark reads a topic into count and sum of lengths, streams it into files, and loads it into the warehouse."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from bench.spark_kafka_source import kafka_source_jars
 from bench.workloads.workload import Workload
 
 READ, LOAD = "count and sum of lengths", "load into the warehouse"
+STREAM = "a stream of all that there is, into Parquet files"
 BARNABAS_SOURCE, KAFKA_SOURCE, LOADER = "Spark, `barnabas`", "Spark, its own `kafka` source", "`barnabas load`"
 LIMIT_SHARE = 4
 """Spark does all rounds in one process, which gets so many times the limit of one run."""
@@ -37,7 +38,7 @@ class SparkReport:
 def measure_spark(contest: Contest) -> Sequence[Case]:
     """Measure W13."""
     job = Job("produce", contest.scale.records(6_000_000, 12_000_000, 50_000_000), topic="spark")
-    read, load = Case(READ, job.size), Case(LOAD, job.size)
+    read, stream, load = (Case(name, job.size) for name in (READ, STREAM, LOAD))
     for name in ("barnabas", "kafka"):
         try:
             server = contest.arena.server(name)
@@ -47,14 +48,15 @@ def measure_spark(contest: Contest) -> Sequence[Case]:
         except Exception as error:  # noqa: BLE001  # the others go on
             read.rows.append(Row(SERVERS[name].title, BARNABAS_SOURCE, problem=problem_of(error)))
             continue
-        read.rows.append(_row(contest, name, BARNABAS_SOURCE, "barnabas"))
-        read.rows.append(_row(contest, name, KAFKA_SOURCE, "kafka"))
+        for case, arguments in ((read, []), (stream, ["--stream"])):
+            case.rows.append(_row(contest, name, BARNABAS_SOURCE, "barnabas", *arguments))
+            case.rows.append(_row(contest, name, KAFKA_SOURCE, "kafka", *arguments))
         if name == "barnabas":
             load.rows.append(_row(contest, name, LOADER, "load"))
-    return [read, load]
+    return [read, stream, load]
 
 
-def _row(contest: Contest, name: str, client: str, action: str) -> Row:
+def _row(contest: Contest, name: str, client: str, action: str, *arguments: str) -> Row:
     server = contest.arena.server(name)
     row = Row(server.title, client)
     told = f"{contest.name}: {server.title} < {client}"
@@ -68,7 +70,7 @@ def _row(contest: Contest, name: str, client: str, action: str) -> Row:
     contest.progress.say(f"{told}: starting Spark")
     with TemporaryDirectory(prefix="barnabas-bench-warehouse-") as warehouse:
         command = [sys.executable, "-m", "bench.spark_job", action, "--bootstrap", server.address, "--topic", "spark"]
-        command += ["--rounds", str(contest.scale.rounds), "--warehouse", str(Path(warehouse))]
+        command += ["--rounds", str(contest.scale.rounds), "--warehouse", str(Path(warehouse)), *arguments]
         server.reset_memory_peak()
         cpu_before_s = server.cpu_s()
         try:
@@ -110,9 +112,10 @@ WORKLOADS = (
         "W13",
         "Spark",
         "4.3 M/s was measured for a data source that only makes Arrow batches",
-        "Records of 100 B, 6 partitions, `local[2]`; `count(*)` and `sum(length(value))` of a batch query, and a load "
-        "of the whole topic into an Iceberg table. The CPU time is that of Spark with its Python workers. The peer is "
-        "Spark's own Kafka source in Scala (`spark-sql-kafka-0-10`).",
+        "Records of 100 B, 6 partitions, `local[2]`; `count(*)` and `sum(length(value))` of a batch query, a stream "
+        "with the trigger `availableNow` into Parquet files, and a load of the whole topic into an Iceberg table. The "
+        "CPU time is that of Spark with its Python workers. The peer is Spark's own Kafka source in Scala "
+        "(`spark-sql-kafka-0-10`).",
         measure_spark,
     ),
 )
