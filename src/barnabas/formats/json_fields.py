@@ -46,7 +46,7 @@ from barnabas.formats.column_types import (
 
 DEPTH_MAX = 1_000
 """Of objects and arrays in a value that goes to Arrow's parser."""
-PART_ROWS = 1_024
+PART_ROWS = 256
 """So many values are gone through one by one where one of them does not fit."""
 NAME_LETTERS_SHOWN = 60
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1

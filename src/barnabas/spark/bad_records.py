@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas import Producer
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Header
 
 REASONS_MAX = 50
@@ -28,7 +30,9 @@ EXAMPLES_MAX = 3
 EXAMPLE_BYTES_MAX = 120
 HELD_BYTES_MAX = 32 * 1024 * 1024
 SEND_TIMEOUT_S = 120.0
-REASON_HEADER = "barnabas.reason"
+OWN_HEADERS = "barnabas."
+_OF_ONE_RECORD = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
+"""Why a topic may refuse a record that another one took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +127,37 @@ class BadRecordBin:
         if self._producer is None:
             self._producer = Producer(self._bootstrap)
         for batch in self._held:
-            rows = batch.to_pylist()
-            self._producer.send_many(
+            self._send_rows(self._producer, batch.to_pylist())
+        self._held, self._held_bytes = [], 0
+
+    def _send_rows(self, producer: Producer, rows: list[dict[str, Any]]) -> None:
+        assert self._topic is not None, "something is sent"
+        try:
+            producer.send_many(
                 self._topic,
                 [row["value"] for row in rows],
                 keys=[row["key"] for row in rows],
-                timestamps_ms=batch.column("sent_ms").to_pylist(),
+                timestamps_ms=[row["sent_ms"] for row in rows],
                 headers=[_headers(row) for row in rows],
             ).result(SEND_TIMEOUT_S)
-        self._held, self._held_bytes = [], 0
+        except KafkaError as error:
+            if error.code not in _OF_ONE_RECORD:
+                raise
+            for row in rows:
+                self._send_row(producer, self._topic, row)
+
+    def _send_row(self, producer: Producer, topic: str, row: dict[str, Any]) -> None:
+        """Send one record; where the topic does not take it as it is, without its value and with the time of now."""
+        headers = _headers(row)
+        try:
+            sent = producer.send(topic, row["value"], key=row["key"], timestamp_ms=row["sent_ms"], headers=headers)
+            sent.result(SEND_TIMEOUT_S)
+        except KafkaError as error:
+            if error.code not in _OF_ONE_RECORD:
+                raise
+            own = [header for header in headers if header[0].startswith(OWN_HEADERS)]
+            size = (f"{OWN_HEADERS}left-out", f"value of {len(row['value'])} bytes, key, headers: {error}".encode())
+            producer.send(topic, None, headers=[*own, size]).result(SEND_TIMEOUT_S)
 
     def close(self) -> None:
         """Give up what is held, and the connection."""
@@ -149,9 +175,9 @@ def _headers(row: Mapping[str, object]) -> list[Header]:
     assert isinstance(pairs, list), "a list column"
     own = [(pair["key"], pair["value"]) for pair in pairs]
     told = {
-        REASON_HEADER: row["reason"],
-        "barnabas.topic": row["topic"],
-        "barnabas.partition": row["partition"],
-        "barnabas.offset": row["offset"],
+        "reason": row["reason"],
+        "topic": row["topic"],
+        "partition": row["partition"],
+        "offset": row["offset"],
     }
-    return [*own, *((name, str(value).encode()) for name, value in told.items())]
+    return [*own, *((OWN_HEADERS + name, str(value).encode()) for name, value in told.items())]
