@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.formats.column_types import ColumnType
-from barnabas.formats.json_fields import infer_fields
+from barnabas.formats.column_types import ColumnType, settled
+from barnabas.formats.event_time import EventTime
+from barnabas.formats.json_fields import JsonRules, infer_fields
 from barnabas.formats.json_text import restore, without_blanks
 from barnabas.model import Header
 from barnabas.records import BatchBuilder
@@ -43,14 +46,14 @@ def shape_of(fields: Fields) -> TableShape:
     return TableShape.of("raw" if fields is None else "json", fields)
 
 
-def write(folder: Path, records: list[Sent], fields: Fields) -> list[str]:
+def write(folder: Path, records: list[Sent], shape: TableShape) -> list[str]:
     """Do what a task does, without a broker."""
     builder = BatchBuilder()
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     reader = ArrowReader()
     reader.read(builder.build(), "t", 0)
-    writing = Writing(str(folder), {}, shape_of(fields))
+    writing = Writing(str(folder), {}, shape)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tasks, "read_range", lambda *_args, **_options: [reader.finish()])
         done = write_ranges([OffsetRange("t", 0, 0, len(records))], Reading("", {}), writing, 0)
@@ -91,8 +94,57 @@ def test_what_is_written_gives_back_what_was_produced(records: list[Sent], decod
     found = infer_fields([record.value for record in records])
     fields: Fields = {name: kind or "string" for name, kind in found.items()} if decodes else None
     with tempfile.TemporaryDirectory() as folder:
-        tables = [pq.read_table(path, partitioning=None) for path in write(Path(folder), records, fields)]
+        tables = [pq.read_table(path, partitioning=None) for path in write(Path(folder), records, shape_of(fields))]
     check_same(pa.concat_tables(tables), records, fields)
+
+
+LINE = b'h - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 5'
+STRANGE = st.sampled_from(
+    [
+        LINE,
+        LINE.replace(b"200", b"0200"),
+        LINE + b"\n",
+        b'{"a":19.99,"b":{"c":[1,null]}}',
+        b'{"a":1e400}',
+        b'{"a":123456789012345678901234567890}',
+        b'{"b":{"c":[{"d":"x"}],"e":null}}',
+        b'{"a":1,"a":2}',
+        b"[" * 2_000,
+        b"",
+    ]
+)
+SHAPES = (
+    TableShape("json", rules=JsonRules(nested=True, decimals=True)),
+    TableShape("json", rules=JsonRules(nested=True), event_time=EventTime("a")),
+    TableShape("lines:common", event_time=EventTime("time")),
+    TableShape(r"lines:(?P<a>\S*) (?P<b>.*)", event_time=EventTime("line")),
+    TableShape("raw", event_time=EventTime("a", "ms")),
+)
+
+
+@given(
+    st.lists(RECORD | st.builds(Sent, st.none(), STRANGE, TIMESTAMPS, HEADERS), min_size=1, max_size=6),
+    st.sampled_from(SHAPES),
+)
+@settings(max_examples=examples(60))
+def test_any_bytes_come_back_from_a_table_of_any_format(records: list[Sent], shape: TableShape) -> None:
+    values = pa.array([record.value for record in records], pa.binary())
+    decoder = shape.decoder
+    if decoder is not None:
+        fields = {name: settled(kind) for name, kind in decoder.infer(values).items()}
+        shape = replace(shape, fields=fields, columns=column_names(fields))
+    with tempfile.TemporaryDirectory() as folder:
+        tables = [pq.read_table(path, partitioning=None) for path in write(Path(folder), records, shape)]
+    rows = pa.concat_tables(tables).sort_by("offset").combine_chunks()
+    kept = rows["value"].combine_chunks()
+    if decoder is None:
+        assert kept.equals(values)
+        return
+    forms = rows["value_form"].combine_chunks()
+    columns = {name: rows[column].combine_chunks() for name, column in shape.columns.items()}
+    bare = without_blanks(values) if shape.value_format == "json" else values
+    as_sent = pc.if_else(pc.starts_with(forms, "columns"), bare, values)
+    assert decoder.restore(kept, forms, columns).to_pylist() == as_sent.to_pylist()
 
 
 @pytest.mark.parametrize("fields", [None, {"a": "double", "A": "string", "b.c": "long"}])
@@ -114,5 +166,5 @@ def test_no_record_stops_the_commit(tmp_path: Path, fields: Fields) -> None:
     (folder / "data").mkdir(parents=True)
     loaded = [OffsetRange("t", 0, 0, len(records))]
     properties = snapshot_properties("one", Ledger().advanced({}, loaded), loaded, len(records))
-    base.commit(write(folder / "data", records, fields), properties, shape_of(fields))
+    base.commit(write(folder / "data", records, shape_of(fields)), properties, shape_of(fields))
     check_same(warehouse.table("t").scan().to_arrow(), records, fields)
