@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -194,6 +195,34 @@ def test_records_gone_by_request_are_not_called_lost(broker: BrokerProcess) -> N
     assert ranges[TopicPartition(TOPIC, 0)] == (60, 100)
     assert {each.kind for each in found.findings} <= {Kind.OPEN}
     assert [each.status for each in found.windows] == ["expired", "expired", "complete"]
+
+
+def test_topic_whose_records_are_all_gone_and_one_made_again_have_lost_nothing(broker: BrokerProcess) -> None:
+    make_topic(broker.bootstrap)
+    send(broker.bootstrap)
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.delete_records({(TOPIC, partition): COUNT // PARTITIONS for partition in range(PARTITIONS)})
+        code, found = audit(broker.bootstrap, TOPIC)
+        assert (code, {each["status"] for each in found["windows"]}) == (0, {"expired"})
+        admin.delete_topic(TOPIC)
+        wait_until(lambda: TOPIC not in admin.list_topics(), "the topic is gone")
+    make_topic(broker.bootstrap)
+    send(broker.bootstrap, 30)
+    code, found = audit(broker.bootstrap, TOPIC)
+    assert code == 0
+    assert [(each["produced"], each["status"]) for each in found["windows"]] == [(30, "complete")]
+
+
+def test_flush_of_an_asynchronous_producer_tells_the_audit_and_does_not_fail_with_it(broker: BrokerProcess) -> None:
+    make_topic(broker.bootstrap)
+
+    async def send_one() -> None:
+        async with barnabas.AsyncProducer(broker.bootstrap, audit=True) as producer:
+            await producer.send(TOPIC, b"1", partition=0, timestamp_ms=1)
+            await producer.flush(timeout_s=60)
+            assert len(events_of(broker.bootstrap)) == 1
+
+    asyncio.run(send_one())
 
 
 def test_topic_that_does_not_exist_and_two_topics_are_refused(broker: BrokerProcess) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from barnabas.audit.events import MonitoringEvent
+from barnabas.audit.events import Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import NOTHING, Tally
@@ -93,10 +93,13 @@ class Balance:
 
     @property
     def complete_until_ms(self) -> int | None:
-        """The end of the last window up to which all windows are complete; None if the first is not."""
+        """The end of the last window up to which all windows are complete; None if the first is not.
+
+        Windows at the beginning that have expired are passed over: a topic with retention always has some.
+        """
         until = None
         for window in self.windows:
-            if window.window_ms < 0:
+            if window.window_ms < 0 or (until is None and window.is_expired and not window.wrong):
                 continue
             if not window.is_complete or not window.produced:
                 break
@@ -107,34 +110,58 @@ class Balance:
 class _Told:
     """What the instances have told: the last word of each."""
 
-    def __init__(self, events: Iterable[MonitoringEvent]) -> None:
+    def __init__(self, events: Iterable[MonitoringEvent], topic_id: str) -> None:
         latest: dict[bytes, MonitoringEvent] = {}
-        self.ended: set[str] = set()
+        ended: set[str] = set()
         for event in events:
             if event.is_last:
-                self.ended.add(event.instance)
+                ended.add(event.instance)
             before = latest.get(event.key)
             if before is None or before.number < event.number:
                 latest[event.key] = event
-        self.events = list(latest.values())
+        self.events: list[MonitoringEvent] = []
         self.instance_of: dict[int, MonitoringEvent] = {}
-        """By producer id: an event of the instance that has it."""
-        for event in self.events:
-            for producer in (*event.counted, *(doubt.producer for doubt in event.doubts)):
-                self.instance_of[producer.producer_id] = event
+        """By producer id: an event of an instance that has it."""
+        self.ended: set[int] = set()
+        """Ids of producers that have ended, and have told everything."""
+        self.doubts: dict[tuple[int, Producer], set[Doubt]] = {}
+        """By window and producer."""
+        earlier: set[int] = set()
+        for event in latest.values():
+            producer_ids = {each.producer_id for each in (*event.counted, *(doubt.producer for doubt in event.doubts))}
+            if not _is_of(event, topic_id):
+                # It may have learned late that the topic is another one, and have told of that what belongs to this.
+                earlier |= producer_ids
+                continue
+            self.events.append(event)
+            for producer_id in producer_ids:
+                self.instance_of[producer_id] = event
+            if event.instance in ended:
+                self.ended |= producer_ids
+            for doubt in event.doubts:
+                self.doubts.setdefault((doubt.window_ms, doubt.producer), set()).add(doubt)
+        self.ended -= earlier
 
 
-def balance(events: Iterable[MonitoringEvent], stored: StoredLog) -> Balance:
+def _is_of(event: MonitoringEvent, topic_id: str) -> bool:
+    """Whether an event is of the topic that has this id, as far as anybody knows."""
+    return not event.topic_id or not topic_id or event.topic_id == topic_id
+
+
+def balance(events: Iterable[MonitoringEvent], stored: StoredLog, topic_id: str = "") -> Balance:
     """Compare what producers have told with what a log holds.
 
     :param events: of one topic, and of windows as wide as those of `stored`, in any order; repeated ones do no harm.
+    :param topic_id: of the topic, in hex: events of another topic that had its name are left out. Empty: of all.
     """
-    told = _Told(events)
+    told = _Told(events, topic_id)
     windows: dict[int, WindowBalance] = {}
+    partitions: dict[int, set[int]] = {}
     produced: dict[tuple[int, Producer], Tally] = {}
     for event in told.events:
         window = windows.setdefault(event.window_ms, WindowBalance(event.window_ms))
         window.late += event.late
+        partitions.setdefault(event.window_ms, set()).update(each.partition for each in event.counted)
         for producer, counted in event.counted.items():
             window.produced += counted.records
             place = (event.window_ms, producer)
@@ -142,6 +169,7 @@ def balance(events: Iterable[MonitoringEvent], stored: StoredLog) -> Balance:
     findings = [*_repeats(told, stored), *_differences(told, produced, stored)]
     for window_ms, of_window in stored.counted.items():
         window = windows.setdefault(window_ms, WindowBalance(window_ms))
+        partitions.setdefault(window_ms, set()).update(each.partition for each in of_window)
         for producer, counted in of_window.items():
             window.stored += counted.records
             if producer.producer_id not in told.instance_of:
@@ -149,7 +177,7 @@ def balance(events: Iterable[MonitoringEvent], stored: StoredLog) -> Balance:
     for repeat in stored.repeats:
         windows[repeat.window_ms].stored += repeat.records
     for window_ms, window in windows.items():
-        window.is_expired = any(stored.is_expired(partition, window_ms) for partition in stored.expired_ms)
+        window.is_expired = any(stored.is_expired(each, window_ms) for each in partitions.get(window_ms, ()))
     for finding in findings:
         wrong = windows[finding.window_ms].wrong
         wrong[finding.kind] = wrong.get(finding.kind, 0) + finding.records
@@ -180,20 +208,18 @@ def _differences(told: _Told, produced: dict[tuple[int, Producer], Tally], store
         if event is None or stored.is_expired(producer.partition, window_ms):
             continue
         sent, found = produced.get(place, NOTHING), there.get(place, NOTHING)
-        kind, records = _difference(told, event, sent, found, _doubtful(told, stored, place))
+        kind, records = _difference(told, producer, sent, found, _doubtful(told, stored, place))
         if kind is not None:
             missing = tuple(stored.gaps_of(producer)) if kind in (Kind.LOST, Kind.EXCHANGED) else ()
             yield Finding(kind, window_ms, producer, records, event.host, event.application, missing=missing)
 
 
-def _difference(
-    told: _Told, event: MonitoringEvent, sent: Tally, found: Tally, doubtful: int
-) -> tuple[Kind | None, int]:
+def _difference(told: _Told, producer: Producer, sent: Tally, found: Tally, doubtful: int) -> tuple[Kind | None, int]:
     more = found.records - doubtful - sent.records
     if more < 0:
         return Kind.LOST, -more
     if more > 0:
-        return (Kind.EXTRA if event.instance in told.ended else Kind.OPEN), more
+        return (Kind.EXTRA if producer.producer_id in told.ended else Kind.OPEN), more
     if not doubtful and found.fingerprint != sent.fingerprint:
         return Kind.EXCHANGED, 1
     return None, 0
@@ -201,10 +227,5 @@ def _difference(
 
 def _doubtful(told: _Told, stored: StoredLog, place: tuple[int, Producer]) -> int:
     """Return how many of the records that a producer does not know the fate of are there."""
-    window_ms, producer = place
-    doubts = {doubt for event in told.events for doubt in event.doubts}
-    return sum(
-        stored.count_of(producer, doubt.first, doubt.records)
-        for doubt in doubts
-        if doubt.producer == producer and doubt.window_ms == window_ms
-    )
+    _window_ms, producer = place
+    return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in told.doubts.get(place, ()))

@@ -1,8 +1,9 @@
 """Monitoring events: what a tier tells of what it has counted, as records of the topic `_audit`.
 
 An event is cumulative: it holds all that an instance (one life of one producer) has counted in one window of one topic,
-and its key names the three. So a later one replaces an earlier one, one that comes twice changes nothing, and
-compaction keeps what is needed. They are JSON, so that any tool reads them.
+and its key names the three, the topic with its id: another topic of the same name is not the same. So a later one
+replaces an earlier one, one that comes twice changes nothing, and compaction keeps what is needed. They are JSON, so
+that any tool reads them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class MonitoringEvent:
     :param counted: by producer id, epoch and partition.
     :param late: how many of the records were acknowledged long after the window's end.
     :param doubts: what may be stored, and may not.
-    :param is_last: the instance has ended, and counts no more.
+    :param is_last: the producer has ended, and all that it has counted was told before.
+    :param topic_id: of the topic, in hex; empty where brokers have none.
     """
 
     topic: str
@@ -63,11 +65,12 @@ class MonitoringEvent:
     late: int = 0
     doubts: tuple[Doubt, ...] = ()
     is_last: bool = False
+    topic_id: str = ""
 
     @property
     def key(self) -> bytes:
         """The key of its record."""
-        return json.dumps([self.topic, self.tier, self.window_ms, self.instance]).encode()
+        return json.dumps([self.topic, self.tier, self.window_ms, self.instance, self.topic_id]).encode()
 
     def to_json(self) -> bytes:
         """Return the value of its record."""
@@ -75,6 +78,7 @@ class MonitoringEvent:
             {
                 "version": VERSION,
                 "topic": self.topic,
+                "topic_id": self.topic_id,
                 "tier": self.tier,
                 "window": self.window_ms,
                 "width": self.width_ms,
@@ -115,6 +119,7 @@ class MonitoringEvent:
             late=_number(told.get("late")),
             doubts=tuple(_doubt(row) for row in _rows(told, "doubts", 6)),
             is_last=told.get("last") is True,
+            topic_id=_name(told, "topic_id"),
         )
 
 
@@ -142,7 +147,7 @@ def _rows(told: dict[str, Any], name: str, width: int) -> list[list[object]]:
 
 
 def _producer(row: list[object]) -> Producer:
-    return Producer(_number(row[0], -1), _number(row[1], -1, 2**15 - 1), _number(row[2], 0, 2**31 - 1))
+    return Producer(_number(row[0]), _number(row[1], 0, 2**15 - 1), _number(row[2], 0, 2**31 - 1))
 
 
 def _counted(row: list[object]) -> tuple[Producer, Tally]:

@@ -150,6 +150,10 @@ class StoredLog:
         """Note that a partition's first records are gone, and in which window the first is now."""
         self.expired_ms[partition] = window_ms
 
+    def is_emptied(self, partition: int) -> None:
+        """Note that all that a partition held is gone: of no window can be told what is missing there."""
+        self.expired_ms[partition] = 2**63 - 1
+
     def is_expired(self, partition: int, window_ms: int) -> bool:
         """Whether records of this window may be gone from a partition by retention or by request."""
         return window_ms <= self.expired_ms.get(partition, -2)

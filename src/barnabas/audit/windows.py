@@ -6,7 +6,8 @@ window, are a run, and cost a comparison each; what a run amounts to is found ou
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
 
 from barnabas.audit.identities import FIELD, Producer, fingerprint
 from barnabas.model import NO_TIMESTAMP
@@ -71,6 +72,10 @@ class _Run:
         self.late = 0
 
 
+T = TypeVar("T", bound=Hashable)
+"""What stands for a topic."""
+
+
 class WindowCount(NamedTuple):
     """What was counted in one window of one topic."""
 
@@ -78,7 +83,7 @@ class WindowCount(NamedTuple):
     late: int
 
 
-class WindowCounter:
+class WindowCounter(Generic[T]):
     """Counts acknowledged batches of all topics. Not safe to use from several threads.
 
     :param width_ms: of a window.
@@ -88,9 +93,9 @@ class WindowCounter:
     def __init__(self, width_ms: int, late_ms: int) -> None:
         self.width_ms = width_ms
         self._late_ms = late_ms
-        self._runs: dict[tuple[str, int], _Run] = {}
-        self._windows: dict[tuple[str, int], WindowCount] = {}
-        self._changed: dict[tuple[str, int], None] = {}
+        self._runs: dict[tuple[T, int], _Run] = {}
+        self._windows: dict[tuple[T, int], WindowCount] = {}
+        self._changed: dict[tuple[T, int], None] = {}
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -101,7 +106,7 @@ class WindowCounter:
         return bool(self._changed or self._runs)
 
     def count(
-        self, topic: str, producer: Producer, first: int, records: int, size_bytes: int, timestamp_ms: int, now_ms: int
+        self, topic: T, producer: Producer, first: int, records: int, size_bytes: int, timestamp_ms: int, now_ms: int
     ) -> None:
         """Count a batch.
 
@@ -123,7 +128,7 @@ class WindowCounter:
         if run.end_ms and now_ms >= run.end_ms + self._late_ms:
             run.late += records
 
-    def _end(self, topic: str, run: _Run) -> None:
+    def _end(self, topic: T, run: _Run) -> None:
         place = (topic, run.begin_ms)
         window = self._windows.get(place) or WindowCount({}, 0)
         found = tally(run.producer, run.first, run.records, run.size_bytes)
@@ -131,7 +136,7 @@ class WindowCounter:
         self._windows[place] = window._replace(late=window.late + run.late)
         self._changed[place] = None
 
-    def take_news(self) -> dict[tuple[str, int], WindowCount]:
+    def take_news(self) -> dict[tuple[T, int], WindowCount]:
         """Return the windows that have changed since the last call, each with all that was ever counted in it, by
         topic and begin."""
         runs, self._runs = self._runs, {}
@@ -140,10 +145,10 @@ class WindowCounter:
         changed, self._changed = self._changed, {}
         return {place: self._windows[place] for place in changed}
 
-    def of(self, topic: str, begin_ms: int) -> WindowCount:
+    def of(self, topic: T, begin_ms: int) -> WindowCount:
         """Return what was counted in a window, as of the last `take_news`."""
         return self._windows.get((topic, begin_ms)) or WindowCount({}, 0)
 
-    def forget(self) -> None:
-        """Forget all windows: what comes from now on is counted from zero, under another name."""
-        self._windows.clear()
+    def places(self) -> list[tuple[T, int]]:
+        """Return all windows that were ever counted in, as of the last `take_news`, by topic and begin."""
+        return list(self._windows)

@@ -57,10 +57,11 @@ def _audit(bootstrap: str, topic: str) -> Balance:
     with connect(bootstrap) as admin:
         # Events first: what is acknowledged later is in the log, and open until it is told.
         events = read_events(bootstrap, admin, topic)
+        topic_id = admin.describe_topics([topic])[0].id
         ranges = topic_ranges(admin, topic)
         total = sum(end - begin for begin, end in ranges.values())
         with record_progress(f"reading {topic}", total) as advance:
-            return balance(events, count_stored(bootstrap, ranges, advance))
+            return balance(events, count_stored(bootstrap, ranges, advance), topic_id)
 
 
 def _show_windows(topic: str, found: Balance, *, as_json: bool) -> None:

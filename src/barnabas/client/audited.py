@@ -72,15 +72,17 @@ def count_stored(
     for where, (begin, end) in ranges.items():
         reached = begin
         if begin == end:
+            if begin > 0:
+                stored.is_emptied(where.partition)
             continue
         with RangeReader(bootstrap, where.topic, where.partition, begin, end) as reader:
             for batches in reader:
                 for header, windows in batches_by_window(batches, WINDOW_MS):
                     if header.base_offset >= end or header.last_offset < reached:
                         continue
+                    stored.add(where.partition, header, windows)
                     if reached == begin > 0:
                         stored.begins_late(where.partition, windows[0].window_ms)
-                    stored.add(where.partition, header, windows)
                     on_progress(header.next_offset - reached)
                     reached = header.next_offset
     return stored

@@ -143,8 +143,63 @@ def test_events_come_back_as_they_were_from_json() -> None:
         event({}).to_json().replace(b'"counted":[]', b'"counted":[[7,0,0,true,0,0]]'),
         event({}).to_json().replace(b'"host":"web-1"', b'"host":' + b'"' + b"x" * 10_000 + b'"'),
         event({}).to_json().replace(b'"late":0', b'"late":-1'),
+        event({}).to_json().replace(b'"counted":[]', b'"counted":[[-1,-1,0,1,0,0]]'),
     ],
 )  # fmt: skip
 def test_what_is_no_event_is_refused(value: bytes | None) -> None:
     with pytest.raises(BadEventError):
         MonitoringEvent.from_json(value)
+
+
+def test_topic_that_was_deleted_and_made_again_has_lost_nothing() -> None:
+    of_the_old_one = event({Producer(3, 0, 0): tally(Producer(3, 0, 0), 0, 50, 0)}, topic_id="0a")
+    of_this_one = event({ONE: tally(ONE, 0, 10, 0)}, instance="second-life", topic_id="0b")
+    found = balance([of_the_old_one, of_this_one], log((0, 0, 10)), "0b")
+    assert found.findings == []
+    assert found.windows[0].produced == 10
+
+
+def test_what_a_producer_may_have_told_of_the_topic_before_is_open_and_not_extra() -> None:
+    before = event({ONE: tally(ONE, 0, 10, 0)}, topic_id="0a")
+    after = event({ONE: tally(ONE, 10, 5, 0)}, topic_id="0b")
+    assert findings(balance([before, after], log((0, 8, 7)), "0b")) == [(Kind.OPEN, 2)]
+
+
+def test_producer_that_goes_on_under_another_name_has_not_ended_with_the_first() -> None:
+    first = event({ONE: tally(ONE, 0, 10, 0)}, is_last=False)
+    stored = log((0, 0, 10), (10, 10, 5))
+    assert findings(balance([first], stored)) == [(Kind.OPEN, 5)]
+    second = event({ONE: tally(ONE, 10, 3, 0)}, instance="second-life")
+    assert findings(balance([first, second], stored)) == [(Kind.EXTRA, 2)]
+
+
+def test_partition_of_which_everything_is_gone_has_lost_nothing_and_spoils_no_window_of_others() -> None:
+    other = Producer(3, 0, 1)
+    stored = log((0, 0, 10))
+    stored.is_emptied(1)
+    old = event({other: tally(other, 0, 4, 0)}, window_ms=0)
+    new = event({ONE: tally(ONE, 0, 10, 0)}, window_ms=0, instance="second-life")
+    found = balance([old], stored)
+    assert (findings(found), found.windows[0].status) == ([], "expired")
+    assert balance([new], stored).windows[0].status == "complete"
+
+
+def test_windows_that_have_expired_at_the_beginning_do_not_hide_how_far_all_is_complete() -> None:
+    stored = log((10, 10, 10))
+    stored.add(0, *batch(20, 10, sequence=20, timestamp_ms=WIDTH_MS))
+    stored.begins_late(0, 0)
+    events = [event({ONE: tally(ONE, each * 20, 20 - each * 10, 0)}, window_ms=each * WIDTH_MS) for each in range(2)]
+    assert balance(events, stored).complete_until_ms == 2 * WIDTH_MS
+
+
+def test_doubts_are_looked_up_and_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Doubt] = []
+    monkeypatch.setattr(Doubt, "__hash__", lambda self: looked_at.append(self) or self.first)
+    stored = StoredLog(WIDTH_MS)
+    events = []
+    for window in range(50):
+        stored.add(0, *batch(window, 1, sequence=window, timestamp_ms=window * WIDTH_MS))
+        doubt = Doubt(ONE, 1_000 + window, 1, window * WIDTH_MS)
+        events.append(event({ONE: tally(ONE, window, 1, 0)}, window_ms=window * WIDTH_MS, doubts=(doubt,)))
+    assert balance(events, stored).findings == []
+    assert len(looked_at) == len(events)

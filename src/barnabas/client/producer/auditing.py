@@ -13,11 +13,12 @@ import logging
 import platform
 import uuid
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from barnabas.audit.event_times import Stretch, batches_by_window
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
-from barnabas.audit.windows import WINDOW_MS, WindowCount, WindowCounter, window_of
+from barnabas.audit.windows import WINDOW_MS, WindowCounter, window_of
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
 from barnabas.client.producer.batch import ProducerBatch
@@ -25,6 +26,7 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_TIMESTAMP, TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import BatchBuilder, Compression, murmur2
 from barnabas.records.header import SEQUENCE_MAX
 
@@ -49,11 +51,47 @@ of itself and begins another one."""
 DOUBTS_MAX = 10_000
 """So many batches are named of which nobody knows whether they were stored."""
 
+EVENTS_AT_ONCE = 500
+"""So many events are told in one go; what was told is not told again because later ones could not be."""
+
 BATCH_BYTES = 256 * 1024
 """An audit request is closed when it has so many bytes."""
 
-Place = tuple[str, int]
+
+class Topic(NamedTuple):
+    """A topic: another one of the same name has another id."""
+
+    name: str
+    id: str
+
+
+Place = tuple[Topic, int]
 """A topic, and when a window begins."""
+
+
+class _Instance:
+    """What is counted under one name, and what of it is still to be told."""
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4().hex
+        self.windows: WindowCounter[Topic] = WindowCounter(WINDOW_MS, LATE_MS)
+        self.doubts: dict[Place, list[Doubt]] = {}
+        self.untold: dict[Place, None] = {}
+        self._number = 0
+
+    def news(self) -> list[Place]:
+        """Return what is to be told, the oldest news first."""
+        self.untold.update(dict.fromkeys(self.windows.take_news()))
+        return list(self.untold)
+
+    def tell_all_again(self) -> None:
+        """Let everything be told once more, as if nothing had been."""
+        self.untold.update(dict.fromkeys((*self.windows.places(), *self.doubts)))
+
+    def next_number(self) -> int:
+        """Return the number of the next event."""
+        self._number += 1
+        return self._number
 
 
 class Auditor:
@@ -71,17 +109,11 @@ class Auditor:
         self._telling = asyncio.Lock()
         self._has_topic = False
         self._is_in_trouble = False
-        self._windows = WindowCounter(WINDOW_MS, LATE_MS)
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        self._windows.forget()
-        self._instance = uuid.uuid4().hex
-        self._number = 0
-        self._untold: dict[Place, WindowCount] = {}
-        self._doubts: dict[Place, list[Doubt]] = {}
+        self._instance = _Instance()
+        self._earlier: list[_Instance] = []
+        """They count no more, and are not told to the end yet."""
         self._doubt_count = 0
-        self._last_place: Place | None = None
+        self._last_told: tuple[_Instance, Place] | None = None
 
     # --- counting ---
 
@@ -93,19 +125,21 @@ class Auditor:
         first, size_bytes, now_ms = batch.base_sequence, len(batch.payload()), self._clock.time_ms()
         if error is not None and _is_refused(batch, error):
             return
+        view = self._cluster.view.topics.get(batch.topic)
+        topic = Topic(batch.topic, "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex())
         for records, window_ms in _stretches(batch, log_append_time_ms):
             if error is None:
-                self._windows.count(batch.topic, producer, first, records, size_bytes, window_ms, now_ms)
+                self._instance.windows.count(topic, producer, first, records, size_bytes, window_ms, now_ms)
             else:
-                self._doubt(batch.topic, Doubt(producer, first, records, window_ms))
+                self._doubt(topic, Doubt(producer, first, records, window_ms))
             first, size_bytes = (first + records) & SEQUENCE_MAX, 0
 
-    def _doubt(self, topic: str, doubt: Doubt) -> None:
+    def _doubt(self, topic: Topic, doubt: Doubt) -> None:
         if self._doubt_count < DOUBTS_MAX:
             self._doubt_count += 1
             place = (topic, doubt.window_ms)
-            self._doubts.setdefault(place, []).append(doubt)
-            self._untold.setdefault(place, WindowCount({}, 0))
+            self._instance.doubts.setdefault(place, []).append(doubt)
+            self._instance.untold[place] = None
 
     # --- telling ---
 
@@ -121,55 +155,73 @@ class Auditor:
         :param is_last: nothing will be counted any more.
         :param timeout_s: how long that may take, at most `TELLING_S`.
         """
-        async with self._telling:
-            self._untold.update(self._windows.take_news())
-            too_many = len(self._windows) > WINDOWS_MAX
-            ends = is_last or too_many
-            if ends and not self._untold and self._last_place is not None:
-                self._untold[self._last_place] = self._windows.of(*self._last_place)
-            if not self._untold:
-                return
-            told = list(self._untold)
-            try:
-                async with asyncio.timeout(TELLING_S if timeout_s is None else min(timeout_s, TELLING_S)):
-                    await self._send([self._event(place, is_last=ends) for place in told])
-            except (BarnabasError, TimeoutError) as error:
-                self._note_trouble(error)
-                return
-            self._is_in_trouble = False
-            self._last_place = told[-1]
-            for place in told:
-                self._untold.pop(place, None)
-            if too_many:
-                self._begin_anew()
+        limit_s = TELLING_S if timeout_s is None else min(timeout_s, TELLING_S)
+        try:
+            async with asyncio.timeout(limit_s), self._telling:
+                await self._tell(is_last=is_last)
+        except (BarnabasError, TimeoutError) as error:
+            self._note_trouble(error, limit_s)
 
-    def _note_trouble(self, error: Exception) -> None:
+    async def _tell(self, *, is_last: bool) -> None:
+        self._instance.news()
+        if len(self._instance.windows) > WINDOWS_MAX:
+            # What is acknowledged while this is told belongs to the next instance already.
+            self._earlier.append(self._instance)
+            self._instance, self._doubt_count = _Instance(), 0
+        while self._earlier:
+            await self._tell_of(self._earlier[0])
+            self._earlier.pop(0)
+        await self._tell_of(self._instance)
+        if is_last and self._last_told is not None:
+            # By itself, after all others: who reads it may rely on them.
+            instance, place = self._last_told
+            await self._send([self._event(instance, place, is_last=True)])
+
+    async def _tell_of(self, instance: _Instance) -> None:
+        if not instance.news():
+            return
+        await self._have_topic(instance)
+        places = instance.news()
+        for begin in range(0, len(places), EVENTS_AT_ONCE):
+            told = places[begin : begin + EVENTS_AT_ONCE]
+            for place in told:
+                del instance.untold[place]  # before: what comes in meanwhile is told the next time
+            try:
+                await self._send([self._event(instance, place) for place in told])
+            except BaseException:
+                instance.untold.update(dict.fromkeys(told))
+                raise
+            self._is_in_trouble = False
+            self._last_told = (instance, told[-1])
+
+    def _note_trouble(self, error: Exception, limit_s: float) -> None:
+        self._has_topic = False  # it may be gone
         if not self._is_in_trouble:
             self._is_in_trouble = True
-            reason = str(error) or f"no answer within {TELLING_S:g} s"
+            reason = str(error) or f"no answer within {limit_s:g} s"
             log.warning("the audit cannot be told for now: %s; it is tried again every %g s", reason, INTERVAL_S)
 
-    def _event(self, place: Place, *, is_last: bool) -> MonitoringEvent:
+    def _event(self, instance: _Instance, place: Place, *, is_last: bool = False) -> MonitoringEvent:
         topic, window_ms = place
-        counted = self._windows.of(topic, window_ms)
-        self._number += 1
+        counted = instance.windows.of(topic, window_ms)
         return MonitoringEvent(
-            topic=topic,
+            topic=topic.name,
+            topic_id=topic.id,
             tier=PRODUCED,
             window_ms=window_ms,
             width_ms=WINDOW_MS,
-            instance=self._instance,
-            number=self._number,
+            instance=instance.name,
+            number=instance.next_number(),
             host=self._host,
             application=self._application,
             counted=dict(counted.partitions),
             late=counted.late,
-            doubts=tuple(self._doubts.get(place, ())),
+            doubts=tuple(instance.doubts.get(place, ())),
             is_last=is_last,
         )
 
     async def _send(self, events: Iterable[MonitoringEvent]) -> None:
-        partitions = await self._partition_count()
+        partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
         for partition, builder in _batches(events, partitions):
             where = TopicPartition(AUDIT_TOPIC, partition)
             await self._cluster.retrying(
@@ -178,19 +230,21 @@ class Auditor:
                 timeout_s=TELLING_S,
             )
 
-    async def _partition_count(self) -> int:
-        if not self._has_topic:
-            try:
-                await create_topic(
-                    self._cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
-                    timeout_ms=int(TELLING_S * 1000),
-                )  # fmt: skip
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-            self._has_topic = True
-            self._cluster.watch_topics([AUDIT_TOPIC], auto_creates=False)
-        return len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
+    async def _have_topic(self, instance: _Instance) -> None:
+        """Have the topic there; where it had to be made anew, let all be told again that was in it."""
+        if self._has_topic:
+            return
+        try:
+            await create_topic(
+                self._cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
+                timeout_ms=int(TELLING_S * 1000),
+            )  # fmt: skip
+            instance.tell_all_again()
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        self._has_topic = True
+        self._cluster.watch_topics([AUDIT_TOPIC], auto_creates=False)
 
     async def _send_batch(self, where: TopicPartition, builder: BatchBuilder) -> None:
         leader = self._cluster.view.leader(where)

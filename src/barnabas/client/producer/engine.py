@@ -28,6 +28,9 @@ from barnabas.records import Compression, OpenEncoders
 if TYPE_CHECKING:
     from barnabas.client.producer.auditing import Auditor
 
+AUDIT_CUT_OFF_S = 2.0
+"""How long the audit is told at the end of a producer that could not deliver its records."""
+
 LATE_S = 1.0
 """At the end of a program each record that is not delivered in time fails by itself, and is named. So much longer
 that is waited for: a machine may be busy."""
@@ -101,6 +104,7 @@ class ProducerEngine:
         self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
         self.settled = asyncio.Event()
         """Set for a moment whenever something was settled, which also freed its memory."""
+        self._clock = clock
         self._auditor = _auditor(config, self._cluster, clock)
         if self._auditor is not None:
             self.accumulator.on_settling = self._auditor.settled
@@ -203,14 +207,16 @@ class ProducerEngine:
 
         :raises TimedOutError: some were still on their way after `timeout_s`.
         """
+        deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 for batch in self.accumulator.close_all():
                     while not batch.done:
                         await self.settled.wait()
-                await self.tell_audit()
         except TimeoutError:
             raise self.unfinished(timeout_s) from None
+        remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
+        await self.tell_audit(remaining_s)
 
     @property
     def is_audited(self) -> bool:
@@ -238,11 +244,13 @@ class ProducerEngine:
     async def give_up(self) -> None:
         """End all that runs, and settle what was not delivered, so that nobody waits for it for ever."""
         self._has_ended = True
+        is_cut_off = self.accumulator.unfinished_records() > 0
         self._send_loop.settle_all(
             TimedOutError(f"the producer was closed before the record was acknowledged{self.trouble()}")
         )
         if self._auditor is not None:
-            await self._auditor.tell(is_last=True)
+            # Where records could not be delivered, most likely nothing else can: who closes waited long enough.
+            await self._auditor.tell(is_last=True, timeout_s=AUDIT_CUT_OFF_S if is_cut_off else None)
         self._cluster.close()
         for task in self._tasks:
             task.cancel()

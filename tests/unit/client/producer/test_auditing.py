@@ -1,0 +1,208 @@
+"""A producer's part in the audit: what comes in while it tells is told too, and nothing is lost by trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from barnabas.audit.events import MonitoringEvent
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicView
+from barnabas.client.producer import auditing
+from barnabas.client.producer.auditing import AUDIT_TOPIC, Auditor
+from barnabas.client.producer.batch import BatchWaiter, ProducerBatch
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.records import BatchBuilder, read_records
+
+MINUTE_MS = 60_000
+
+
+class FakeCluster:
+    """Takes monitoring events; `meanwhile` is done while the next request is on its way, and may raise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[MonitoringEvent] = []
+        self.meanwhile: list[Callable[[], None]] = []
+        self.has_topic = False
+        self.topics = {"clicks": TopicView("clicks", topic_id=b"a" * 16)}
+        self.view = SimpleNamespace(topics=self.topics, leader=lambda _tp: 1)
+        monkeypatch.setattr(auditing, "create_topic", self.create_topic)
+
+    async def create_topic(self, _cluster: object, _name: str, **_settings: object) -> None:
+        if self.has_topic:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it exists")
+        self.has_topic = True
+
+    def watch_topics(self, _topics: list[str], *, auto_creates: bool) -> None:
+        assert not auto_creates
+
+    async def topic(self, _name: str, *, timeout_s: float) -> object:
+        assert timeout_s > 0
+        return SimpleNamespace(partitions=[0])
+
+    async def retrying(self, attempt: Callable[[], Awaitable[None]], **_settings: object) -> None:
+        await attempt()
+
+    async def send(self, _node: int, request: ProduceRequest, **_settings: object) -> object:
+        await asyncio.sleep(0)
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        for topic in request.topic_data:
+            assert topic.name == AUDIT_TOPIC
+            for part in topic.partition_data:
+                assert part.records is not None
+                records = read_records(memoryview(bytes(part.records)), AUDIT_TOPIC, 0)
+                self.events.extend(MonitoringEvent.from_json(each.value) for each in records)
+        return SimpleNamespace(responses=[])
+
+    def told(self) -> dict[tuple[str, int], int]:
+        """What all events together say was counted, by topic id and window."""
+        latest = {event.key: event for event in self.events}
+        counted: dict[tuple[str, int], int] = {}
+        for event in latest.values():
+            place = (event.topic_id, event.window_ms)
+            counted[place] = counted.get(place, 0) + sum(each.records for each in event.counted.values())
+        return counted
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    return FakeCluster(monkeypatch)
+
+
+def auditor_of(cluster: FakeCluster) -> Auditor:
+    return Auditor(cast("Cluster", cluster), SYSTEM_CLOCK, "shop", 1_000)
+
+
+def settle(auditor: Auditor, window: int, sequence: int, error: BarnabasError | None = None) -> None:
+    builder = BatchBuilder()
+    builder.append(window * MINUTE_MS, None, b"x")
+    batch = ProducerBatch("clicks", 0, (0,), 0.0, builder, cast("BatchWaiter", None))
+    batch.identify(7, 0, sequence)
+    batch.attempts = 2
+    auditor.settled(batch, -1, error)
+
+
+def run(awaitable: Any) -> None:
+    asyncio.run(awaitable)
+
+
+ID = (b"a" * 16).hex()
+
+
+def test_what_is_acknowledged_while_a_new_instance_begins_is_told_once(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "WINDOWS_MAX", 2)
+    auditor = auditor_of(cluster)
+    for window in range(4):
+        settle(auditor, window, window)
+
+    def meanwhile() -> None:
+        settle(auditor, 3, 4)
+        settle(auditor, 9, 5)
+
+    cluster.meanwhile.append(meanwhile)
+
+    async def tell() -> None:
+        await auditor.tell()
+        await auditor.tell(is_last=True)
+
+    run(tell())
+    assert cluster.told() == {(ID, window * MINUTE_MS): count for window, count in enumerate((1, 1, 1, 2))} | {
+        (ID, 9 * MINUTE_MS): 1
+    }
+    assert len({event.instance for event in cluster.events}) == 2
+    assert [event.is_last for event in cluster.events].count(True) == 1
+    assert cluster.events[-1].is_last
+
+
+def test_doubt_that_comes_while_its_window_is_told_is_told_the_next_time(cluster: FakeCluster) -> None:
+    auditor = auditor_of(cluster)
+    settle(auditor, 0, 0)
+    cluster.meanwhile.append(lambda: settle(auditor, 0, 1, TimedOutError("no answer")))
+
+    async def tell() -> None:
+        await auditor.tell()
+        await auditor.tell()
+
+    run(tell())
+    assert [len(event.doubts) for event in cluster.events] == [0, 1]
+
+
+def fail() -> None:
+    raise TimedOutError("no answer")
+
+
+def test_what_was_told_before_trouble_is_not_told_again_and_an_end_is_told_after_all_else(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "EVENTS_AT_ONCE", 2)
+    auditor = auditor_of(cluster)
+    for window in range(5):
+        settle(auditor, window, window)
+    cluster.meanwhile += [lambda: None, fail]
+
+    async def tell() -> None:
+        await auditor.tell(is_last=True)
+        assert [event.window_ms // MINUTE_MS for event in cluster.events] == [0, 1]
+        assert not any(event.is_last for event in cluster.events)
+        await auditor.tell(is_last=True)
+
+    run(tell())
+    assert sorted(event.window_ms // MINUTE_MS for event in cluster.events[:-1]) == [0, 1, 2, 3, 4]
+    assert cluster.events[-1].is_last
+
+
+def test_all_is_told_again_where_the_topic_of_the_audit_is_gone(cluster: FakeCluster) -> None:
+    auditor = auditor_of(cluster)
+    settle(auditor, 0, 0)
+
+    async def tell() -> None:
+        await auditor.tell()
+        cluster.events.clear()
+        cluster.has_topic = False
+        settle(auditor, 1, 1)
+        cluster.meanwhile.append(fail)
+        await auditor.tell()
+        await auditor.tell()
+
+    run(tell())
+    assert cluster.told() == {(ID, 0): 1, (ID, MINUTE_MS): 1}
+
+
+def test_topic_that_is_made_again_is_another_one(cluster: FakeCluster) -> None:
+    auditor = auditor_of(cluster)
+    settle(auditor, 0, 0)
+    cluster.topics["clicks"] = TopicView("clicks", topic_id=b"b" * 16)
+    settle(auditor, 0, 1)
+    run(auditor.tell())
+    assert cluster.told() == {(ID, 0): 1, ((b"b" * 16).hex(), 0): 1}
+    assert len({json.dumps(event.key.decode()) for event in cluster.events}) == 2
+
+
+def test_telling_does_not_wait_longer_than_it_may_for_another_telling(cluster: FakeCluster) -> None:
+    auditor = auditor_of(cluster)
+    settle(auditor, 0, 0)
+    waiting = asyncio.Event()
+
+    async def stuck(_attempt: object, **_settings: object) -> None:
+        await waiting.wait()
+
+    async def tell() -> None:
+        cluster.retrying = stuck  # type: ignore[method-assign]
+        first = asyncio.create_task(auditor.tell())
+        await asyncio.sleep(0)
+        await auditor.tell(timeout_s=0.01)
+        assert not first.done()
+        waiting.set()
+        await first
+
+    run(tell())
