@@ -24,6 +24,8 @@ RECEIVE_S = 30.0
 SEND_S = 30.0
 CLOSE_S = 5.0
 READ_BYTES = 64 * 1024
+LINGER_BYTES_MAX = 16 * 1024 * 1024
+"""So much is read of a request after it was refused."""
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +145,7 @@ class _Connection:
                 status = error.status if isinstance(error, _RefusedError) else error.error_status_hint
                 if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                     await self._send(self._refuse(status, str(error)), last=True)
+                    await self._linger()
                 return
             if request is None:
                 return
@@ -153,7 +156,8 @@ class _Connection:
             self._http.start_next_cycle()
 
     async def _receive(self) -> Request | None:
-        head = await self._event(IDLE_S)
+        async with asyncio.timeout(IDLE_S):  # as a whole: a byte now and then does not keep a connection
+            head = await self._event(IDLE_S)
         if not isinstance(head, h11.Request):
             return None
         async with asyncio.timeout(RECEIVE_S):
@@ -201,6 +205,14 @@ class _Connection:
             sent += self._http.send(h11.Data(data=response.body)) or b""
         sent += self._http.send(h11.EndOfMessage()) or b""
         await self._write(sent)
+
+    async def _linger(self) -> None:
+        """Read what the other side still sends of a refused request: to close before would reset the connection, and
+        it would not see the answer."""
+        left = LINGER_BYTES_MAX
+        async with asyncio.timeout(CLOSE_S):
+            while left > 0 and (data := await self._reader.read(READ_BYTES)):
+                left -= len(data)
 
     async def _write(self, data: bytes | None) -> None:
         self._writer.write(data or b"")
