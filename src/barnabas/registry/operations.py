@@ -18,6 +18,8 @@ from barnabas.registry.requests import SchemaRequest
 from barnabas.registry.state import AVRO, IMPORT, JSON, READWRITE, Content, RegistryState, Version
 
 NESTED_REFERENCES_MAX = 1_000
+NESTED_DEPTH_MAX = 100
+"""So long a chain of schemas may be, each of which refers to the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[
                     f"no schema for the reference {reference.name!r}: subject {reference.subject!r}, "
                     f"version {reference.version}"
                 ) from error
+            if len(trail) >= NESTED_DEPTH_MAX:
+                raise RegistryError.invalid_schema(f"references lead more than {NESTED_DEPTH_MAX} schemas deep")
             visit(version.content, (*trail, home))
             found[home] = (reference.name, version.content.text)
             if len(found) > NESTED_REFERENCES_MAX:

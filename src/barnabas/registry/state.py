@@ -75,6 +75,8 @@ class RegistryState:
         :raises UnknownRecordError: it is not one that a registry writes; nothing has changed.
         """
         kind, subject = record.key["keytype"], record.key.get("subject")
+        if subject is not None and not isinstance(subject, str):
+            raise UnknownRecordError(f"a subject that is no text: {record.key!r}")
         if kind == records.SCHEMA:
             self._apply_schema(record)
         elif kind == records.CONFIG:
@@ -257,7 +259,7 @@ def decode_version(subject: str, number: int, value: dict[str, Any]) -> Version:
     if not isinstance(schema_id, int) or not isinstance(text, str) or not isinstance(kind, str):
         raise UnknownRecordError(f"version {number} of {subject!r} has no id, schema or type")
     try:
-        references = tuple(Reference(each["name"], each["subject"], each["version"]) for each in given)
+        references = tuple(_reference(each["name"], each["subject"], each["version"]) for each in given)
     except (KeyError, TypeError) as error:
         raise UnknownRecordError(
             f"version {number} of {subject!r} has references of a kind unknown: {given!r}"
@@ -265,6 +267,12 @@ def decode_version(subject: str, number: int, value: dict[str, Any]) -> Version:
     extras = {name: value[name] for name in ("metadata", "ruleSet") if value.get(name)}
     content = Content(kind, text, references, records.compact_json(extras) if extras else "")
     return Version(subject, number, schema_id, content, bool(value.get("deleted", False)))
+
+
+def _reference(name: object, subject: object, version: object) -> Reference:
+    if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
+        raise TypeError
+    return Reference(name, subject, version)
 
 
 def _set_or_drop(where: dict[str | None, Any], subject: str | None, value: Any) -> None:

@@ -128,6 +128,15 @@ def test_dependencies_come_before_what_needs_them(state: RegistryState) -> None:
     assert code_of(missing) == 42201
 
 
+def test_chain_of_references_that_is_too_long_is_refused_and_not_followed_to_the_end(state: RegistryState) -> None:
+    register(state, "s0", FIRST)
+    for number in range(1, 2_000):
+        register(state, f"s{number}", Content(AVRO, f'"t{number}"', (Reference("r", f"s{number - 1}", 1),)))
+    with pytest.raises(RegistryError) as refused:
+        operations.dependencies(state, "c", Content(AVRO, '"c"', (Reference("r", "s1999", 1),)))
+    assert code_of(refused) == 42201
+
+
 def test_an_import_keeps_ids_and_versions(state: RegistryState) -> None:
     with pytest.raises(RegistryError) as refused:
         operations.check_writable(state, SUBJECT, imported=True)
@@ -164,6 +173,11 @@ def test_contexts_have_ids_of_their_own(state: RegistryState) -> None:
         (b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', b'{"id":1,"schema":"int","references":[1]}'),
         (b'{"keytype":"DELETE_SUBJECT","subject":1,"magic":0}', b'{"version":"x"}'),
         (b'{"keytype":"MODE","subject":null,"magic":0}', b"{}"),
+        (b'{"keytype":"CONFIG","subject":["s"],"magic":0}', b"{}"),
+        (
+            b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}',
+            b'{"id":1,"schema":"int","references":[{"name":"a","subject":["a"],"version":1}]}',
+        ),
         (b"[" * 100_000, None),
     ],
 )
