@@ -260,14 +260,16 @@ def test_consumers_keep_their_partitions_through_a_restart_of_a_broker_that_is_a
     readers.until(3, 3)
     readers.send()
     readers.until_read()
-    before = readers.owners()
+    with sessions(readers.cluster.zookeeper) as opened:
+        before = readers.owners(opened.open())
     for end in (BrokerProcess.kill, BrokerProcess.stop):
         end(readers.cluster.broker)
         readers.cluster.broker.start()
         readers.send()
         readers.until_read()
         assert readers.counts() == [3, 3]
-    assert readers.owners() == before
+    with sessions(readers.cluster.zookeeper) as opened:
+        assert readers.owners(opened.open()) == before
     readers.consumers[0].commit()
     readers.remove(readers.consumers[0])
     readers.until(6)
