@@ -88,6 +88,8 @@ def test_move_takes_its_time_and_neither_clients_nor_replicas_in_sync_do(cluster
     assert most <= RATE * BURST_S + 2 * ANSWER_BYTES_MAX
     assert seen[-1][0] - begun_s >= (size - 2 * ANSWER_BYTES_MAX) / RATE - BURST_S
     wait_until(lambda: len(cluster.content(3, topic)) >= size, "all is there")
+    with barnabas.Admin(cluster.bootstrap) as admin:
+        admin.alter_config(topic, to_unset=[f"{side}.replicas"])
 
 
 def test_move_that_would_never_end_goes_on_when_its_throttle_is_gone(cluster: Cluster, side: str) -> None:

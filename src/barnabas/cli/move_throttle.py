@@ -67,7 +67,9 @@ def take_throttles_back(admin: Admin, topics: Collection[str]) -> set[TopicParti
         throttled.update(_where(topic, each) for replicas in kept.values() for each in replicas)
         to_set = {name: ",".join(each) for name, each in kept.items() if each}
         admin.alter_config(topic, to_set=to_set, to_unset=[name for name, each in kept.items() if not each])
-    left = _lists(admin, admin.list_topics(include_internal=True))
+        # Who is asked next may not have heard of that yet.
+        found[topic].update({name: dict.fromkeys(each) for name, each in kept.items()})
+    left = {**_lists(admin, admin.list_topics(include_internal=True)), **found}
     if not any(each for lists in left.values() for each in lists.values()):
         told = admin.describe_config(all_brokers=True)
         admin.alter_config(all_brokers=True, to_unset=[rate for rate in RATES if rate in told])
