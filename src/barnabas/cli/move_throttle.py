@@ -68,7 +68,7 @@ def take_throttles_back(admin: Admin, topics: Collection[str]) -> set[TopicParti
         to_set = {name: ",".join(each) for name, each in kept.items() if each}
         admin.alter_config(topic, to_set=to_set, to_unset=[name for name, each in kept.items() if not each])
         # Who is asked next may not have heard of that yet.
-        found[topic].update({name: dict.fromkeys(each) for name, each in kept.items()})
+        lists.update({name: dict.fromkeys(each) for name, each in kept.items()})
     left = {**_lists(admin, admin.list_topics(include_internal=True)), **found}
     if not any(each for lists in left.values() for each in lists.values()):
         told = admin.describe_config(all_brokers=True)
