@@ -252,6 +252,8 @@ def test_broker_gets_another_disk_which_fails_and_is_replaced(site: Site) -> Non
     with barnabas.Admin(site.cluster.bootstrap) as admin:
         admin.create_topic("orders", partitions=3, replication_factor=3)
     folder = site.second_disk / "barnabas"
+    wait_until(lambda: list(folder.glob("orders-*")), "new partitions are on the new disk")
+    site.cluster.wait_until_in_sync("orders", 3)
     there = min(number for number in range(3) if (folder / f"orders-{number}").is_dir())
     site.send(b"before", "orders", there)
     folder.rename(site.second_disk / "lost")

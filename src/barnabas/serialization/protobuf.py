@@ -116,7 +116,10 @@ def message_class(registry: SchemaRegistry, schema_id: int, indexes: tuple[int, 
 
 
 def _add(pool: Any, name: str, content: bytes, known: set[str]) -> None:
-    file = need("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorProto.FromString(content)
+    try:
+        file = need("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorProto.FromString(content)
+    except need("google.protobuf.message", "protobuf").DecodeError as error:
+        raise ValueError(f"{name} is no descriptor of a file") from error
     file.name = name
     for imported in file.dependency:
         _add_built_in(pool, imported, known)

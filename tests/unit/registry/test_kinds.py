@@ -317,3 +317,9 @@ def test_a_protobuf_schema_reads_what_the_other_wrote(reader: str, writer: str) 
 )
 def test_a_protobuf_schema_misreads_what_the_other_wrote(reader: str, writer: str) -> None:
     assert parse(PROTOBUF, reader).obstacles_to_reading(parse(PROTOBUF, writer))
+
+
+@pytest.mark.parametrize("text", ["AAAA\xa0", "\u2003AAAA", "AAAA", "="])
+def test_what_looks_like_base64_and_is_no_descriptor_is_refused_as_text(text: str) -> None:
+    with pytest.raises(SchemaSyntaxError):
+        parse(PROTOBUF, text)

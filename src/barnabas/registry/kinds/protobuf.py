@@ -6,7 +6,6 @@ Both are written as the same text. Protobuf's own library resolves names and che
 from __future__ import annotations
 
 import base64
-import binascii
 import importlib
 import re
 from collections.abc import Sequence
@@ -77,7 +76,7 @@ def _decode(text: str, name: str) -> tuple[File, bool]:
     if BASE64.fullmatch(text):
         try:
             file = File.FromString(base64.b64decode(text, validate=False))
-        except (binascii.Error, DecodeError):
+        except (ValueError, DecodeError):  # of characters that are none of base64's, too
             pass  # it is no descriptor, so it is a text, or nothing
         else:
             file.name = name
