@@ -6,18 +6,23 @@ import io
 import os
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ASKED_FOR = "LAST_RELEASE"
 """The environment's variable that names another commit, for example HEAD~30."""
 
+COMMITS = ("c66d475f02dd0d817b914f41ad608ee5e0833f89",)
+"""The commits of the releases, v0.1.0 first: a clone may be without the tags."""
 
-def last_release(clone: Path = ROOT) -> str | None:
-    """Return the newest tag of a release from which the work in a clone goes on; None: there is none, or no git."""
+
+def last_release(clone: Path = ROOT, commits: Sequence[str] = COMMITS) -> str | None:
+    """Return the newest release behind the work in a clone, a tag or a commit; None: there is none, or no git."""
     if asked := os.environ.get(ASKED_FOR):
         return asked
-    return _git(clone, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^")
+    tag = _git(clone, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^")
+    return tag or next((commit for commit in reversed(commits) if _is_behind(clone, commit)), None)
 
 
 def unpack(release: str, folder: Path, clone: Path = ROOT) -> Path:
@@ -26,6 +31,10 @@ def unpack(release: str, folder: Path, clone: Path = ROOT) -> Path:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
     return folder / "src"
+
+
+def _is_behind(clone: Path, commit: str) -> bool:
+    return _git(clone, "merge-base", "--is-ancestor", commit, "HEAD^") is not None
 
 
 def _git(clone: Path, *arguments: str) -> str | None:

@@ -40,7 +40,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the sources of the last release are."""
     release = last_release()
     if release is None:
-        pytest.skip(f"no release is tagged yet, or there is no git; {ASKED_FOR}=HEAD~30 tries another commit")
+        pytest.skip(f"no release is behind this commit, or there is no git; {ASKED_FOR}=HEAD~30 tries another commit")
     return unpack(release, tmp_path_factory.mktemp("release"))
 
 
@@ -121,7 +121,7 @@ def test_what_the_last_release_left_on_the_disk_is_read_and_goes_on(sources: Pat
         newer.close()
 
 
-def git(folder: Path, *arguments: str) -> None:
+def git(folder: Path, *arguments: str) -> str:
     identity = {
         "GIT_AUTHOR_NAME": "a",
         "GIT_AUTHOR_EMAIL": "a@b",
@@ -129,11 +129,16 @@ def git(folder: Path, *arguments: str) -> None:
         "GIT_COMMITTER_EMAIL": "a@b",
     }
     try:
-        subprocess.run(
-            ["git", "-C", folder, *arguments], check=True, env={**os.environ, **identity}, capture_output=True
+        said = subprocess.run(
+            ["git", "-C", folder, *arguments],
+            check=True,
+            env={**os.environ, **identity},
+            capture_output=True,
+            text=True,
         )
     except FileNotFoundError:
         pytest.skip("there is no git")
+    return said.stdout.strip()
 
 
 def test_the_last_release_is_the_newest_tag_before_this_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +156,16 @@ def test_the_last_release_is_the_newest_tag_before_this_commit(tmp_path: Path, m
     assert (unpack("v0.2.0", tmp_path / "unpacked", tmp_path) / "text").read_text() == "two"
     monkeypatch.setenv(ASKED_FOR, "HEAD~1")
     assert last_release(tmp_path) == "HEAD~1"
+
+
+def test_a_clone_without_tags_knows_the_releases_by_their_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ASKED_FOR, raising=False)
+    git(tmp_path, "init", "-q")
+    commits = []
+    for _ in range(3):
+        git(tmp_path, "commit", "-q", "--allow-empty", "-m", "one more")
+        commits.append(git(tmp_path, "rev-parse", "HEAD"))
+    assert last_release(tmp_path, commits) == commits[1]
+    assert last_release(tmp_path, ["0" * 40]) is None
