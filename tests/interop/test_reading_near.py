@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import barnabas
 from tests.cluster import Cluster
 from tests.interop.java import maven
-from tests.interop.java.tools import kafka_tools
+from tests.interop.java.program import Run
 from tests.interop.reading import wait_until
 from tests.interop.zookeeper import GROUP
 
@@ -25,6 +25,8 @@ SETTINGS = {
 }
 """Of the brokers, each of which stands in a rack of its own."""
 RECORDS = 100
+FETCHING = "org.apache.kafka.clients.consumer.internals"
+"""Where Kafka's consumer logs what it asks whom for."""
 
 
 class Reader:
@@ -138,13 +140,27 @@ def test_our_consumer_goes_on_when_the_leader_moves_away(cluster: Cluster) -> No
         reader.read_up_to(2 * RECORDS, source=follower)
 
 
-def test_kafkas_console_consumer_reads_all_in_its_rack(cluster: Cluster, tmp_path: Path) -> None:
-    _, follower = make_topic(cluster, "near-java")
-    with kafka_tools("4.3.0", tmp_path / "java.log") as tools:
-        said = tools.run(
-            "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", cluster.bootstrap,
-            "--topic", "near-java", "--from-beginning", "--max-messages", RECORDS, "--timeout-ms", 100_000,
-            "--command-property", f"client.rack=rack-{follower}",
-        )  # fmt: skip
-    read = [line.encode() for line in said.text.splitlines() if line.isdigit()]
-    assert (said.code, read) == (0, values(RECORDS)), said.text
+def test_kafkas_consumer_reads_near_and_from_the_leader_when_the_replica_dies(cluster: Cluster, run_java: Run) -> None:
+    leader, follower = make_topic(cluster, "near-java")
+    artifacts = [f"org.apache.kafka:{name}:4.3.0" for name in ("kafka-tools", "kafka_2.13")]
+    jars = maven.jars("kafka-tools-4.3.0-logging-jars", *artifacts, "org.slf4j:slf4j-simple:1.7.36")
+    consumer = run_java([
+        f"-Dorg.slf4j.simpleLogger.log.{FETCHING}=debug", "-cp", f"{jars}/*",
+        "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", cluster.bootstrap,
+        "--topic", "near-java", "--from-beginning", "--max-messages", str(3 * RECORDS),
+        "--command-property", f"client.rack=rack-{follower}",
+    ])  # fmt: skip
+
+    def read() -> list[bytes]:
+        return [line.encode() for line in consumer.said().splitlines() if line.isdigit()]
+
+    consumer.wait_until(lambda: len(read()) >= RECORDS, "it has read what was there")
+    produce(cluster, "near-java", RECORDS, RECORDS)
+    consumer.wait_until(lambda: len(read()) >= 2 * RECORDS, "it has read what came")
+    # It logs whom it asks: "Added ... fetch request for partition near-java-0 at position ... to node ... (id: 2 rack: ...)".
+    asked = re.findall(r"fetch request for partition near-java-0 .* to node .*\(id: (\d+)", consumer.said())
+    assert (asked[0], asked[-1]) == (str(leader), str(follower)), "the leader's first answer names the replica"
+    cluster.brokers[follower].kill()
+    produce(cluster, "near-java", 2 * RECORDS, RECORDS)
+    assert consumer.wait() == 0
+    assert read() == values(3 * RECORDS)
