@@ -157,7 +157,7 @@ def test_kafkas_consumer_reads_near_and_from_the_leader_when_the_replica_dies(cl
     consumer.wait_until(lambda: len(read()) >= RECORDS, "it has read what was there")
     produce(cluster, "near-java", RECORDS, RECORDS)
     consumer.wait_until(lambda: len(read()) >= 2 * RECORDS, "it has read what came")
-    # It logs whom it asks: "Added ... fetch request for partition near-java-0 at position ... to node ... (id: 2 rack: ...)".
+    # Its log says whom it asks: "fetch request for partition near-java-0 at position ... to node ... (id: 2 ...)".
     asked = re.findall(r"fetch request for partition near-java-0 .* to node .*\(id: (\d+)", consumer.said())
     assert (asked[0], asked[-1]) == (str(leader), str(follower)), "the leader's first answer names the replica"
     cluster.brokers[follower].kill()
