@@ -195,20 +195,23 @@ class _Loads:
 
     def run(self, on_progress: ProgressCallback | None = None) -> tuple[LoadResult, Mapping[str, Exception]]:
         """Load what is new."""
-        from barnabas.spark import LoadsFailedError, local_session
+        from barnabas.spark import LoadsFailedError
         from barnabas.spark import load as load_topics
 
-        if self._session is None:
-            self._session = local_session("barnabas load", master=self._master)
         try:
-            return load_topics(self._topics, spark=self._session, on_progress=on_progress, **self._asked), {}
+            return load_topics(self._topics, spark=self._started, on_progress=on_progress, **self._asked), {}
         except LoadsFailedError as error:
             return error.result, error.failures
-        except Exception as error:
-            if not isinstance(error, BarnabasError | OSError) or "Spark" in str(error):
-                # It may be the session that is ill: the next load has a new one.
-                self.close()
-            raise
+
+    def _started(self) -> Any:
+        """Return the session that runs; a new one where there is none, or where its JVM is dead."""
+        from barnabas.spark import is_alive, local_session
+
+        if self._session is not None and not is_alive(self._session):
+            self.close()
+        if self._session is None:
+            self._session = local_session("barnabas load", master=self._master)
+        return self._session
 
     def close(self) -> None:
         """Stop Spark."""

@@ -1,8 +1,11 @@
 """`barnabas load --every`: loads round by round, for as long as the process runs.
 
 A round that fails is told in a line and tried again with the next one: a broker or a catalog that is away stops
-nothing, and a load that was not committed has left the table as it was. What a round did is a line, with `--json` a
-JSON object; the sums are metrics in Prometheus' text format.
+nothing, and a load that was not committed has left the table as it was. Settings that are wrong, and software that is
+missing, end it instead: they would be wrong in the next round too. Once a round has worked the settings are right, and
+what refuses them is something that changed around them, which may change back.
+
+What a round did is a line, with `--json` a JSON object; the sums are metrics in Prometheus' text format.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from typing import TYPE_CHECKING
 
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import Clock
+from barnabas.errors import ConfigurationError
+from barnabas.spark import JavaNotFoundError, MissingExtraError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
 
 REQUEST_TIMEOUT_S = 5.0
+_AS_IT_IS_SET_UP = (ConfigurationError, MissingExtraError, JavaNotFoundError)
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)")
 
@@ -131,7 +137,10 @@ class LoadRounds:
         time = show_time_ms(self._clock.time_ms())
         try:
             result, failures = self._load()
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is told, and the next round tries again
+            _raise_if_nothing_can_be_loaded(result, failures)
+        except Exception as error:  # whatever it is, it is told, and the next round tries again
+            if isinstance(error, _AS_IT_IS_SET_UP) and not self.metrics.last_success_s:
+                raise
             self.metrics.failed_rounds += 1
             self._tell({"time": time, "error": f"{type(error).__name__}: {error}"})
             return
@@ -145,6 +154,11 @@ class LoadRounds:
             self.metrics.failed_rounds += 1
         else:
             self.metrics.last_success_s = self._clock.time_s()
+
+
+def _raise_if_nothing_can_be_loaded(result: LoadResult, failures: Mapping[str, Exception]) -> None:
+    if failures and not result.tables and all(isinstance(failure, _AS_IT_IS_SET_UP) for failure in failures.values()):
+        raise next(iter(failures.values()))
 
 
 def _told(load: TableLoad) -> dict[str, object]:

@@ -30,7 +30,7 @@ from barnabas.spark.extras import require
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadProgress, LoadResult, TableLoad
     from barnabas.spark.loading import load
-    from barnabas.spark.session import local_session, stop_session
+    from barnabas.spark.session import is_alive, local_session, stop_session
     from barnabas.spark.source import BarnabasDataSource, register
     from barnabas.spark.stream_lag import OffsetsBehind, offsets_behind
     from barnabas.spark.tables import open_table, read_table, scan_table
@@ -51,6 +51,7 @@ __all__ = [
     "RecreatedTopicError",
     "TableLoad",
     "WarehouseError",
+    "is_alive",
     "load",
     "local_session",
     "offsets_behind",
@@ -67,6 +68,7 @@ _HOMES = {
     "LoadResult": "barnabas.spark.load_types",
     "OffsetsBehind": "barnabas.spark.stream_lag",
     "TableLoad": "barnabas.spark.load_types",
+    "is_alive": "barnabas.spark.session",
     "load": "barnabas.spark.loading",
     "local_session": "barnabas.spark.session",
     "offsets_behind": "barnabas.spark.stream_lag",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ from barnabas.formats.value_format import RAW, decoder_of
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
-from barnabas.spark.session import local_session, stop_session
+from barnabas.spark.session import Sessions, local_session, stop_session
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.warehouse import Warehouse, tables_of_topics
 
@@ -27,7 +28,7 @@ def load(
     warehouse: str | Path | None = None,
     catalog: str | None = None,
     table: str | None = None,
-    spark: SparkSession | None = None,
+    spark: SparkSession | Sessions | None = None,
     format: str = RAW,  # noqa: A002  # the name that Spark's users expect
     fields: Mapping[str, ColumnType] | None = None,
     nested: bool = False,
@@ -49,7 +50,8 @@ def load(
     :param bootstrap: `"host:port"` of one or several brokers.
     :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
     :param table: `"table"` or `"namespace.table"`.
-    :param spark: the session to run in; None starts a local one and stops it at the end.
+    :param spark: the session to run in, or what gives one where there is something to load; None starts a local one
+        then, and stops it at the end.
     :param format: `raw` keeps values as bytes; `json` decodes their top-level fields into columns; `lines:PATTERN`
         the groups of a pattern, which is a named one (`common`, `combined`, `syslog`, ...) or a regular expression.
     :param fields: the fields and their types, for a table that is new; None finds out from the records.
@@ -96,19 +98,38 @@ def _load_groups(
     target: Warehouse,
     settings: LoadSettings,
     report: ProgressCallback,
-    given: SparkSession | None,
+    given: SparkSession | Sessions | None,
 ) -> LoadResult:
     """Load the topics of each table in the given session, or in one of its own that is stopped afterwards."""
-    session = given or local_session("barnabas load")
+    with _sessions(given) as sessions:
 
-    def load_table(name: str, group: list[str]) -> TableLoad:
-        loader = TableLoader(session, target, name, settings, report)
-        return loader.run(group, is_named_after=group[0] if are_named_after_topics else None)
+        def load_table(name: str, group: list[str]) -> TableLoad:
+            loader = TableLoader(sessions, target, name, settings, report)
+            return loader.run(group, is_named_after=group[0] if are_named_after_topics else None)
+
+        return load_each(groups, load_table)
+
+
+@contextmanager
+def _sessions(given: SparkSession | Sessions | None) -> Iterator[Sessions]:
+    """Yield what gives the session; one that was started here is stopped at the end."""
+    if isinstance(given, SparkSession):
+        yield lambda: given
+        return
+    if given is not None:
+        yield given
+        return
+    started: list[SparkSession] = []
+
+    def start() -> SparkSession:
+        if not started:
+            started.append(local_session("barnabas load"))
+        return started[0]
 
     try:
-        return load_each(groups, load_table)
+        yield start
     finally:
-        if given is None:
+        for session in started:
             stop_session(session)
 
 

@@ -10,17 +10,21 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
 from threading import current_thread, main_thread
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from barnabas.spark.java import find_java_home
+
+Sessions = Callable[[], SparkSession]
+"""Gives a session when it is needed, the same each time: a load of nothing new needs none."""
 
 QUIET_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -84,13 +88,27 @@ def _signals_held() -> Iterator[None]:
             signal.raise_signal(held)
 
 
+def is_alive(session: SparkSession) -> bool:
+    """Whether a session can still run something: its JVM answers, and nobody has stopped Spark in it."""
+    gateway = session.sparkContext._gateway
+    process = None if gateway is None else gateway.proc
+    if process is not None and process.poll() is not None:
+        return False
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except (Py4JError, OSError, AttributeError):  # stopped here, it has no `_jsc` any more
+        return False
+
+
 def stop_session(session: SparkSession, timeout_s: float = 10.0) -> None:
-    """Stop a session and its JVM, and wait until the JVM has ended.
+    """Stop a session and its JVM, and wait until the JVM has ended; also where it has ended by itself.
 
     Spark alone leaves the JVM running until this process ends.
     """
     gateway = session.sparkContext._gateway
-    session.stop()
+    with suppress(Py4JError, OSError):  # a JVM that is dead does not answer; PySpark forgets it all the same
+        session.stop()
+    _forget(session)
     if gateway is None:
         return
     gateway.shutdown()
@@ -98,8 +116,19 @@ def stop_session(session: SparkSession, timeout_s: float = 10.0) -> None:
     SparkContext._jvm = None
     process = gateway.proc
     if process is not None:
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         process.wait(timeout_s)
+
+
+def _forget(session: SparkSession) -> None:
+    """Make PySpark start anew next time. What it does so itself when it stops, it does not where the JVM is dead."""
+    if SparkSession._instantiatedSession is session:
+        SparkSession._instantiatedSession = None
+    if SparkSession._activeSession is session:
+        SparkSession._activeSession = None
+    if SparkContext._active_spark_context is session.sparkContext:
+        SparkContext._active_spark_context = None
 
 
 def _prepare_environment() -> None:

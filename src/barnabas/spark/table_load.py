@@ -22,8 +22,6 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
-
 from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
@@ -52,6 +50,7 @@ from barnabas.spark.load_plan import (
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin
+from barnabas.spark.session import Sessions
 from barnabas.spark.table_schema import FIELDS_MAX, column_names
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_ranges, write_ranges
@@ -85,14 +84,14 @@ class TableLoader:
 
     def __init__(
         self,
-        spark: SparkSession,
+        sessions: Sessions,
         warehouse: Warehouse,
         table_name: str,
         settings: LoadSettings,
         report: ProgressCallback,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._spark = spark
+        self._sessions = sessions
         self._warehouse = warehouse
         self._table_name = table_name
         self._settings = settings
@@ -193,7 +192,9 @@ class TableLoader:
         return {now.name: now.topic_id for now in states}, plan
 
     def _shares(self, plan: TopicPlan) -> list[Share]:
-        parallelism = self._settings.partitions_min or self._spark.sparkContext.defaultParallelism
+        if not any(wanted.count for wanted in plan.ranges):
+            return []  # and Spark is not even started
+        parallelism = self._settings.partitions_min or self._sessions().sparkContext.defaultParallelism
         records_max = self._settings.records_per_task_max
         pieces = split_ranges(plan.ranges, partitions_min=parallelism, records_max=records_max)
         return share_out(pieces, parallelism, records_max) if pieces else []
@@ -275,7 +276,7 @@ class TableLoader:
         total = sum(map(_count, shares))
         self._step(step, 0, total)
         results = run_tasks(
-            self._spark, shares, work, weight=_count, on_done=lambda done: self._step(step, done, total)
+            self._sessions(), shares, work, weight=_count, on_done=lambda done: self._step(step, done, total)
         )
         good = []
         for result in results:

@@ -10,8 +10,9 @@ import pytest
 
 from barnabas.cli.load_rounds import LoadRounds, as_line, parse_interval_s, serve_metrics
 from barnabas.clock import ManualClock
+from barnabas.errors import ConfigurationError
 from barnabas.spark.bad_records import BadRecords
-from barnabas.spark.errors import DataLossError, LoadError
+from barnabas.spark.errors import DataLossError, LoadError, MissingExtraError
 from barnabas.spark.load_types import LoadResult, TableLoad
 from barnabas.spark.planning import OffsetRange
 
@@ -31,6 +32,8 @@ def run(*outcomes: object, takes_s: float = 1.0) -> tuple[LoadRounds, list[Mappi
             return LoadResult((LOADED,)), {"default.u": outcome}
         if isinstance(outcome, Exception):
             raise outcome
+        if isinstance(outcome, dict):
+            return LoadResult(()), outcome
         assert isinstance(outcome, TableLoad)
         return LoadResult((outcome,)), {}
 
@@ -53,6 +56,22 @@ def test_a_round_that_fails_is_told_and_the_next_one_goes_on() -> None:
     ]
     assert (rounds.metrics.rounds, rounds.metrics.failed_rounds) == (4, 3)
     assert rounds.metrics.tables["default.t"].records == 50
+
+
+def test_settings_that_are_wrong_end_it() -> None:
+    with pytest.raises(ConfigurationError, match="no such pattern"):
+        run(LoadError("no broker"), ConfigurationError("no such pattern"), LOADED)
+    with pytest.raises(ConfigurationError, match="no such topic"):
+        run({"default.t": ConfigurationError("no such topic"), "default.u": ConfigurationError("no such topic")})
+    with pytest.raises(MissingExtraError):
+        run(MissingExtraError("no pyspark"))
+
+
+def test_what_refuses_settings_that_were_right_is_tried_again() -> None:
+    _, told, _ = run(LOADED, ConfigurationError("the topic does not exist"), LOADED)
+    assert [event.get("error") for event in told] == [None, "ConfigurationError: the topic does not exist", None]
+    _, told, _ = run({"default.t": ConfigurationError("no such topic"), "default.u": LoadError("no broker")}, LOADED)
+    assert len(told) == 3
 
 
 def test_an_interrupt_ends_it() -> None:

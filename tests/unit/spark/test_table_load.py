@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,11 +82,13 @@ def test_a_loss_that_is_accepted_stands_in_a_snapshot_even_with_nothing_to_load(
     warehouse.begin("t").commit([], snapshot_properties("first", ledger, loaded, 5), TableShape())
     monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
     monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 9}, {0: 9})])
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+
+    def no_session() -> Any:
+        raise AssertionError("Spark is not needed where there is nothing to load")
 
     def run(*, fail_on_data_loss: bool) -> TableLoad:
         settings = LoadSettings("nowhere:1", "raw", None, {}, fail_on_data_loss, None, 100, {})
-        return TableLoader(session, warehouse, "t", settings, lambda _progress: None).run(["t"])
+        return TableLoader(no_session, warehouse, "t", settings, lambda _progress: None).run(["t"])
 
     gap = OffsetRange("t", 0, 5, 9)
     with pytest.raises(DataLossError, match="--no-fail-on-data-loss"):
