@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session on two cores."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if "PYTEST_XDIST_TESTRUNUID" in os.environ:
         assert any(item.nodeid.endswith("@spark") for item in request.session.items), "groups are not kept together"
     try:
         find_java_home(os.environ)
