@@ -9,6 +9,7 @@ Fails if a test fails. What is left out, and why, stands in docs/compatibility.m
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from published_tests import CACHE_FOLDER
 
@@ -70,14 +72,14 @@ def main() -> int:
     if not (TESTS.exists() and PROXY.exists()):
         compile_tests()
     sys.path.insert(0, str(ROOT))
-    from tests.cluster import Cluster  # noqa: PLC0415 (the root is on the path only now)
-    from tests.interop.zookeeper import new_chroot, start_servers  # noqa: PLC0415
-
+    # What the tests have, which is not checked for types.
+    cluster_kind = importlib.import_module("tests.cluster").Cluster
+    zookeeper = importlib.import_module("tests.interop.zookeeper")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        servers = start_servers(folder / "zookeeper")
+        servers = zookeeper.start_servers(folder / "zookeeper")
         try:
-            cluster = Cluster(folder, servers, new_chroot(), BROKERS, SETTINGS)
+            cluster = cluster_kind(folder, servers, zookeeper.new_chroot(), BROKERS, SETTINGS)
             for number, broker in cluster.brokers.items():
                 advertised = {"advertised_host": "127.0.0.1", "advertised_port": str(FIRST_PORT + number - 1)}
                 broker.settings |= {**advertised, "rack": str(number)}
@@ -104,7 +106,7 @@ def run(folder: Path, patterns: list[str]) -> int:
 
 
 @contextmanager
-def docker(folder: Path, brokers: Mapping[int, object]) -> Iterator[None]:
+def docker(folder: Path, brokers: Mapping[int, Any]) -> Iterator[None]:
     """Do what `docker compose` is asked for: brokers start and stop."""
     address = str(folder / "docker.socket")
     program = folder / "docker"
@@ -118,11 +120,11 @@ def docker(folder: Path, brokers: Mapping[int, object]) -> Iterator[None]:
             is_to_start = bool({"up", "start"}.intersection(words))
             is_known = is_to_start or bool({"stop", "down", "rm"}.intersection(words))
             for broker in chosen if is_known else ():
-                is_running = broker.process is not None and broker.process.poll() is None  # type: ignore[attr-defined]
+                is_running = broker.process is not None and broker.process.poll() is None
                 if is_to_start and not is_running:
-                    broker.start()  # type: ignore[attr-defined]
+                    broker.start()
                 elif is_running and not is_to_start:
-                    broker.stop()  # type: ignore[attr-defined]
+                    broker.stop()
             self.wfile.write(b"done\n" if is_known else b"unknown\n")
 
     with socketserver.UnixStreamServer(address, Asked) as server:
