@@ -3,7 +3,7 @@
     .venv/bin/python tools/sarama_tests.py [pattern for the names of tests]
 
 The tests start and stop brokers by `docker compose`. Here a program of that name stands first on the path, which asks
-this one to do it. Go brings sarama and toxiproxy as modules, and compiles them unchanged, once; all in the cache folder.
+this one. Go brings sarama and toxiproxy as modules, and compiles them unchanged, once; all in the cache folder.
 Fails if a test fails. What is left out, and why, stands in docs/compatibility.md.
 """
 
