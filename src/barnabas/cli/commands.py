@@ -49,6 +49,7 @@ COMMANDS = {
     "audit": "Prove that nothing was lost or doubled, or say what was.",
     "registry": "Start a schema registry, with Confluent's REST interface.",
     "table": "Look at loaded tables, and maintain them.",
+    "simulate": "Make up the activity of a web site, and send it to a topic.",
     "perf": "Measure brokers and clients: throughput, latency, requests.",
     "log": "Look into the files of a log.",
     "completion": "Print the completion script for a shell.",

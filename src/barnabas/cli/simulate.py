@@ -1,0 +1,202 @@
+"""`barnabas simulate`: activity that never was, for trying things out, and for reports whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.options import bootstrap_option, connect, properties_option, quiet_option, settings
+from barnabas.cli.progress import record_progress
+from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
+from barnabas.cli.timestamps import TIME_HELP, parse_time_ms, show_time_ms
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.perf.pacing import OpenLoop
+
+if TYPE_CHECKING:
+    from barnabas import Admin, Deliveries, Producer
+    from barnabas.activity.clicks import ClickStream
+    from barnabas.activity.world import ClickSettings
+
+COUNT_DEFAULT = 1_000_000
+DAY_S = 86_400
+SENDS_IN_FLIGHT = 64
+BATCHES_PER_S = 20
+"""How finely a stream with a rate is paced."""
+
+
+@click.group()
+def simulate() -> None:
+    """Make up activity, and send it to a topic."""
+
+
+def _time(_context: click.Context, _option: click.Parameter, given: str | None) -> int | None:
+    if given is None:
+        return None
+    try:
+        return parse_time_ms(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@simulate.command()
+@click.option(
+    "-t", "--topic", default="clicks", show_default=True, shell_complete=complete_topics, help="Made if it is missing."
+)
+@click.option(
+    "-n",
+    "--count",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Stop after N events.  [default: 1,000,000; with --rate never]",
+)
+@click.option(
+    "--rate",
+    metavar="R",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Send R events a second.  [default: as fast as it goes]",
+)
+@click.option(
+    "--event-rate",
+    metavar="R",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How many events there are in a second of event time.  [default: --rate; else so that they take a day]",
+)
+@click.option("-s", "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which events.")
+@click.option("--start", "start_ms", metavar="TIME", callback=_time, help=f"The first event's time: {TIME_HELP}.")
+@click.option(
+    "--members", metavar="N", type=int, help="How many people there are.  [default: 2,000 times the event rate]"
+)
+@click.option("--items", metavar="N", type=int, default=1_000, show_default=True, help="How many things to click.")
+@click.option("--bots", metavar="N", type=int, default=10, show_default=True, help="How many bots.")
+@click.option(
+    "-p", "--partitions", metavar="N", type=click.IntRange(min=1), default=6, show_default=True, help="If it is made."
+)
+@click.option(
+    "--truth", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write what reports are to find."
+)
+@quiet_option
+@properties_option
+@bootstrap_option
+def clicks(
+    topic: str,
+    count: int | None,
+    rate: float | None,
+    partitions: int,
+    truth: Path | None,
+    quiet: bool,
+    properties: dict[str, str],
+    bootstrap: str,
+    **asked: Any,
+) -> int | None:
+    """Send the activity of a web site: impressions, clicks, shares, and who follows whom.
+
+    Items are popular by Zipf's law, some belong together, some come into fashion for an hour; one event in a hundred is
+    late; bots click fast. The same options with the same --start send the same bytes.
+
+    \b
+    barnabas simulate clicks --count 1000000 --truth truth.json
+    barnabas simulate clicks --rate 500              # until Ctrl-C
+    """
+    from barnabas import Producer
+    from barnabas.records.arrow import import_pyarrow
+
+    import_pyarrow()
+    total = COUNT_DEFAULT if count is None and rate is None else count
+    stream = _stream(_click_settings(total, rate, **asked))
+    end_on_sigterm()
+    if truth is not None:
+        truth.touch()
+    with connect(bootstrap, quiet=quiet) as admin:
+        _make_topic(admin, topic, partitions)
+    interrupted = False
+    with Producer(settings(bootstrap, properties)) as producer:
+        try:
+            with record_progress(topic, 0 if quiet else total or 0) as advance:
+                for sent in _send(producer, topic, stream, total, rate):
+                    advance(sent)
+        except KeyboardInterrupt:
+            interrupted = True
+        producer.flush()
+    if truth is not None:
+        truth.write_text(json.dumps(stream.truth.to_json(), indent=1))
+    if not quiet:
+        _tell(topic, stream)
+    return EXIT_INTERRUPTED if interrupted else None
+
+
+def _click_settings(
+    total: int | None,
+    rate: float | None,
+    event_rate: float | None,
+    seed: int,
+    start_ms: int | None,
+    members: int | None,
+    items: int,
+    bots: int,
+) -> ClickSettings:
+    """Return what was asked for. Where no start was said, the events end now, or those with a rate begin now."""
+    from barnabas.activity.world import ClickSettings
+
+    density = event_rate or rate or max((total or 0) / DAY_S, 0.001)
+    if start_ms is None:
+        lasts_ms = 0 if rate is not None else round((total or 0) / density * 1000)
+        start_ms = SYSTEM_CLOCK.time_ms() - lasts_ms
+    is_live = rate is not None and event_rate is None  # the times of events are then about those of sending
+    return ClickSettings(seed, start_ms, density, members, items, bots, daily=not is_live)
+
+
+def _stream(chosen: ClickSettings) -> ClickStream:
+    from barnabas.activity.clicks import ClickStream
+
+    return ClickStream(chosen)
+
+
+def _make_topic(admin: Admin, topic: str, partitions: int) -> None:
+    """Make the topic, unless it is there; its events may be of long ago, and are to stay."""
+    if topic not in admin.list_topics():
+        admin.create_topic(topic, partitions, config={"retention.ms": "-1"})
+
+
+def _send(producer: Producer, topic: str, stream: ClickStream, total: int | None, rate: float | None) -> Iterator[int]:
+    """Send the events, each when it is due, and yield how many more were sent.
+
+    :raises BarnabasError: an event was not acknowledged.
+    """
+    from barnabas.activity.clicks import BATCH_RECORDS
+
+    at_most = BATCH_RECORDS if rate is None else max(1, min(BATCH_RECORDS, int(rate / BATCHES_PER_S)))
+    loop = None if rate is None else OpenLoop(SYSTEM_CLOCK.monotonic(), rate)
+    waiting: deque[Deliveries] = deque()
+    sent = 0
+    for batch in stream.batches(total, at_most):
+        sent += len(batch)
+        if loop is not None:
+            _wait_until(loop.due_s(sent - 1))
+        waiting.append(producer.send_arrow(topic, batch, value="value", key="key", timestamp="timestamp"))
+        while len(waiting) > SENDS_IN_FLIGHT:
+            waiting.popleft().check()
+        yield len(batch)
+    producer.flush()
+    for deliveries in waiting:
+        deliveries.check()
+
+
+def _wait_until(due_s: float) -> None:
+    """Wait, if it is not late already; Ctrl-C and SIGTERM end it."""
+    left_s = due_s - SYSTEM_CLOCK.monotonic()
+    if left_s > 0:
+        threading.Event().wait(left_s)
+
+
+def _tell(topic: str, stream: ClickStream) -> None:
+    truth = stream.truth
+    if truth.first_ms is not None and truth.last_ms is not None:
+        span = f"from {show_time_ms(truth.first_ms)} to {show_time_ms(truth.last_ms)}"
+        click.echo(f"sent {truth.events:,} events to {topic}, {span}, {len(truth.bots())} bots among them", err=True)
