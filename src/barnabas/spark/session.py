@@ -22,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from barnabas.spark.java import find_java_home
+from barnabas.spark.quick_workers import having, quick_python, variables
 
 Sessions = Callable[[], SparkSession]
 """Gives a session when it is needed, the same each time: a load of nothing new needs none."""
@@ -63,10 +64,15 @@ def local_session(
     _prepare_environment()
     settings = QUIET_SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
     conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
-    with _signals_held(), Path(log_file or os.devnull).open("ab") as output:
+    python = _python_of_workers(master)
+    # The workers that Spark starts on the driver for itself.
+    conf.set("spark.pyspark.driver.python", python)
+    with _signals_held(), Path(log_file or os.devnull).open("ab") as output, having(os.environ, variables()):
         # An interrupt half way would leave a JVM behind that nobody knows of.
         gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        context = SparkContext(conf=conf, gateway=gateway)
+    context.pythonExec = python
+    return SparkSession(context)
 
 
 @contextmanager
@@ -136,3 +142,9 @@ def _prepare_environment() -> None:
     os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _python_of_workers(master: str) -> str:
+    """Return what the workers run: the Python that was chosen, in the quick way where it is this one."""
+    chosen = os.environ["PYSPARK_PYTHON"]
+    return quick_python() if master.startswith("local") and chosen == sys.executable else chosen

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.errors import ConfigurationError
+from barnabas.spark.quick_workers import SCRIPT, having, quick_python, variables
 
 CHECK_TIMEOUT_S = 60.0
 
@@ -39,7 +40,8 @@ def worker_python(spark: SparkSession) -> Iterator[None]:
     before = context.pythonExec
     context.pythonExec = choose_python(before, context.master or "", _chosen(os.environ, context))
     try:
-        yield
+        with having(context.environment, variables() if context.pythonExec == str(SCRIPT) else {}):
+            yield
     finally:
         context.pythonExec = before
 
@@ -51,8 +53,10 @@ def choose_python(default: str, master: str, chosen: str | None) -> str:
     :param chosen: what somebody set for it, None where nobody did.
     :raises ConfigurationError: it lacks this package. Where it is not on this machine, nobody can tell.
     """
-    if chosen is None and master.startswith("local"):
-        return sys.executable
+    if default == str(SCRIPT):
+        return default
+    if master.startswith("local") and chosen in (None, sys.executable):
+        return quick_python()
     found = shutil.which(default)
     if found is not None and not has_package(found):
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.errors import ConfigurationError
+from barnabas.spark.quick_workers import quick_python
 from barnabas.spark.worker_python import choose_python, worker_python
 
 
@@ -22,7 +23,7 @@ def bare_python(tmp_path: Path) -> str:
 
 
 def test_where_nobody_chose_the_workers_of_this_machine_run_this_python(bare_python: str) -> None:
-    assert choose_python(bare_python, "local[*]", None) == sys.executable
+    assert choose_python(bare_python, "local[*]", None) == quick_python()
 
 
 @pytest.mark.parametrize(("master", "is_chosen"), [("local[2]", True), ("spark://there:7077", False)])
@@ -34,7 +35,7 @@ def test_a_python_without_the_package_is_refused_with_what_to_set(
 
 
 def test_a_python_that_has_the_package_or_is_elsewhere_is_left_as_it_is() -> None:
-    assert choose_python(sys.executable, "local[*]", sys.executable) == sys.executable
+    assert choose_python(sys.executable, "spark://there:7077", sys.executable) == sys.executable
     shipped = "./environment/bin/python"
     assert choose_python(shipped, "yarn", shipped) == shipped
 
@@ -44,6 +45,9 @@ class Context:
 
     master = "local[2]"
     pythonExec = "python3"  # noqa: N815  # PySpark's name
+
+    def __init__(self) -> None:
+        self.environment: dict[str, str] = {}
 
     def getConf(self) -> dict[str, str]:  # noqa: N802
         return {}
@@ -60,5 +64,6 @@ def test_what_else_the_session_runs_is_left_as_it_is(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     session: Any = Session()
     with worker_python(session):
-        assert session.sparkContext.pythonExec == sys.executable
+        assert session.sparkContext.pythonExec == quick_python()
     assert session.sparkContext.pythonExec == "python3"
+    assert session.sparkContext.environment == {}
