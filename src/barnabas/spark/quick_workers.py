@@ -1,9 +1,9 @@
 """Python workers on this machine start in a third of the time when they import PySpark from its folder.
 
 Spark puts the archive `pyspark.zip` first on the path of each worker, so that a worker needs no PySpark of its own.
-Python keeps nothing that it has compiled from an archive: each start compiles all that it imports once more, and a first
-query starts four workers. Where PySpark is installed in the Python that the workers run, its folder has the same modules,
-compiled. `run_worker.sh` takes the archive off the path and becomes that Python.
+Python keeps nothing that it has compiled from an archive: each start compiles all that it imports once more, and a
+first query starts four workers. Where PySpark is installed in the Python that the workers run, its folder has the
+same modules, compiled. `run_worker.sh` takes the archive off the path and becomes that Python.
 
 It is used for workers on this machine that run the Python of the driver, and only if Spark itself runs from that
 folder. A cluster's workers, shipped environments and Pythons that somebody chose are left as they are.
