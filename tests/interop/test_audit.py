@@ -12,8 +12,9 @@ from typing import Any
 from click.testing import CliRunner
 
 import barnabas
-from barnabas.audit.balance import Kind, balance
+from barnabas.audit.balance import balance
 from barnabas.audit.events import MonitoringEvent
+from barnabas.audit.findings import Kind
 from barnabas.cli.audit import audit as command
 from barnabas.client.audited import count_stored, read_events, topic_ranges
 from barnabas.errors import KafkaError

@@ -14,10 +14,10 @@ DAY_MS = 86_400_000
 START_MS = 1_400_000_000_000
 
 
-def produce(bootstrap: str, first: int, count: int, topic: str = TOPIC) -> None:
+def produce(bootstrap: str, first: int, count: int, topic: str = TOPIC, *, audit: bool = False) -> None:
     """Send records numbered from `first`, an hour apart, keyed so that all partitions get some."""
     numbers = range(first, first + count)
-    with Producer(bootstrap) as producer:
+    with Producer(bootstrap, audit=audit) as producer:
         producer.send_many(
             topic,
             [b'{"number": %d}' % number for number in numbers],

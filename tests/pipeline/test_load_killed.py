@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from barnabas.cli.audit import Audit
 from barnabas.client.admin import Admin
 from barnabas.spark import load
 from tests.conftest import BrokerProcess
@@ -42,6 +43,15 @@ def check_table_and_offsets_agree(bootstrap: str, warehouse: Path, produced: int
     assert next_offsets(warehouse)[TOPIC] == {tp.partition: end for tp, end in ends.items()}
 
 
+def check_accounts_are_those_of_the_rows(bootstrap: str, warehouse: Path) -> None:
+    """All that loads have told is in the table, and the other way round: also where the log is gone."""
+    with Admin(bootstrap) as admin:
+        admin.delete_records({(TOPIC, number): -1 for number in range(3)})
+    balance, _table = Audit(TOPIC, bootstrap, str(warehouse)).run()
+    assert {window.status for window in balance.windows} == {"complete"}
+    assert sum(window.loaded for window in balance.windows) == 700
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_killed_load_is_all_there_or_not_at_all_and_the_next_one_does_the_rest(
@@ -50,19 +60,21 @@ def test_a_killed_load_is_all_there_or_not_at_all_and_the_next_one_does_the_rest
     warehouse = tmp_path / "warehouse"
     with Admin(broker.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=3, config={"retention.ms": "-1"})
-    produce(broker.bootstrap, 0, 300)
+    produce(broker.bootstrap, 0, 300, audit=True)
     load(TOPIC, bootstrap=broker.bootstrap, warehouse=warehouse, spark=spark)
-    produce(broker.bootstrap, 300, 300)
+    produce(broker.bootstrap, 300, 300, audit=True)
 
     kill_a_load_at(place, broker.bootstrap, warehouse)
 
     committed = 600 if place == "after the commit" else 300
     assert numbers_in(warehouse) == list(range(committed))
-    produce(broker.bootstrap, 600, 100)
+    produce(broker.bootstrap, 600, 100, audit=True)
     after = load(TOPIC, bootstrap=broker.bootstrap, warehouse=warehouse, spark=spark).tables[0]
     assert after.records == 700 - committed
     assert after.leftovers_removed == (0 if place in ("planning", "after the commit") else 1)
     check_table_and_offsets_agree(broker.bootstrap, warehouse, 700)
+    assert after.complete_until_ms is not None
+    check_accounts_are_those_of_the_rows(broker.bootstrap, warehouse)
     assert data_files(warehouse) == named_files(warehouse)
     assert list(warehouse.glob("tables/default/events/loads/*")) == []
 

@@ -1,53 +1,21 @@
-"""What was produced against what is stored: window by window, and producer by producer.
+"""What was produced against what is stored, and that against a table: by windows, and producer by producer.
 
 A count alone cannot tell one lost and one doubled record from none; the fingerprints can. What is stored by producers
-that tell nothing is counted apart, and never balances anything.
+that tell nothing is counted apart, and never balances what is produced; that it is loaded is seen all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 
-from barnabas.audit.events import Doubt, MonitoringEvent
+from barnabas.audit.events import LOADED, MonitoringEvent
+from barnabas.audit.findings import WRONG, Finding, Kind
 from barnabas.audit.identities import Producer
+from barnabas.audit.loaded import LoadedTable, expired_rows
 from barnabas.audit.stored import StoredLog
-from barnabas.audit.windows import NOTHING, Tally
-
-
-class Kind(StrEnum):
-    """What is the matter with records."""
-
-    LOST = "lost"
-    """They were acknowledged, and are not there."""
-    DOUBLED = "doubled"
-    """They are there more than once."""
-    EXCHANGED = "exchanged"
-    """As many are there as were acknowledged, but not the same ones."""
-    EXTRA = "extra"
-    """They are there, and their producer, which has ended, knows nothing of them."""
-    OPEN = "open"
-    """They are there, and their producer has not told of them yet, or never will: it was killed."""
-
-
-WRONG = frozenset({Kind.LOST, Kind.DOUBLED, Kind.EXCHANGED, Kind.EXTRA})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Records of one producer, window and partition of which something is the matter."""
-
-    kind: Kind
-    window_ms: int
-    producer: Producer
-    records: int
-    host: str = ""
-    application: str = ""
-    offset: int | None = None
-    """Where the second copies begin; for lost ones, None."""
-    missing: tuple[tuple[int, int], ...] = ()
-    """Sequence numbers of the producer that are missing in the partition, as first and count."""
+from barnabas.audit.told import Told
+from barnabas.audit.windows import NOTHING, Tally, window_of
 
 
 @dataclass(slots=True)
@@ -58,11 +26,13 @@ class WindowBalance:
     produced: int = 0
     stored: int = 0
     """With second copies, and with what was not audited."""
+    loaded: int = 0
+    """Rows of the table, with second copies."""
     late: int = 0
     unaudited: int = 0
     """Stored by producers that tell nothing."""
     is_expired: bool = False
-    """Some of its records may be gone by retention, or by request."""
+    """Some of its records may be gone by retention, or by request, and no account of a table vouches for them."""
     wrong: dict[Kind, int] = field(default_factory=dict)
 
     @property
@@ -76,6 +46,10 @@ class WindowBalance:
         if self.wrong:
             return ", ".join(f"{kind} {records}" for kind, records in sorted(self.wrong.items()))
         return "expired" if self.is_expired else "complete" if self.produced else "not audited"
+
+    def records_of(self, kind: Kind) -> int:
+        """Return of how many records this is the matter, at all tiers."""
+        return self.wrong.get(kind, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,96 +81,121 @@ class Balance:
         return until
 
 
-class _Told:
-    """What the instances have told: the last word of each."""
+def balance(
+    events: Iterable[MonitoringEvent], stored: StoredLog, topic_id: str = "", table: LoadedTable | None = None
+) -> Balance:
+    """Compare what producers have told with what a log holds, and that with a table.
 
-    def __init__(self, events: Iterable[MonitoringEvent], topic_id: str) -> None:
-        latest: dict[bytes, MonitoringEvent] = {}
-        ended: set[str] = set()
-        for event in events:
-            if event.is_last:
-                ended.add(event.instance)
-            before = latest.get(event.key)
-            if before is None or before.number < event.number:
-                latest[event.key] = event
-        self.events: list[MonitoringEvent] = []
-        self.instance_of: dict[int, MonitoringEvent] = {}
-        """By producer id: an event of an instance that has it."""
-        self.ended: set[int] = set()
-        """Ids of producers that have ended, and have told everything."""
-        self.doubts: dict[tuple[int, Producer], set[Doubt]] = {}
-        """By window and producer."""
-        earlier: set[int] = set()
-        for event in latest.values():
-            producer_ids = {each.producer_id for each in (*event.counted, *(doubt.producer for doubt in event.doubts))}
-            if not _is_of(event, topic_id):
-                # It may have learned late that the topic is another one, and have told of that what belongs to this.
-                earlier |= producer_ids
-                continue
-            self.events.append(event)
-            for producer_id in producer_ids:
-                self.instance_of[producer_id] = event
-            if event.instance in ended:
-                self.ended |= producer_ids
-            for doubt in event.doubts:
-                self.doubts.setdefault((doubt.window_ms, doubt.producer), set()).add(doubt)
-        self.ended -= earlier
-
-
-def _is_of(event: MonitoringEvent, topic_id: str) -> bool:
-    """Whether an event is of the topic that has this id, as far as anybody knows."""
-    return not event.topic_id or not topic_id or event.topic_id == topic_id
-
-
-def balance(events: Iterable[MonitoringEvent], stored: StoredLog, topic_id: str = "") -> Balance:
-    """Compare what producers have told with what a log holds.
-
-    :param events: of one topic, and of windows as wide as those of `stored`, in any order; repeated ones do no harm.
+    :param events: of one topic, in any order; repeated ones do no harm. Their windows are as wide as those of `stored`,
+        or these are whole multiples of them.
     :param topic_id: of the topic, in hex: events of another topic that had its name are left out. Empty: of all.
+    :param table: with what was found in it while the log was read.
     """
-    told = _Told(events, topic_id)
-    windows: dict[int, WindowBalance] = {}
-    partitions: dict[int, set[int]] = {}
-    produced: dict[tuple[int, Producer], Tally] = {}
-    for event in told.events:
-        window = windows.setdefault(event.window_ms, WindowBalance(event.window_ms))
-        window.late += event.late
-        partitions.setdefault(event.window_ms, set()).update(each.partition for each in event.counted)
-        for producer, counted in event.counted.items():
-            window.produced += counted.records
-            place = (event.window_ms, producer)
-            produced[place] = produced.get(place, NOTHING).plus(counted)
+    told = Told(events, topic_id, stored.width_ms)
+    windows = _Windows(stored)
+    produced = windows.add_produced(told)
+    windows.add_stored(told)
     findings = [*_repeats(told, stored), *_differences(told, produced, stored)]
-    for window_ms, of_window in stored.counted.items():
-        window = windows.setdefault(window_ms, WindowBalance(window_ms))
-        partitions.setdefault(window_ms, set()).update(each.partition for each in of_window)
-        for producer, counted in of_window.items():
-            window.stored += counted.records
-            if producer.producer_id not in told.instance_of:
-                window.unaudited += counted.records
-    for repeat in stored.repeats:
-        windows[repeat.window_ms].stored += repeat.records
-    for window_ms, window in windows.items():
-        window.is_expired = any(stored.is_expired(each, window_ms) for each in partitions.get(window_ms, ()))
-    for finding in findings:
-        wrong = windows[finding.window_ms].wrong
-        wrong[finding.kind] = wrong.get(finding.kind, 0) + finding.records
-    in_order = [windows[begin] for begin in sorted(windows)]
-    return Balance(in_order, sorted(findings, key=_place), stored.width_ms)
+    vouched: set[tuple[int, int]] = set()
+    if table is not None:
+        windows.add_rows(table)
+        of_expired, vouched = expired_rows(table, stored)
+        findings += [_with_sender(told, each) for each in (*table.rows.findings, *of_expired)]
+        findings += _lost_before_they_were_loaded(told, produced, stored, table, vouched)
+    return Balance(windows.closed(findings, vouched), sorted(findings, key=_place), stored.width_ms)
 
 
-def _place(finding: Finding) -> tuple[int, Producer, Kind]:
-    return finding.window_ms, finding.producer, finding.kind
+class _Windows:
+    """The windows while they are put together."""
+
+    def __init__(self, stored: StoredLog) -> None:
+        self._stored = stored
+        self._windows: dict[int, WindowBalance] = {}
+        self._partitions: dict[int, set[int]] = {}
+
+    def _of(self, window_ms: int, partitions: Iterable[int] = ()) -> WindowBalance:
+        self._partitions.setdefault(window_ms, set()).update(partitions)
+        return self._windows.setdefault(window_ms, WindowBalance(window_ms))
+
+    def add_produced(self, told: Told) -> dict[tuple[int, Producer], Tally]:
+        """Add what was told, and return it by window and producer."""
+        for event in told.events:
+            self._of(window_of(event.window_ms, self._stored.width_ms)).late += event.late
+        produced = told.produced()
+        for (window_ms, producer), counted in produced.items():
+            self._of(window_ms, [producer.partition]).produced += counted.records
+        return produced
+
+    def add_stored(self, told: Told) -> None:
+        """Add what the log holds."""
+        for window_ms, of_window in self._stored.counted.items():
+            window = self._of(window_ms, (each.partition for each in of_window))
+            for producer, counted in of_window.items():
+                window.stored += counted.records
+                if producer.producer_id not in told.instance_of:
+                    window.unaudited += counted.records
+        for repeat in self._stored.repeats:
+            self._windows[repeat.window_ms].stored += repeat.records
+
+    def add_rows(self, table: LoadedTable) -> None:
+        """Add what the table holds."""
+        for window_ms, of_partition in table.rows.tallies.items():
+            window = self._of(window_ms, of_partition)
+            window.loaded += sum(found.records for found in of_partition.values())
+
+    def closed(self, findings: Iterable[Finding], vouched: set[tuple[int, int]]) -> list[WindowBalance]:
+        """Return the windows in order, with what is the matter in them."""
+        for finding in findings:
+            wrong = self._of(finding.window_ms).wrong
+            wrong[finding.kind] = wrong.get(finding.kind, 0) + finding.records
+        for window_ms, window in self._windows.items():
+            window.is_expired = any(
+                self._stored.is_expired(each, window_ms) and (window_ms, each) not in vouched
+                for each in self._partitions[window_ms]
+            )
+        return [self._windows[begin] for begin in sorted(self._windows)]
 
 
-def _repeats(told: _Told, stored: StoredLog) -> Iterable[Finding]:
+def _with_sender(told: Told, finding: Finding) -> Finding:
+    event = told.instance_of.get(finding.producer.producer_id)
+    return finding if event is None else replace(finding, host=event.host, application=event.application)
+
+
+def _lost_before_they_were_loaded(
+    told: Told,
+    produced: dict[tuple[int, Producer], Tally],
+    stored: StoredLog,
+    table: LoadedTable,
+    vouched: set[tuple[int, int]],
+) -> Iterable[Finding]:
+    """Compare what was produced with the accounts of loads, where the log has expired."""
+    for (window_ms, producer), sent in produced.items():
+        if (window_ms, producer.partition) not in vouched:
+            continue
+        loaded = table.account_of(window_ms).counted.get(producer, NOTHING)
+        doubts = told.doubts.get((window_ms, producer), ())
+        more = loaded.records - sent.records
+        if not -1 < more <= sum(doubt.records for doubt in doubts):
+            kind = Kind.LOST if more < 0 else Kind.EXTRA if producer.producer_id in told.ended else Kind.OPEN
+        elif not doubts and loaded.fingerprint != sent.fingerprint:
+            kind, more = Kind.EXCHANGED, 1
+        else:
+            continue
+        yield _with_sender(told, Finding(kind, window_ms, producer, abs(more), tier=LOADED))
+
+
+def _place(finding: Finding) -> tuple[int, Producer, str, Kind]:
+    return finding.window_ms, finding.producer, finding.tier, finding.kind
+
+
+def _repeats(told: Told, stored: StoredLog) -> Iterable[Finding]:
     for repeat in stored.repeats:
         event = told.instance_of.get(repeat.producer.producer_id)
         host, application = (event.host, event.application) if event else ("", "")
         yield Finding(Kind.DOUBLED, repeat.window_ms, repeat.producer, repeat.records, host, application, repeat.offset)
 
 
-def _differences(told: _Told, produced: dict[tuple[int, Producer], Tally], stored: StoredLog) -> Iterable[Finding]:
+def _differences(told: Told, produced: dict[tuple[int, Producer], Tally], stored: StoredLog) -> Iterable[Finding]:
     there = {
         (window_ms, producer): found
         for window_ms, of_window in stored.counted.items()
@@ -214,7 +213,7 @@ def _differences(told: _Told, produced: dict[tuple[int, Producer], Tally], store
             yield Finding(kind, window_ms, producer, records, event.host, event.application, missing=missing)
 
 
-def _difference(told: _Told, producer: Producer, sent: Tally, found: Tally, doubtful: int) -> tuple[Kind | None, int]:
+def _difference(told: Told, producer: Producer, sent: Tally, found: Tally, doubtful: int) -> tuple[Kind | None, int]:
     more = found.records - doubtful - sent.records
     if more < 0:
         return Kind.LOST, -more
@@ -225,7 +224,7 @@ def _difference(told: _Told, producer: Producer, sent: Tally, found: Tally, doub
     return None, 0
 
 
-def _doubtful(told: _Told, stored: StoredLog, place: tuple[int, Producer]) -> int:
+def _doubtful(told: Told, stored: StoredLog, place: tuple[int, Producer]) -> int:
     """Return how many of the records that a producer does not know the fate of are there."""
     _window_ms, producer = place
     return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in told.doubts.get(place, ()))

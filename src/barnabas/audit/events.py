@@ -13,11 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.audit.identities import FIELD, Producer
-from barnabas.audit.windows import NO_WINDOW_MS, Tally
+from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, Tally
 from barnabas.errors import BarnabasError
 
 VERSION = 1
+
 PRODUCED = "produced"
+"""Tier: acknowledged to a producer."""
+LOADED = "loaded"
+"""Tier: in files that a load is about to commit to a table. The account of a load counts once it is committed."""
+COMMITTED = "committed"
+"""No tier: a load whose account was told is in its table. It says so in the last window that it has told of."""
 
 NAME_CHARACTERS_MAX = 1_000
 """Of a host, an application or an instance."""
@@ -51,6 +57,7 @@ class MonitoringEvent:
     :param doubts: what may be stored, and may not.
     :param is_last: the producer has ended, and all that it has counted was told before.
     :param topic_id: of the topic, in hex; empty where brokers have none.
+    :param offsets: by partition, the same records with their offsets for numbers; of tiers that know these.
     """
 
     topic: str
@@ -66,6 +73,7 @@ class MonitoringEvent:
     doubts: tuple[Doubt, ...] = ()
     is_last: bool = False
     topic_id: str = ""
+    offsets: dict[int, Tally] = field(default_factory=dict)
 
     @property
     def key(self) -> bytes:
@@ -74,6 +82,7 @@ class MonitoringEvent:
 
     def to_json(self) -> bytes:
         """Return the value of its record."""
+        offsets = {"offsets": [[partition, *counted] for partition, counted in self.offsets.items()]}
         return json.dumps(
             {
                 "version": VERSION,
@@ -90,6 +99,7 @@ class MonitoringEvent:
                 "late": self.late,
                 "doubts": [[*each.producer, each.first, each.records, each.window_ms] for each in self.doubts],
                 "last": self.is_last,
+                **(offsets if self.offsets else {}),
             },
             separators=(",", ":"),
         ).encode()
@@ -110,7 +120,7 @@ class MonitoringEvent:
             topic=_name(told, "topic"),
             tier=_name(told, "tier"),
             window_ms=_number(told.get("window"), NO_WINDOW_MS),
-            width_ms=_number(told.get("width"), 1),
+            width_ms=_width(told.get("width")),
             instance=_name(told, "instance"),
             number=_number(told.get("number")),
             host=_name(told, "host"),
@@ -120,6 +130,7 @@ class MonitoringEvent:
             doubts=tuple(_doubt(row) for row in _rows(told, "doubts", 6)),
             is_last=told.get("last") is True,
             topic_id=_name(told, "topic_id"),
+            offsets=dict(_offsets(row) for row in _rows({"offsets": [], **told}, "offsets", 4)),
         )
 
 
@@ -134,6 +145,13 @@ def _number(value: object, least: int = 0, most: int = 2**63 - 1) -> int:
     if type(value) is not int or not least <= value <= most:
         raise BadEventError("no monitoring event: a number is none, or out of its range")
     return value
+
+
+def _width(value: object) -> int:
+    width_ms = _number(value, 1, DAY_MS)
+    if DAY_MS % width_ms:
+        raise BadEventError(f"no monitoring event: a day is no multiple of windows of {width_ms} ms")
+    return width_ms
 
 
 def _rows(told: dict[str, Any], name: str, width: int) -> list[list[object]]:
@@ -151,7 +169,15 @@ def _producer(row: list[object]) -> Producer:
 
 
 def _counted(row: list[object]) -> tuple[Producer, Tally]:
-    return _producer(row), Tally(_number(row[3]), _number(row[4]), _number(row[5], 0, FIELD - 1))
+    return _producer(row), _tally(row[3:])
+
+
+def _offsets(row: list[object]) -> tuple[int, Tally]:
+    return _number(row[0], 0, 2**31 - 1), _tally(row[1:])
+
+
+def _tally(row: list[object]) -> Tally:
+    return Tally(_number(row[0]), _number(row[1]), _number(row[2], 0, FIELD - 1))
 
 
 def _doubt(row: list[object]) -> Doubt:

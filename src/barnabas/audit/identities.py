@@ -36,7 +36,8 @@ class Producer(NamedTuple):
 
 
 @functools.lru_cache(PRODUCERS_REMEMBERED)
-def _coefficients(producer: Producer) -> tuple[int, ...]:
+def coefficients(producer: Producer) -> tuple[int, ...]:
+    """Return those of its polynomial: of x^0, x^1, x^2 and x^3."""
     key = struct.pack(">qqq", *producer)
     digest = hashlib.blake2b(key, digest_size=_COEFFICIENTS.size, person=b"barnabas audit").digest()
     return tuple(each % FIELD for each in _COEFFICIENTS.unpack(digest))
@@ -57,4 +58,4 @@ def fingerprint(producer: Producer, first: int, count: int) -> int:
     """
     before, after = _power_sums(first), _power_sums(first + count)
     sums = (end - begin for begin, end in zip(before, after, strict=True))
-    return sum(factor * each for factor, each in zip(_coefficients(producer), sums, strict=True)) % FIELD
+    return sum(factor * each for factor, each in zip(coefficients(producer), sums, strict=True)) % FIELD

@@ -6,7 +6,7 @@ Each producer numbers its records in a partition without gaps, so what is there 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -85,9 +85,11 @@ class StoredLog:
     """What the partitions of a topic hold.
 
     :param width_ms: of a window.
+    :param on_stretch: called with each stretch of records in a window: whose they are, and the offset of the first.
     """
 
     width_ms: int
+    on_stretch: Callable[[Producer, int, Stretch], None] | None = None
     counted: dict[int, dict[Producer, Tally]] = field(default_factory=dict)
     """By window: each record once, however often it is there."""
     repeats: list[Repeat] = field(default_factory=list)
@@ -124,6 +126,8 @@ class StoredLog:
             stretches = self._stretches[producer] = Stretches()
         offset = header.base_offset
         for records, window_ms in windows:
+            if self.on_stretch is not None:
+                self.on_stretch(producer, offset, Stretch(records, window_ms))
             of_window = self.counted.setdefault(window_ms, {})
             distinct = 0
             for begin, count in stretches.add(first, records):
@@ -153,6 +157,12 @@ class StoredLog:
     def is_emptied(self, partition: int) -> None:
         """Note that all that a partition held is gone: of no window can be told what is missing there."""
         self.expired_ms[partition] = 2**63 - 1
+
+    def leave_out_before(self, since_ms: int) -> None:
+        """Forget windows that begin earlier: not all of them was read."""
+        for window_ms in [each for each in self.counted if each < since_ms]:
+            del self.counted[window_ms]
+        self.repeats = [repeat for repeat in self.repeats if repeat.window_ms >= since_ms]
 
     def is_expired(self, partition: int, window_ms: int) -> bool:
         """Whether records of this window may be gone from a partition by retention or by request."""

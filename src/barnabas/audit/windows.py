@@ -6,7 +6,8 @@ window, are a run, and cost a comparison each; what a run amounts to is found ou
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from barnabas.audit.identities import FIELD, Producer, fingerprint
@@ -14,7 +15,10 @@ from barnabas.model import NO_TIMESTAMP
 from barnabas.records.header import SEQUENCE_MAX
 
 WINDOW_MS = 60_000
-"""How wide a window is: a minute of event time, everywhere alike."""
+"""How wide a window is, if nobody chooses: a minute of event time."""
+
+DAY_MS = 86_400_000
+"""A day is a multiple of the width of each window, so that windows of different widths have common ones."""
 
 NO_WINDOW_MS = -1
 """Where records without a timestamp are counted."""
@@ -46,6 +50,16 @@ def tally(producer: Producer, first: int, count: int, size_bytes: int) -> Tally:
     if before_wrap < count:
         prints += fingerprint(producer, 0, count - before_wrap)
     return Tally(count, size_bytes, prints % FIELD)
+
+
+def common_width(widths_ms: Iterable[int]) -> int:
+    """Return how wide windows must be to have whole ones of all these widths in them.
+
+    >>> common_width([60_000, 90_000]), common_width([])
+    (180000, 60000)
+    """
+    distinct = set(widths_ms)
+    return math.lcm(*distinct) if distinct else WINDOW_MS
 
 
 def window_of(timestamp_ms: int, width_ms: int) -> int:

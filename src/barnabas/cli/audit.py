@@ -3,48 +3,82 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.audit.balance import Balance, Finding, Kind, WindowBalance, balance
+from barnabas.audit.balance import Balance, balance
+from barnabas.audit.windows import WINDOW_MS, common_width
+from barnabas.cli.audit_views import AuditedTable, show_why, show_windows
 from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, json_option
 from barnabas.cli.progress import record_progress
-from barnabas.cli.tables import show_json, show_table
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
 from barnabas.client.audited import count_stored, read_events, topic_ranges
 from barnabas.clock import SYSTEM_CLOCK
 
+if TYPE_CHECKING:
+    from barnabas.spark.table_audit import TableAudit
+
 WHY = "why"
-MISSING_SHOWN_MAX = 5
+
+
+def _time(_context: click.Context, option: click.Parameter, given: str | None) -> int | None:
+    if given is None:
+        return None
+    try:
+        return parse_time_ms(given)
+    except ValueError as error:
+        raise click.UsageError(f"{option.opts[-1]}: {error}") from None
 
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[why] TOPIC", shell_complete=complete_topics)
+@click.option("-w", "--warehouse", metavar="DIR", help="Compare with a table too: the folder of its warehouse.")
+@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
+@click.option("--table", metavar="[NAMESPACE.]NAME", help="The table.  [default: the one named after the topic]")
+@click.option("--since", "since_ms", metavar="TIME", callback=_time, help=f"Leave out earlier windows. {TIME_HELP}.")
 @click.option(
     "--watch", "watch_s", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Do it again and again, until Ctrl-C."
 )
 @json_option
 @bootstrap_option
-def audit(words: tuple[str, ...], watch_s: float | None, as_json: bool, bootstrap: str) -> None:
-    """Compare what producers say was acknowledged with what the log of TOPIC holds, minute by minute of event time.
+def audit(
+    words: tuple[str, ...],
+    warehouse: str | None,
+    catalog: str | None,
+    table: str | None,
+    since_ms: int | None,
+    watch_s: float | None,
+    as_json: bool,
+    bootstrap: str,
+) -> None:
+    """Compare what producers say was acknowledged with what the log of TOPIC holds, minute by minute of event time;
+    with --warehouse, the log also with the rows of a table.
 
     Producers tell it that have the setting audit=True; for ship and produce, -X audit=true. `audit why TOPIC` says of
     what is lost or doubled who sent it, and where it is. The exit code is 1 when something is wrong.
 
     \b
     barnabas audit clicks
+    barnabas audit clicks --warehouse ./warehouse
     barnabas audit why clicks --json
     """
     is_why = len(words) == 2 and words[0] == WHY
     if len(words) != 1 and not is_why:
         raise click.UsageError("say one topic: barnabas audit TOPIC, or barnabas audit why TOPIC")
-    topic = words[-1]
+    if warehouse is not None and catalog is not None:
+        raise click.UsageError("say where the table is: either --warehouse DIR or --catalog NAME")
+    if table is not None and warehouse is None and catalog is None:
+        raise click.UsageError("--table is in a warehouse: say which, --warehouse DIR or --catalog NAME")
+    asked = Audit(words[-1], bootstrap, warehouse, catalog, table, since_ms)
     while True:
-        found = _audit(bootstrap, topic)
-        show = _show_why if is_why else _show_windows
-        show(topic, found, as_json=as_json)
+        found, audited = asked.run()
+        if is_why:
+            show_why(asked.topic, found, as_json=as_json)
+        else:
+            show_windows(asked.topic, found, audited, as_json=as_json)
         if watch_s is None:
             break
         sys.stdout.flush()
@@ -53,97 +87,54 @@ def audit(words: tuple[str, ...], watch_s: float | None, as_json: bool, bootstra
         sys.exit(1)
 
 
-def _audit(bootstrap: str, topic: str) -> Balance:
-    with connect(bootstrap) as admin:
-        # Events first: what is acknowledged later is in the log, and open until it is told.
-        events = read_events(bootstrap, admin, topic)
-        topic_id = admin.describe_topics([topic])[0].id
-        ranges = topic_ranges(admin, topic)
-        total = sum(end - begin for begin, end in ranges.values())
-        with record_progress(f"reading {topic}", total) as advance:
-            return balance(events, count_stored(bootstrap, ranges, advance), topic_id)
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is to be compared."""
 
+    topic: str
+    bootstrap: str
+    warehouse: str | None = None
+    catalog: str | None = None
+    table: str | None = None
+    since_ms: int | None = None
 
-def _show_windows(topic: str, found: Balance, *, as_json: bool) -> None:
-    if as_json:
-        show_json(
-            {
-                "topic": topic,
-                "complete_until": found.complete_until_ms,
-                "is_wrong": found.is_wrong,
-                "windows": [_as_json(window) for window in found.windows],
-            }
-        )
-        return
-    if not found.windows:
-        click.echo(f"there is nothing in {topic}, and nobody has told of anything", err=True)
-        return
-    show_table(
-        ["window", "produced", "stored", "late", "not audited", "status"],
-        [
-            [_time(each.window_ms), each.produced, each.stored, each.late, each.unaudited, each.status]
-            for each in found.windows
-        ],
-    )
-    until = found.complete_until_ms
-    click.echo(f"complete until {'-' if until is None else show_time_ms(until)}")
+    def run(self) -> tuple[Balance, AuditedTable | None]:
+        """Compare it as it is now."""
+        with connect(self.bootstrap) as admin:
+            # What is told first, then the table, then the log: each has what those before it have. What is acknowledged
+            # meanwhile is in the log, and open until it is told.
+            events = read_events(self.bootstrap, admin, self.topic)
+            width_ms = common_width([WINDOW_MS, *(event.width_ms for event in events)])
+            since_ms = None if self.since_ms is None else self.since_ms - self.since_ms % width_ms
+            events = [event for event in events if since_ms is None or event.window_ms >= since_ms]
+            topic_id = admin.describe_topics([self.topic])[0].id
+            side = self._table_audit(topic_id)
+            ranges = topic_ranges(admin, self.topic, since_ms)
+            table = None
+            if side is not None:
+                table = side.read(events, ranges, width_ms, since_ms=since_ms)
+            total = sum(end - begin for begin, end in ranges.values())
+            with record_progress(f"reading {self.topic}", total) as advance:
+                stored = count_stored(
+                    self.bootstrap,
+                    ranges,
+                    advance,
+                    width_ms=width_ms,
+                    since_ms=since_ms,
+                    on_stretch=None if table is None else table.rows.check,
+                )
+            if table is not None:
+                table.rows.check_is_over()
+            found = balance(events, stored, topic_id, table)
+        return found, None if side is None else AuditedTable(side.name, side.state)
 
+    def _table_audit(self, topic_id: str) -> TableAudit | None:
+        if self.warehouse is None and self.catalog is None:
+            return None
+        from barnabas.cli.table import open_warehouse
+        from barnabas.spark.extras import require
 
-def _as_json(window: WindowBalance) -> dict[str, Any]:
-    return {
-        "window": window.window_ms,
-        "produced": window.produced,
-        "stored": window.stored,
-        **{str(kind): window.wrong.get(kind, 0) for kind in Kind},
-        "late": window.late,
-        "not_audited": window.unaudited,
-        "status": window.status,
-    }
-
-
-def _show_why(topic: str, found: Balance, *, as_json: bool) -> None:
-    if as_json:
-        show_json([_finding_as_json(each) for each in found.findings])
-        return
-    if not found.findings:
-        click.echo(f"nothing is the matter with {topic}")
-        return
-    show_table(
-        ["window", "what", "records", "partition", "host", "application", "where"],
-        [
-            [
-                _time(each.window_ms), str(each.kind), each.records, str(each.producer.partition), each.host or None,
-                each.application or None, _where(each),
-            ]
-            for each in found.findings
-        ],
-    )  # fmt: skip
-
-
-def _finding_as_json(finding: Finding) -> dict[str, Any]:
-    return {
-        "window": finding.window_ms,
-        "kind": str(finding.kind),
-        "records": finding.records,
-        "partition": finding.producer.partition,
-        "producer_id": finding.producer.producer_id,
-        "producer_epoch": finding.producer.producer_epoch,
-        "host": finding.host,
-        "application": finding.application,
-        "offset": finding.offset,
-        "missing_sequences": [list(each) for each in finding.missing],
-    }
-
-
-def _where(finding: Finding) -> str | None:
-    if finding.offset is not None:
-        return f"again at offset {finding.offset}"
-    if not finding.missing:
-        return None
-    shown = [f"{first} to {first + count - 1}" for first, count in finding.missing[:MISSING_SHOWN_MAX]]
-    more = len(finding.missing) - len(shown)
-    return f"missing sequence numbers {', '.join(shown)}{f' and {more} more gaps' if more else ''}"
-
-
-def _time(window_ms: int) -> str:
-    return "no timestamp" if window_ms < 0 else show_time_ms(window_ms)
+        opened = open_warehouse(self.warehouse, self.catalog)
+        name = self.table or require("barnabas.spark.warehouse").table_name_of_topic(self.topic)
+        side: TableAudit = require("barnabas.spark.table_audit").TableAudit(opened, name, self.topic, topic_id)
+        return side

@@ -16,6 +16,7 @@ from barnabas.cli.failures import explain
 from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
@@ -96,6 +97,11 @@ def _interval(_context: click.Context, _option: click.Parameter, given: str | No
     help="Whether fields that appear later become columns of a new table too.  [default: unless --fields is given]",
 )
 @click.option("--dead-letter", metavar="TOPIC", help="Send copies of bad records there, with the reason in headers.")
+@click.option(
+    "--audit/--no-audit",
+    default=None,
+    help="Whether to tell what is loaded, for `barnabas audit`.  [default: if anybody tells]",
+)
 @click.option(
     "--starting-offsets",
     metavar="JSON",
@@ -259,6 +265,8 @@ def _remarks(table: TableLoad) -> Iterator[str]:
         yield f"{table.dead_letters:,} copies of bad records were sent to the dead-letter topic"
     if table.without_time:
         yield f"{table.without_time:,} records have no event time"
+    if table.complete_until_ms is not None:
+        yield f"all that was produced is there until {show_time_ms(table.complete_until_ms)}"
 
 
 def _told(error: Exception) -> str:
@@ -276,6 +284,7 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "dead_letters": table.dead_letters,
         "without_event_time": table.without_time,
         "new_fields": dict(table.new_fields),
+        "complete_until_ms": table.complete_until_ms,
         "ranges": [_range_as_json(loaded) for loaded in table.ranges],
         "missing": [_range_as_json(gap) for gap in table.missing],
     }

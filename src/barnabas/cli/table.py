@@ -48,6 +48,8 @@ def status(name: str, warehouse: str | None, catalog: str | None, as_json: bool)
     ]
     show_table(["topic", "partition", "loaded up to", "latest event"], rows)
     click.echo(f"complete up to {_time(found.complete.event_time_ms)} (event time)")
+    if found.audited_until_ms is not None:
+        click.echo(f"has all that was produced until {_time(found.audited_until_ms)}, as the audit knows")
     if found.complete.at_ms:
         click.echo(f"has all that was in the log at {_time(found.complete.at_ms)}")
     small = f", {found.small_files:,} of them small" if found.small_files else ""
@@ -133,6 +135,7 @@ def _as_json(found: TableStatus) -> dict[str, object]:
         "format": found.value_format,
         "event_time_from": found.event_time,
         "complete_to_event_time_ms": found.complete.event_time_ms,
+        "audited_until_ms": found.audited_until_ms,
         "has_log_of_ms": found.complete.at_ms or None,
         "topics": {
             topic: {str(partition): offset for partition, offset in sorted(loaded.next_offsets.items())}

@@ -1,18 +1,23 @@
-"""Reads what an audit needs: the monitoring events of a topic, and all batches of its log."""
+"""Reads what an audit needs: the monitoring events of topics, and all batches of a log. Writes events of loads."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Self
 
-from barnabas.audit.event_times import batches_by_window
+from barnabas.audit.event_times import Stretch, batches_by_window
 from barnabas.audit.events import BadEventError, MonitoringEvent
+from barnabas.audit.identities import Producer as Identity
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.admin.admin import Admin
-from barnabas.client.producer.auditing import AUDIT_TOPIC
+from barnabas.client.producer.auditing import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
+from barnabas.client.producer.producer import Producer
 from barnabas.client.range_reader import RangeReader
 from barnabas.client.setting_types import Bootstrap
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.records import read_records
 
@@ -21,32 +26,52 @@ log = logging.getLogger(__name__)
 OnProgress = Callable[[int], object]
 """Called with how many more records were looked at."""
 
+OnStretch = Callable[[Identity, int, Stretch], None]
 
-def topic_ranges(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+WRITING_S = 30.0
+"""How long events may take to be acknowledged."""
+
+
+def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[TopicPartition, tuple[int, int]]:
     """Return where each partition of a topic begins and ends now.
 
+    :param since_ms: begin at the first record that is not earlier.
     :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
     """
     partitions = [TopicPartition(topic, each.partition) for each in admin.describe_topics([topic])[0].partitions]
     begins, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
+    if since_ms is not None:
+        for where, found in admin.offsets_for_times(dict.fromkeys(partitions, since_ms)).items():
+            begins[where] = ends[where] if found is None else min(found.offset, ends[where])
     return {each: (begins[each], ends[each]) for each in partitions}
 
 
-def read_events(bootstrap: Bootstrap, admin: Admin, topic: str) -> list[MonitoringEvent]:
-    """Return all monitoring events of a topic; none where nobody has told any. What is no event is logged."""
+def read_events(bootstrap: Bootstrap, admin: Admin, topic: str, since_ms: int | None = None) -> list[MonitoringEvent]:
+    """Return all monitoring events of a topic; none where nobody has told any. What is no event is logged.
+
+    :param since_ms: only of windows that do not begin earlier.
+    """
+    return read_events_of(bootstrap, admin, [topic], since_ms)[topic]
+
+
+def read_events_of(
+    bootstrap: Bootstrap, admin: Admin, topics: Iterable[str], since_ms: int | None = None
+) -> dict[str, list[MonitoringEvent]]:
+    """Return the monitoring events of several topics; see `read_events`."""
+    events: dict[str, list[MonitoringEvent]] = {topic: [] for topic in topics}
     if AUDIT_TOPIC not in admin.list_topics():
-        return []
-    events: list[MonitoringEvent] = []
+        return events
     refused = 0
-    for where, (begin, end) in topic_ranges(admin, AUDIT_TOPIC).items():
+    # The timestamp of an event's record is its window.
+    for where, (begin, end) in topic_ranges(admin, AUDIT_TOPIC, since_ms).items():
         for value in _values(bootstrap, where, begin, end):
             try:
                 event = MonitoringEvent.from_json(value)
             except BadEventError:
                 refused += 1
                 continue
-            if event.topic == topic and event.width_ms == WINDOW_MS:
-                events.append(event)
+            if event.topic in events and (since_ms is None or event.window_ms >= since_ms):
+                events[event.topic].append(event)
     if refused:
         log.warning("%s holds %d records that are no monitoring events", AUDIT_TOPIC, refused)
     return events
@@ -60,29 +85,85 @@ def _values(bootstrap: Bootstrap, where: TopicPartition, begin: int, end: int) -
 
 def count_stored(
     bootstrap: Bootstrap,
-    ranges: dict[TopicPartition, tuple[int, int]],
+    ranges: Mapping[TopicPartition, tuple[int, int]],
     on_progress: OnProgress = lambda _records: None,
+    *,
+    width_ms: int = WINDOW_MS,
+    since_ms: int | None = None,
+    on_stretch: OnStretch | None = None,
 ) -> StoredLog:
     """Count what the partitions of a topic hold between two offsets.
 
+    :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
+    :param on_stretch: called with whose records were read, the offset of the first, and how many are in which window.
     :raises NotAuditableError: the log was compacted.
     :raises KafkaError: it cannot be read.
     """
-    stored = StoredLog(WINDOW_MS)
+    stored = StoredLog(width_ms, on_stretch)
     for where, (begin, end) in ranges.items():
         reached = begin
         if begin == end:
-            if begin > 0:
+            if begin > 0 and since_ms is None:
                 stored.is_emptied(where.partition)
             continue
         with RangeReader(bootstrap, where.topic, where.partition, begin, end) as reader:
             for batches in reader:
-                for header, windows in batches_by_window(batches, WINDOW_MS):
+                for header, windows in batches_by_window(batches, width_ms):
                     if header.base_offset >= end or header.last_offset < reached:
                         continue
                     stored.add(where.partition, header, windows)
-                    if reached == begin > 0:
+                    if reached == begin > 0 and since_ms is None:
                         stored.begins_late(where.partition, windows[0].window_ms)
                     on_progress(header.next_offset - reached)
                     reached = header.next_offset
+    if since_ms is not None:
+        stored.leave_out_before(since_ms)
     return stored
+
+
+class EventWriter:
+    """Writes monitoring events of places that are no producers, as of a load. Not thread-safe.
+
+    An event is acknowledged by all replicas when `write` returns. The topic of the events is made where there is none.
+
+    :raises KafkaError: the topic cannot be made.
+    """
+
+    def __init__(self, bootstrap: Bootstrap) -> None:
+        with Admin(bootstrap) as admin:
+            if AUDIT_TOPIC not in admin.list_topics():
+                _make_topic(admin)
+        self._producer = Producer(bootstrap, compression_type="lz4", acks="all")
+
+    def write(self, events: Iterable[MonitoringEvent]) -> None:
+        """Write events.
+
+        :raises BarnabasError: they were not acknowledged, or not within `WRITING_S`; some may be there.
+        """
+        sent = [
+            self._producer.send(AUDIT_TOPIC, event.to_json(), key=event.key, timestamp_ms=max(event.window_ms, 0))
+            for event in events
+        ]
+        self._producer.flush(WRITING_S)
+        for delivery in sent:
+            delivery.result(WRITING_S)
+
+    def close(self) -> None:
+        """End the connection. May be called again."""
+        self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make_topic(admin: Admin) -> None:
+    try:
+        admin.create_topic(AUDIT_TOPIC, config=AUDIT_TOPIC_CONFIG)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from barnabas.spark.errors import MissingExtraError
 
-EXTRA_PACKAGES = frozenset({"pyspark", "pyiceberg", "pyarrow", "sqlalchemy"})
+EXTRA_PACKAGES = frozenset({"numpy", "pyspark", "pyiceberg", "pyarrow", "sqlalchemy"})
 
 
 def require(module: str) -> ModuleType:

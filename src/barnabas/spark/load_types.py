@@ -40,6 +40,8 @@ class TableLoad:
     `new_fields`: the fields that got a column with this load, or a wider one, with the types that they have now.
     `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
     and (with fail_on_data_loss=False) since the last one.
+    `complete_until_ms`: the event time up to which producers and table agree (docs/audit.md); None where that is not
+    known.
     """
 
     table: str
@@ -54,6 +56,7 @@ class TableLoad:
     dead_letters: int = 0
     without_time: int = 0
     new_fields: Mapping[str, ColumnType] = field(default_factory=dict)
+    complete_until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +86,4 @@ class LoadSettings:
     event_time: EventTime | None = None
     takes_new_fields: bool | None = None
     dead_letter: str | None = None
+    audit: bool | None = None

@@ -36,6 +36,7 @@ def load(
     event_time: str | None = None,
     new_fields: bool | None = None,
     dead_letter: str | None = None,
+    audit: bool | None = None,
     starting_offsets: Mapping[TopicPartition, int] | None = None,
     fail_on_data_loss: bool = True,
     partitions_min: int | None = None,
@@ -59,12 +60,12 @@ def load(
         fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
     :param event_time: for a new table, where its event times come from: `record`, `line`, a field, or `FIELD:UNIT`
         (s, ms, us, ns). None for the group `time` of a pattern, else the record's timestamp.
-    :param dead_letter: a topic for copies of bad records, made where there is none.
+    :param dead_letter: a topic for copies of bad records, made where there is none. `audit`: whether the audit is told
+        what is loaded (docs/audit.md); None: if anybody tells it anything.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
         After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
-    :param partitions_min: about so many Spark tasks, None for as many as Spark runs at once; `records_per_task_max`:
-        no task reads more.
+    :param partitions_min: about so many tasks, None for as many as run at once; `records_per_task_max`: of one task.
     :param client_options: settings of the client under Kafka's dotted names.
     :raises LoadsFailedError: of several tables some could not be loaded; it says which, and what was loaded.
     :raises LoadError: it could not be done; the table is as before. There are kinds of it for a table that somebody
@@ -84,6 +85,7 @@ def load(
         event_time=None if event_time is None else EventTime.parse(event_time),
         takes_new_fields=new_fields,
         dead_letter=dead_letter,
+        audit=audit,
     )
     _check(settings, names)
     groups = {table: names} if table else {name: [topic] for name, topic in tables_of_topics(names).items()}

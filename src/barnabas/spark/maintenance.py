@@ -26,6 +26,7 @@ from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
+from barnabas.audit.watermark import AUDIT
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.completeness import COMPLETE
 from barnabas.spark.day_files import create_file
@@ -39,7 +40,7 @@ TARGET_BYTES = 128 * 1024 * 1024
 SNAPSHOT_AGE = timedelta(days=7)
 ORPHAN_AGE = timedelta(days=3)
 FILES_MIN = 2
-_KEPT_PROPERTIES = (LEDGER, COMPLETE, BAD_RECORDS, MISSING)
+_KEPT_PROPERTIES = (LEDGER, COMPLETE, BAD_RECORDS, MISSING, AUDIT)
 
 
 @dataclass(frozen=True, slots=True)

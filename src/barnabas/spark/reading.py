@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -14,11 +14,14 @@ from barnabas.client.range_reader import RangeReader
 from barnabas.errors import ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
+from barnabas.records.header import Buffer
 from barnabas.spark.planning import OffsetRange
 
 Settings = Mapping[str, str]
 """Settings of the client under Kafka's dotted names. Those that only matter to members of a group, or to a
 reader without end, are accepted and have no effect."""
+
+OnBatches = Callable[[Buffer], object]
 
 REACHABLE_WITHIN_MS = 3_000
 
@@ -29,10 +32,16 @@ _ADMIN_NAMES = frozenset(field.name for field in dataclasses.fields(AdminConfig)
 
 
 def read_range(
-    wanted: OffsetRange, bootstrap: str, settings: Settings, *, include_headers: bool = True
+    wanted: OffsetRange,
+    bootstrap: str,
+    settings: Settings,
+    *,
+    include_headers: bool = True,
+    on_batches: OnBatches | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in Arrow columns, one answer of the broker at a time, which bounds the memory.
 
+    :param on_batches: called with the batches of an answer, before its records are yielded.
     :raises KafkaError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
     :raises BarnabasError: no broker can be reached, or what it sent is damaged.
     """
@@ -46,6 +55,8 @@ def read_range(
             next_offset = columns.read(
                 buffer, wanted.topic, wanted.partition, min_offset=next_offset, max_offset=wanted.end_offset
             )
+            if on_batches is not None:
+                on_batches(buffer)
             yield columns.finish()
 
 

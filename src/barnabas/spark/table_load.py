@@ -7,6 +7,8 @@ The steps, and what a kill after each leaves:
 3. *infer*, only for the first load of JSON: which fields there are. Nothing written so far.
 4. *write*: tasks on the executors read ranges and write Parquet files into this load's own folder. A kill
    leaves files that no snapshot names: no reader sees them, the next load removes them.
+   Where there is an audit, the load then tells what it is about to commit (load_audit.py); if it is not committed,
+   that counts for nothing.
 5. *commit*: one snapshot with the files, their offset ranges, and where to go on. Data and offsets together or
    neither; refused if anybody else has committed since step 2.
 6. *release* the folder. A kill before it leaves a lock file, which the next load removes.
@@ -22,6 +24,8 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from barnabas.audit.account import Account
+from barnabas.audit.watermark import AUDIT
 from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
@@ -37,6 +41,7 @@ from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpi
 from barnabas.spark.jobs import run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
+from barnabas.spark.load_audit import LoadAudit, wants_audit
 from barnabas.spark.load_plan import (
     TopicNow,
     TopicPlan,
@@ -78,6 +83,10 @@ class _Outcome:
     def bad(self) -> BadRecords:
         return BadRecords.together(task.bad for task in self.written)
 
+    @property
+    def account(self) -> Account:
+        return Account.together(task.account for task in self.written)
+
 
 class TableLoader:
     """One load of one table."""
@@ -114,19 +123,25 @@ class TableLoader:
         if ledger is not None and is_named_after is not None:
             check_table_is_of_topic(base.name, is_named_after, ledger)
         planned_at_ms = self._clock.time_ms()
+        audit = self._begin_audit(base, topics)
         topic_ids, plan = self._plan(topics, ledger)
+        audit_width_ms = None if audit is None else audit.planned(topic_ids, plan, planned_at_ms)
         shares = self._shares(plan)
         if not shares and not (plan.lost and base.exists):
-            return TableLoad(base.name, None, 0, (), missing=plan.missing, leftovers_removed=removed)
+            until_ms = None if audit is None else audit.complete_until_ms(Account())
+            return TableLoad(
+                base.name, None, 0, (), missing=plan.missing, leftovers_removed=removed, complete_until_ms=until_ms
+            )
         shape = self._shape(base, shares)
         folder = self._claim(location)
         try:
-            outcome = self._write(location, shares, shape, planned_at_ms)
+            outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms)
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
             complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
                 planned_at_ms, (task.event_times_ms for task in outcome.written)
             )
-            snapshot_id = self._commit(base, outcome, advanced, plan, complete)
+            audited = {} if audit is None else {AUDIT: audit.tell(outcome.account)}
+            snapshot_id = self._commit(base, outcome, advanced, plan, {COMPLETE: complete.dump(), **audited})
         except CommitUnknownError:
             folder.abandon()
             raise
@@ -134,10 +149,20 @@ class TableLoader:
             folder.discard()
             raise
         folder.release()
-        return self._result(base, snapshot_id, plan, shape, outcome, removed)
+        until_ms = None if audit is None else audit.committed()
+        return self._result(base, snapshot_id, plan, shape, outcome, removed, until_ms)
 
     def _step(self, step: Step, done: int = 0, total: int = 0) -> None:
         self._report(LoadProgress(self._table_name, step, done, total))
+
+    def _begin_audit(self, base: TableBase, topics: Sequence[str]) -> LoadAudit | None:
+        """Return the load's part in the audit, None where it has none."""
+        bootstrap, options = self._settings.bootstrap, self._settings.client_options
+        if not wants_audit(self._settings.audit, bootstrap, options):
+            return None
+        audit = LoadAudit(bootstrap, options, base.name, self._load_id, base.last_load)
+        audit.read(topics)
+        return audit
 
     def _check_format(self, base: TableBase) -> None:
         """Raise where the table is of another shape than is asked for; what is not said is as the table is."""
@@ -237,7 +262,14 @@ class TableLoader:
         except OSError as error:
             raise WarehouseError(f"table {self._table_name} is as before: cannot write: {error}") from error
 
-    def _write(self, location: Location, shares: Sequence[Share], shape: TableShape, planned_at_ms: int) -> _Outcome:
+    def _write(
+        self,
+        location: Location,
+        shares: Sequence[Share],
+        shape: TableShape,
+        planned_at_ms: int,
+        audit_width_ms: int | None,
+    ) -> _Outcome:
         """Write the files; where records have fields that the table has no column for, with more columns."""
         writing = Writing(
             f"{location.uri}/data/{self._load_id}",
@@ -245,6 +277,7 @@ class TableLoader:
             shape,
             self._settings.dead_letter,
             planned_at_ms + CLOCK_DIFFERENCE_MAX_MS,
+            audit_width_ms,
         )
         written = self._run("writing", shares, partial(_write, self._reading, writing))
         grown = shape.grown_by(merge_fields(task.found for task in written))
@@ -287,19 +320,26 @@ class TableLoader:
         return good
 
     def _commit(
-        self, base: TableBase, outcome: _Outcome, ledger: Ledger, plan: TopicPlan, complete: Completeness
+        self, base: TableBase, outcome: _Outcome, ledger: Ledger, plan: TopicPlan, more: Mapping[str, str]
     ) -> int:
         files = [file.path for task in outcome.written for file in task.files]
         self._step("committing", outcome.records, outcome.records)
         properties = {
             **snapshot_properties(self._load_id, ledger, plan.ranges, outcome.records, plan.missing),
             BAD_RECORDS: json.dumps(outcome.bad.reasons, ensure_ascii=False),
-            COMPLETE: complete.dump(),
+            **more,
         }
         return base.commit(files, properties, outcome.shape)
 
     def _result(
-        self, base: TableBase, snapshot_id: int, plan: TopicPlan, before: TableShape, outcome: _Outcome, removed: int
+        self,
+        base: TableBase,
+        snapshot_id: int,
+        plan: TopicPlan,
+        before: TableShape,
+        outcome: _Outcome,
+        removed: int,
+        complete_until_ms: int | None,
     ) -> TableLoad:
         self._step("done", outcome.records, outcome.records)
         known, after = before.fields or {}, outcome.shape.fields or {}
@@ -316,6 +356,7 @@ class TableLoader:
             dead_letters=outcome.bad.count if self._settings.dead_letter else 0,
             without_time=sum(task.without_time for task in outcome.written),
             new_fields={name: column_type for name, column_type in after.items() if known.get(name) != column_type},
+            complete_until_ms=complete_until_ms,
         )
 
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from barnabas.audit.watermark import AUDIT, AuditState
 from barnabas.formats.column_types import ColumnType
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.errors import WarehouseError
@@ -24,6 +25,7 @@ class TableStatus:
     """A table as it is now.
 
     `ledger`: up to which offsets each topic is loaded. `complete`: up to which event time.
+    `audited_until_ms`: up to which event time producers and table agree; None where that is not known.
     `last_records`, `last_bad_records`, `last_missing`: of the last load; offsets as in `barnabas.missing`.
     """
 
@@ -41,6 +43,7 @@ class TableStatus:
     last_records: int = 0
     last_bad_records: Mapping[str, int] = field(default_factory=dict)
     last_missing: Mapping[str, Mapping[str, list[int]]] = field(default_factory=dict)
+    audited_until_ms: int | None = None
 
 
 def table_status(warehouse: Warehouse, name: str) -> TableStatus:
@@ -71,4 +74,5 @@ def table_status(warehouse: Warehouse, name: str) -> TableStatus:
         last_records=int(last.get(RECORDS, 0)),
         last_bad_records=json.loads(last.get(BAD_RECORDS, "{}")),
         last_missing=json.loads(last.get(MISSING, "{}")),
+        audited_until_ms=None if AUDIT not in last else AuditState.parse(last[AUDIT]).complete_until_ms,
     )

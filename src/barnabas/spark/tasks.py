@@ -15,6 +15,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from barnabas.audit.account import Account
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.formats.column_types import Fields, merge_fields
 from barnabas.formats.decoding import ValueDecoder
@@ -22,6 +23,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DataFile, DayFiles, create_file
+from barnabas.spark.load_account import AccountBuilder
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import read_range
 from barnabas.spark.rows import Rows, to_rows
@@ -42,6 +44,7 @@ class Writing:
 
     `dead_letter`: the topic that gets copies of bad records; None for none.
     `event_time_max_ms`: later times are of clocks that are wrong, and say nothing about how far a load is.
+    `audit_width_ms`: of the windows in which the audit counts; None where it does not.
     """
 
     folder: str
@@ -49,6 +52,7 @@ class Writing:
     shape: TableShape
     dead_letter: str | None = None
     event_time_max_ms: int = 2**62
+    audit_width_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Written:
     `found`: fields that need other columns than the shape has; where the shape would grow by them, the task has sent
     no bad records, and is to be done again.
     `event_times_ms`: the latest event time of each partition.
+    `account`: what the audit counts; empty where it does not.
     """
 
     records: int
@@ -68,6 +73,7 @@ class Written:
     without_time: int = 0
     found: Fields = field(default_factory=dict)
     event_times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def write_ranges(
     try:
         with closing(bin_):
             for current in wanted:
-                for part in read_range(current, reading.bootstrap, reading.client_options):
+                for part in read_range(current, reading.bootstrap, reading.client_options, on_batches=task.on_batches):
                     task.take(current.topic_partition, part)
             return task.finish()
     except (BarnabasError, OSError) as error:
@@ -111,6 +117,9 @@ class _Task:
         self._records = self._kept_values = self._without_time = 0
         self._found: Fields = {}
         self._event_times_ms: dict[TopicPartition, int] = {}
+        self._audit = None if writing.audit_width_ms is None else AccountBuilder(writing.audit_width_ms)
+        self.on_batches = None if self._audit is None else self._audit.saw
+        """To be called with the batches of an answer before `take`."""
 
     def take(self, partition: TopicPartition, part: pa.RecordBatch) -> None:
         """Write what a broker answered."""
@@ -122,6 +131,8 @@ class _Task:
             if rows.reasons.null_count < len(rows.reasons):
                 sent = sent_ms.slice(number * BATCH_RECORDS, batch.num_rows)
                 self._bad.add(batch.append_column("sent_ms", sent), rows.reasons)
+        if self._audit is not None:
+            self._audit.add(partition, part)
 
     def _count(self, partition: TopicPartition, rows: Rows) -> None:
         self._records += rows.batch.num_rows
@@ -151,6 +162,7 @@ class _Task:
             self._without_time,
             self._found,
             self._event_times_ms,
+            Account() if self._audit is None else self._audit.account,
         )
 
 

@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from barnabas.audit.balance import Balance, Kind, balance
+from barnabas.audit.balance import Balance, balance
 from barnabas.audit.events import PRODUCED, BadEventError, Doubt, MonitoringEvent
+from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import Tally, tally

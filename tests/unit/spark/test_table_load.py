@@ -87,7 +87,7 @@ def test_a_loss_that_is_accepted_stands_in_a_snapshot_even_with_nothing_to_load(
         raise AssertionError("Spark is not needed where there is nothing to load")
 
     def run(*, fail_on_data_loss: bool) -> TableLoad:
-        settings = LoadSettings("nowhere:1", "raw", None, {}, fail_on_data_loss, None, 100, {})
+        settings = LoadSettings("nowhere:1", "raw", None, {}, fail_on_data_loss, None, 100, {}, audit=False)
         return TableLoader(no_session, warehouse, "t", settings, lambda _progress: None).run(["t"])
 
     gap = OffsetRange("t", 0, 5, 9)

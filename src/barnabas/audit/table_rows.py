@@ -1,0 +1,141 @@
+"""The rows of a table against the log that they were loaded from.
+
+Rows are counted first, then the log is read past them (`check`): an offset that the log holds must be in the table
+once, up to where its last load ended. Of what the log holds no more, rows are left to be compared with the account
+that loads have given of themselves (`tallies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from barnabas.audit.account import offsets_of
+from barnabas.audit.column_tallies import Numbers, tallies_by_window, windows_of
+from barnabas.audit.event_times import Stretch
+from barnabas.audit.findings import STRETCHES_MAX, Findings, Kind
+from barnabas.audit.identities import Producer
+from barnabas.audit.stored import NotAuditableError
+from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
+
+OFFSETS_MAX = 4_000_000_000
+"""So many offsets can be looked at; each takes a byte of memory."""
+
+COPIES_MAX = 255
+"""More copies of a row count as so many."""
+
+_Copies = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+
+@dataclass(slots=True)
+class TableRows:
+    """What a table holds of a topic.
+
+    :param begins: by partition, the first offset that the log still has.
+    :param next_offsets: by partition, where the next load goes on.
+    :param complete_until_ms: up to when the table calls itself complete: what comes to earlier windows is late.
+    """
+
+    begins: Mapping[int, int]
+    next_offsets: Mapping[int, int]
+    width_ms: int
+    complete_until_ms: int | None = None
+    findings: Findings = field(default_factory=Findings)
+    tallies: dict[int, dict[int, Tally]] = field(default_factory=dict)
+    """By window and partition: all rows, with offsets for numbers."""
+    waiting: int = 0
+    """Records of the log that are not loaded yet."""
+    _copies: dict[int, _Copies] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lengths = {each: max(0, end - self.begins.get(each, end)) for each, end in self.next_offsets.items()}
+        if sum(lengths.values()) > OFFSETS_MAX:
+            raise NotAuditableError(
+                f"the log has {sum(lengths.values())} offsets that are loaded, and at most {OFFSETS_MAX} can be looked "
+                "at: begin later (--since)"
+            )
+        self._copies = {partition: np.zeros(length, np.uint8) for partition, length in lengths.items()}
+
+    @property
+    def records(self) -> int:
+        """How many rows there are."""
+        return sum(found.records for window in self.tallies.values() for found in window.values())
+
+    def add(self, partition: int, offsets: Numbers, timestamps_ms: Numbers) -> None:
+        """Count rows of a partition, in any order.
+
+        :param timestamps_ms: of their records.
+        """
+        windows_ms = windows_of(timestamps_ms, self.width_ms)
+        for window_ms, found in tallies_by_window(offsets_of(partition), offsets, windows_ms).items():
+            of_window = self.tallies.setdefault(window_ms, {})
+            of_window[partition] = of_window.get(partition, NOTHING).plus(found)
+        copies, begin = self._copies.get(partition, _NONE), self.begins.get(partition, 0)
+        beyond = offsets >= self.next_offsets.get(partition, 0)
+        for offset, window_ms in zip(offsets[beyond].tolist(), windows_ms[beyond].tolist(), strict=True):
+            self.findings.note(Kind.EXTRA, window_ms, offsets_of(partition), offset, 1)
+        places = offsets[(offsets >= begin) & ~beyond] - begin
+        if len(places):
+            _count(copies, places)
+
+    def check(self, producer: Producer, offset: int, stretch: Stretch) -> None:
+        """Compare a stretch of the log with the rows. Each is compared once.
+
+        :param producer: whose records they are.
+        :param offset: of the first of them.
+        """
+        partition, begin = producer.partition, self.begins.get(producer.partition, 0)
+        if offset < begin:  # a batch of which the log still has the end
+            stretch, offset = Stretch(stretch.records - (begin - offset), stretch.window_ms), begin
+        loaded = max(0, min(stretch.records, self.next_offsets.get(partition, 0) - offset))
+        if loaded < stretch.records:
+            self._waits(producer, offset + loaded, stretch.records - loaded, stretch.window_ms)
+        copies = self._copies.get(partition, _NONE)[offset - begin : offset - begin + loaded]
+        if loaded and (copies.min() != 1 or copies.max() != 1):
+            self._note(Kind.LOST, producer, offset, stretch.window_ms, copies == 0, copies)
+            self._note(Kind.DOUBLED, producer, offset, stretch.window_ms, copies > 1, copies - 1)
+        copies[:] = 0
+
+    def check_is_over(self) -> None:
+        """Note the rows of offsets at which the log has no record."""
+        for partition, copies in self._copies.items():
+            for place in np.flatnonzero(copies)[:STRETCHES_MAX].tolist():
+                offset = place + self.begins.get(partition, 0)
+                self.findings.note(Kind.EXTRA, NO_WINDOW_MS, offsets_of(partition), offset, int(copies[place]))
+
+    def _waits(self, producer: Producer, offset: int, records: int, window_ms: int) -> None:
+        self.waiting += records
+        until_ms = self.complete_until_ms
+        is_late = until_ms is not None and window_ms + self.width_ms <= until_ms
+        self.findings.note(Kind.LATE if is_late else Kind.OPEN, window_ms, producer, offset, records)
+
+    def _note(
+        self,
+        kind: Kind,
+        producer: Producer,
+        offset: int,
+        window_ms: int,
+        concerned: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        copies: _Copies,
+    ) -> None:
+        places = np.flatnonzero(concerned)
+        if not len(places):
+            return
+        begins = np.concatenate(([0], np.flatnonzero(np.diff(places) != 1) + 1))
+        for part in np.split(places, begins[1:]):
+            records = len(part) if kind is Kind.LOST else int(copies[part].sum(dtype=np.int64))
+            self.findings.note(kind, window_ms, producer, offset + int(part[0]), records, len(part))
+
+
+_NONE: _Copies = np.zeros(0, np.uint8)
+
+
+def _count(copies: _Copies, places: Numbers) -> None:
+    """Count one more at each of the places, which may be there more than once."""
+    if bool((np.diff(places) > 0).all()):
+        copies[places] += copies[places] < COPIES_MAX
+        return
+    distinct, counts = np.unique(places, return_counts=True)
+    copies[distinct] = np.minimum(copies[distinct] + counts, COPIES_MAX)

@@ -1,0 +1,64 @@
+"""What producers have told, put together: of each of their lives the last word about each window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
+from barnabas.audit.identities import Producer
+from barnabas.audit.windows import NOTHING, Tally, window_of
+
+
+class Told:
+    """What the producers have told: the last word of each instance."""
+
+    def __init__(self, events: Iterable[MonitoringEvent], topic_id: str, width_ms: int) -> None:
+        latest: dict[bytes, MonitoringEvent] = {}
+        ended: set[str] = set()
+        for event in events:
+            if event.tier != PRODUCED:
+                continue
+            if event.is_last:
+                ended.add(event.instance)
+            before = latest.get(event.key)
+            if before is None or before.number < event.number:
+                latest[event.key] = event
+        self._width_ms = width_ms
+        self.events: list[MonitoringEvent] = []
+        self.instance_of: dict[int, MonitoringEvent] = {}
+        """By producer id: an event of an instance that has it."""
+        self.ended: set[int] = set()
+        """Ids of producers that have ended, and have told everything."""
+        self.doubts: dict[tuple[int, Producer], set[Doubt]] = {}
+        """By window and producer."""
+        earlier: set[int] = set()
+        for event in latest.values():
+            producer_ids = {each.producer_id for each in (*event.counted, *(doubt.producer for doubt in event.doubts))}
+            if not _is_of(event, topic_id):
+                # It may have learned late that the topic is another one, and have told of that what belongs to this.
+                earlier |= producer_ids
+                continue
+            self.events.append(event)
+            for producer_id in producer_ids:
+                self.instance_of[producer_id] = event
+            if event.instance in ended:
+                self.ended |= producer_ids
+            for doubt in event.doubts:
+                place = (window_of(doubt.window_ms, width_ms), doubt.producer)
+                self.doubts.setdefault(place, set()).add(doubt)
+        self.ended -= earlier
+
+    def produced(self) -> dict[tuple[int, Producer], Tally]:
+        """Return what was acknowledged, by window and producer."""
+        produced: dict[tuple[int, Producer], Tally] = {}
+        for event in self.events:
+            window_ms = window_of(event.window_ms, self._width_ms)
+            for producer, counted in event.counted.items():
+                place = (window_ms, producer)
+                produced[place] = produced.get(place, NOTHING).plus(counted)
+        return produced
+
+
+def _is_of(event: MonitoringEvent, topic_id: str) -> bool:
+    """Whether an event is of the topic that has this id, as far as anybody knows."""
+    return not event.topic_id or not topic_id or event.topic_id == topic_id

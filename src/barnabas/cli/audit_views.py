@@ -1,0 +1,133 @@
+"""How an audit is shown: windows, and what is the matter in them; as tables for people and JSON for programs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import click
+
+from barnabas.audit.balance import Balance, WindowBalance
+from barnabas.audit.findings import STORED, Finding, Kind
+from barnabas.audit.watermark import AuditState
+from barnabas.cli.tables import show_json, show_table
+from barnabas.cli.timestamps import show_time_ms
+
+STRETCHES_SHOWN_MAX = 5
+
+
+class AuditedTable(NamedTuple):
+    """The table of an audit, and the state that its last load has left."""
+
+    name: str
+    state: AuditState | None
+
+
+def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_json: bool) -> None:
+    """Show the windows of a topic, and how a table has them, if one was compared."""
+    loaded_until = None if table is None or table.state is None else table.state.complete_until_ms
+    if as_json:
+        of_table = {} if table is None else {"table": table.name, "table_complete_until": loaded_until}
+        show_json(
+            {
+                "topic": topic,
+                "complete_until": found.complete_until_ms,
+                "is_wrong": found.is_wrong,
+                **of_table,
+                "windows": [_as_json(window, has_table=table is not None) for window in found.windows],
+            }
+        )
+        return
+    if not found.windows:
+        click.echo(f"there is nothing in {topic}, and nobody has told of anything", err=True)
+        return
+    loaded = [] if table is None else ["loaded"]
+    show_table(
+        ["window", "produced", "stored", *loaded, "late", "not audited", "status"],
+        [
+            [
+                _time(each.window_ms), each.produced, each.stored, *([each.loaded] if loaded else []), each.late,
+                each.unaudited, each.status,
+            ]
+            for each in found.windows
+        ],
+    )  # fmt: skip
+    click.echo(f"complete until {_until(found.complete_until_ms)}")
+    if table is not None:
+        click.echo(f"table {table.name}, as its last load knew: complete until {_until(loaded_until)}")
+
+
+def _until(time_ms: int | None) -> str:
+    return "-" if time_ms is None else show_time_ms(time_ms)
+
+
+def _as_json(window: WindowBalance, *, has_table: bool) -> dict[str, Any]:
+    kinds = {str(kind): window.records_of(kind) for kind in Kind if kind is not Kind.LATE}
+    of_table = {"loaded": window.loaded, "late_for_table": window.records_of(Kind.LATE)} if has_table else {}
+    return {
+        "window": window.window_ms,
+        "produced": window.produced,
+        "stored": window.stored,
+        **kinds,
+        **of_table,
+        "late": window.late,
+        "not_audited": window.unaudited,
+        "status": window.status,
+    }
+
+
+def show_why(topic: str, found: Balance, *, as_json: bool) -> None:
+    """Show what is the matter with a topic: who sent the records, and where they are."""
+    if as_json:
+        show_json([_finding_as_json(each) for each in found.findings])
+        return
+    if not found.findings:
+        click.echo(f"nothing is the matter with {topic}")
+        return
+    show_table(
+        ["window", "tier", "what", "records", "partition", "host", "application", "where"],
+        [
+            [
+                _time(each.window_ms), each.tier, str(each.kind), each.records, str(each.producer.partition),
+                each.host or None, each.application or None, _where(each),
+            ]
+            for each in found.findings
+        ],
+    )  # fmt: skip
+
+
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "window": finding.window_ms,
+        "tier": finding.tier,
+        "kind": str(finding.kind),
+        "records": finding.records,
+        "partition": finding.producer.partition,
+        "producer_id": finding.producer.producer_id,
+        "producer_epoch": finding.producer.producer_epoch,
+        "host": finding.host,
+        "application": finding.application,
+        "offset": finding.offset,
+        "missing_sequences": [list(each) for each in finding.missing],
+        "offsets": [list(each) for each in finding.offsets],
+    }
+
+
+def _where(finding: Finding) -> str | None:
+    if finding.offsets:
+        return f"{_PLACES.get(finding.kind, 'offsets')} {_stretches(finding.offsets)}"
+    if finding.tier == STORED and finding.offset is not None:
+        return f"again at offset {finding.offset}"
+    return f"missing sequence numbers {_stretches(finding.missing)}" if finding.missing else None
+
+
+_PLACES = {Kind.LOST: "missing offsets", Kind.OPEN: "to be loaded: offsets", Kind.LATE: "to be loaded: offsets"}
+
+
+def _stretches(stretches: tuple[tuple[int, int], ...]) -> str:
+    shown = [str(first) if count == 1 else f"{first} to {first + count - 1}" for first, count in stretches]
+    more = len(shown) - STRETCHES_SHOWN_MAX
+    return ", ".join(shown[:STRETCHES_SHOWN_MAX]) + (f" and {more} more gaps" if more > 0 else "")
+
+
+def _time(window_ms: int) -> str:
+    return "no timestamp" if window_ms < 0 else show_time_ms(window_ms)

@@ -1,0 +1,158 @@
+"""A load's part in the audit: it tells what it puts into the table, and how far producers and table agree.
+
+The account is told before the commit and the commit's mark after it, both in the topic `_audit`; which state the audit
+is in is a property of the snapshot (`barnabas.audit`), committed with the data. A load that is killed before the commit
+leaves an account that counts for nothing; one that is killed after it has its mark made up by the next load.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from barnabas.audit.account import Account, WindowAccount
+from barnabas.audit.events import COMMITTED, LOADED, MonitoringEvent
+from barnabas.audit.loaded import accounts_of, instance_of_load
+from barnabas.audit.told import Told
+from barnabas.audit.watermark import AUDIT, AuditState, agreed_until, settled_until_ms
+from barnabas.audit.windows import WINDOW_MS, common_width
+from barnabas.client.audited import EventWriter, read_events_of
+from barnabas.client.producer.auditing import AUDIT_TOPIC
+from barnabas.errors import BarnabasError
+from barnabas.spark.errors import LoadError
+from barnabas.spark.ledger import LEDGER
+from barnabas.spark.load_plan import TopicPlan
+from barnabas.spark.reading import Settings, open_admin
+
+log = logging.getLogger(__name__)
+
+
+def wants_audit(wanted: bool | None, bootstrap: str, settings: Settings) -> bool:
+    """Return whether a load takes part: as it is told, else where anybody does.
+
+    :param settings: of the client, under Kafka's dotted names.
+    """
+    if wanted is not None:
+        return wanted
+    with open_admin(bootstrap, settings) as admin:
+        return AUDIT_TOPIC in admin.list_topics()
+
+
+class LoadAudit:
+    """The audit of one load of one table. Not thread-safe.
+
+    Made before the ends of the logs are asked for: all that it knows to be produced must be in the logs then.
+
+    :param last_load: the properties of the last load's snapshot; empty for a new table.
+    """
+
+    def __init__(
+        self, bootstrap: str, settings: Settings, table: str, load_id: str, last_load: Mapping[str, str]
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._settings = settings
+        self._table = table
+        self._load_id = load_id
+        self._last_load = last_load
+        known = last_load.get(AUDIT)
+        self._state = None if known is None else AuditState.parse(known)
+        self._events: dict[str, list[MonitoringEvent]] = {}
+        self._topic_ids: Mapping[str, str] = {}
+        self._planned_at_ms = 0
+        self._next: AuditState | None = None
+
+    def read(self, topics: Sequence[str]) -> None:
+        """Read what was told of topics that is still to be judged.
+
+        :raises LoadError: it cannot be read.
+        """
+        since_ms = None if self._state is None else self._state.from_ms
+        try:
+            with open_admin(self._bootstrap, self._settings) as admin:
+                self._events = read_events_of(self._bootstrap, admin, topics, since_ms)
+        except BarnabasError as error:
+            raise self._failed("read", error) from error
+
+    def planned(self, topic_ids: Mapping[str, str], plan: TopicPlan, planned_at_ms: int) -> int:
+        """Take note of what is loaded, and return how wide the windows are in which it is counted."""
+        self._topic_ids, self._planned_at_ms = topic_ids, planned_at_ms
+        known = [WINDOW_MS if self._state is None else self._state.width_ms]
+        width_ms = common_width([*known, *(event.width_ms for events in self._events.values() for event in events)])
+        if self._state is not None:
+            self._state = replace(self._state, width_ms=width_ms)
+            return width_ms
+        is_whole = LEDGER not in self._last_load and not any(each.start_offset for each in plan.ranges)
+        judged_from_ms = 0 if is_whole else settled_until_ms(planned_at_ms, width_ms) + width_ms
+        self._state = AuditState(uuid.uuid4().hex, "", width_ms, is_whole, judged_from_ms)
+        return width_ms
+
+    def tell(self, account: Account) -> str:
+        """Tell what is about to be committed; return the state that is committed with it.
+
+        :raises LoadError: it was not acknowledged.
+        """
+        state = self._planned_state()
+        marks = {topic: (self._topic_ids.get(topic, ""), window_ms) for topic, window_ms, _window in account.items()}
+        self._next = state.advanced(self._load_id, self.complete_until_ms(account), marks)
+        instance = instance_of_load(state.audit_id, self._load_id)
+        told = account.events(LOADED, state.width_ms, instance, platform.node(), self._table, self._topic_ids)
+        try:
+            with EventWriter(self._bootstrap) as writer:
+                writer.write([*self._marks(state), *told])
+        except BarnabasError as error:
+            raise self._failed("told", error) from error
+        return self._next.dump()
+
+    def committed(self) -> int | None:
+        """Tell that the account counts, return the watermark. What fails here is made up for by the next load."""
+        assert self._next is not None, "it was told"
+        try:
+            with EventWriter(self._bootstrap) as writer:
+                writer.write(self._marks(self._next))
+        except BarnabasError as error:
+            log.warning("table %s: that the load is committed could not be told: %s", self._table, error)
+        return self._next.complete_until_ms
+
+    def complete_until_ms(self, account: Account) -> int | None:
+        """Return the table's completeness watermark with what is about to be committed, None while there is none."""
+        state = self._planned_state()
+        until_ms = [self._agreed_until(state, topic, events, account) for topic, events in self._events.items()]
+        return min((each for each in until_ms if each is not None), default=None)
+
+    def _planned_state(self) -> AuditState:
+        assert self._state is not None, "it was planned"
+        return self._state
+
+    def _agreed_until(
+        self, state: AuditState, topic: str, events: Iterable[MonitoringEvent], account: Account
+    ) -> int | None:
+        told = Told(events, self._topic_ids.get(topic, ""), state.width_ms)
+        accounts = accounts_of(events, state.audit_id, [state.load_id], state.width_ms)
+        for name, window_ms, window in account.items():
+            if name == topic:
+                accounts.setdefault(window_ms, WindowAccount()).add(window.counted, window.offsets)
+        return agreed_until(told, accounts, state, self._planned_at_ms)
+
+    def _marks(self, state: AuditState) -> Iterable[MonitoringEvent]:
+        """Yield what says that the last load of a state is in the table."""
+        for topic, (topic_id, window_ms) in state.marks.items():
+            yield MonitoringEvent(
+                topic=topic,
+                topic_id=topic_id,
+                tier=COMMITTED,
+                window_ms=window_ms,
+                width_ms=state.width_ms,
+                instance=instance_of_load(state.audit_id, state.load_id),
+                number=1,
+                host=platform.node(),
+                application=self._table,
+                is_last=True,
+            )
+
+    def _failed(self, what: str, error: BarnabasError) -> LoadError:
+        return LoadError(
+            f"table {self._table}: the audit cannot be {what}: {error}; without it: audit=False (--no-audit)"
+        )

@@ -1,0 +1,134 @@
+"""The audit of tables: loads tell what they put in, and a row too few, too many or too late is found with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from barnabas import Admin, Producer
+from barnabas.cli.audit import audit as command
+from barnabas.spark import load
+from barnabas.spark.table_status import table_status
+from barnabas.spark.warehouse import Warehouse
+from tests.conftest import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+TOPIC = "clicks"
+MINUTE_MS = 60_000
+BEGIN_MS = 1_700_000_040_000
+COUNT = 300
+PARTITIONS = 3
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """A broker with a topic; returns its address."""
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(TOPIC, partitions=PARTITIONS, config={"retention.ms": "-1"})
+    return broker.bootstrap
+
+
+def send(bootstrap: str, begin: int = 0, end: int = COUNT, *, audit: bool = True) -> None:
+    """Send records of three minutes, in small batches."""
+    with Producer(bootstrap, audit=audit, client_id="shop", batch_size=500) as producer:
+        for number in range(begin, end):
+            at_ms = BEGIN_MS + number * 600
+            producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS, timestamp_ms=at_ms)
+
+
+def audit(bootstrap: str, warehouse: Path, *words: str) -> tuple[int, Any]:
+    """Run `barnabas audit --json` with a table; return the exit code and what it says."""
+    result = CliRunner().invoke(command, [*words, "--json", "-b", bootstrap, "--warehouse", str(warehouse)])
+    assert result.exit_code in (0, 1), (result.output, result.exception)
+    return result.exit_code, json.loads(result.stdout)
+
+
+def windows(found: Any) -> list[tuple[int, int, int, int, str]]:
+    return [
+        (each["window"] - BEGIN_MS, each["produced"], each["stored"], each["loaded"], each["status"])
+        for each in found["windows"]
+    ]
+
+
+ALL_COMPLETE = [(minute * MINUTE_MS, 100, 100, 100, "complete") for minute in range(3)]
+
+
+def change_rows(warehouse: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change a table's file behind its back."""
+    path = max(warehouse.rglob("data/**/*.parquet"), key=lambda each: each.stat().st_size)
+    pq.write_table(change(pq.ParquetFile(path).read()), path)
+
+
+def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    send(topic, 0, 150)
+    first = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark).tables[0]
+    send(topic, 150)
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert (code, [each["status"] for each in found["windows"]]) == (1, ["complete", "late 50", "late 100"])
+    second = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark).tables[0]
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert (code, windows(found)) == (0, ALL_COMPLETE)
+    assert audit(topic, tmp_path, "why", TOPIC) == (0, [])
+    assert first.complete_until_ms is not None
+    assert second.complete_until_ms is not None
+    # Nothing that was told is missing, so the table is complete until just now.
+    assert BEGIN_MS + 3 * MINUTE_MS < first.complete_until_ms <= second.complete_until_ms
+    assert found["table_complete_until"] == second.complete_until_ms
+    assert table_status(Warehouse.open(tmp_path), TOPIC).audited_until_ms == second.complete_until_ms
+
+
+def test_row_that_is_deleted_and_one_that_is_appended_twice_are_found_with_their_places(
+    spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    send(topic)
+    load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)
+    change_rows(tmp_path, lambda rows: pa.concat_tables([rows.slice(1), rows.slice(5, 1)]))
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert code == 1
+    assert (sum(each["lost"] for each in found["windows"]), sum(each["doubled"] for each in found["windows"])) == (1, 1)
+    assert sum(each["loaded"] for each in found["windows"]) == COUNT
+    _code, why = audit(topic, tmp_path, "why", TOPIC)
+    assert {(each["tier"], each["kind"], each["application"], each["records"]) for each in why} == {
+        ("loaded", "lost", "shop", 1),
+        ("loaded", "doubled", "shop", 1),
+    }
+    assert all(len(each["offsets"]) == 1 and each["offsets"][0][1] == 1 for each in why)
+
+
+def test_what_loads_have_told_vouches_for_the_table_when_the_log_has_expired(
+    spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    send(topic)
+    load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)
+    with Admin(topic) as admin:
+        admin.delete_records({(TOPIC, partition): -1 for partition in range(PARTITIONS)})
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert (code, windows(found)) == (0, [(minute * MINUTE_MS, 100, 0, 100, "complete") for minute in range(3)])
+    change_rows(tmp_path, lambda rows: rows.slice(1))
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert (code, sum(each["lost"] for each in found["windows"])) == (1, 1)
+    change_rows(tmp_path, lambda rows: pa.concat_tables([rows, rows.slice(0, 2)]))
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert (code, sum(each["loaded"] for each in found["windows"])) == (1, COUNT + 1)
+
+
+def test_rows_of_producers_that_tell_nothing_are_compared_by_offsets(
+    spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    send(topic, audit=False)
+    load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert (code, [each[2:] for each in windows(found)]) == (0, [(100, 100, "not audited")] * 3)
+    change_rows(tmp_path, lambda rows: rows.slice(1))
+    code, found = audit(topic, tmp_path, TOPIC)
+    assert (code, sum(each["lost"] for each in found["windows"])) == (1, 1)
