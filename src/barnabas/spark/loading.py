@@ -48,7 +48,7 @@ def load(
 
     :param topics: one or several; without `table`, each goes into a table named after it. What one of these tables
         ends with does not stop the others.
-    :param bootstrap: `"host:port"` of one or several brokers.
+    :param bootstrap: `"host:port"` of one or several brokers; `client_options`: settings under Kafka's dotted names.
     :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
     :param table: `"table"` or `"namespace.table"`.
     :param spark: the session to run in, or what gives one where there is something to load; None starts a local one
@@ -66,7 +66,6 @@ def load(
         After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
     :param partitions_min: about so many tasks, None for as many as run at once; `records_per_task_max`: of one task.
-    :param client_options: settings of the client under Kafka's dotted names.
     :raises LoadsFailedError: of several tables some could not be loaded; it says which, and what was loaded.
     :raises LoadError: it could not be done; the table is as before. There are kinds of it for a table that somebody
         else changed, for records that are gone, for a topic that was made again (errors.py).
