@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from barnabas import Admin, Producer
+from barnabas.audit.identities import Producer as Identity
+from barnabas.audit.windows import tally
 from barnabas.cli.audit import audit as command
-from barnabas.spark import load
+from barnabas.cli.load_until import LoadUntil
+from barnabas.client.audited import EventWriter, read_events
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.spark import LoadResult, load
 from barnabas.spark.table_status import table_status
 from barnabas.spark.warehouse import Warehouse
 from tests.conftest import BrokerProcess
@@ -85,6 +91,37 @@ def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession
     assert BEGIN_MS + 3 * MINUTE_MS < first.complete_until_ms <= second.complete_until_ms
     assert found["table_complete_until"] == second.complete_until_ms
     assert table_status(Warehouse.open(tmp_path), TOPIC).audited_until_ms == second.complete_until_ms
+
+
+def test_load_that_waits_goes_on_until_what_was_told_is_in_the_table(
+    spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    """A producer that tells first is waited for, although nothing of that is in the log yet."""
+    send(topic, 0, 10)
+    with Admin(topic) as admin:
+        told = [event for event in read_events(topic, admin, TOPIC) if event.is_last]
+    elsewhere = replace(
+        told[0], instance="another", counted={Identity(10**6, 0, 0): tally(Identity(10**6, 0, 0), 0, 5, 0)}
+    )
+    with EventWriter(topic) as writer:
+        writer.write([elsewhere])
+    lines: list[str] = []
+
+    def load_once() -> tuple[LoadResult, dict[str, Exception]]:
+        return load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark), {}
+
+    def wait(_seconds: float) -> None:
+        """Take it back: the producer had told of what was not so."""
+        with EventWriter(topic) as writer:
+            writer.write([replace(elsewhere, counted={}, number=elsewhere.number + 1)])
+
+    until = LoadUntil(
+        load_once, BEGIN_MS + MINUTE_MS, 1.0, 300, lambda _result, _failures: None, lines.append, SYSTEM_CLOCK, wait
+    )
+    assert until.run()
+    assert len(lines) == 1
+    assert lines[0].startswith("waiting for ")
+    assert f"default.{TOPIC} is complete until " in lines[0]
 
 
 def test_row_that_is_deleted_and_one_that_is_appended_twice_are_found_with_their_places(

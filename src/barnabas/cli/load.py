@@ -60,7 +60,18 @@ def _interval(_context: click.Context, _option: click.Parameter, given: str | No
     try:
         return parse_interval_s(given)
     except ValueError as error:
-        raise click.UsageError(f"--every: {error}") from None
+        raise click.UsageError(f"{_option.opts[-1]}: {error}") from None
+
+
+def _until(_context: click.Context, _option: click.Parameter, given: str | None) -> int | None:
+    if given is None:
+        return None
+    from barnabas.cli.load_until import parse_until_ms
+
+    try:
+        return parse_until_ms(given, SYSTEM_CLOCK.time_ms())
+    except ValueError as error:
+        raise click.UsageError(f"--until-complete: {error}") from None
 
 
 @click.command()
@@ -123,6 +134,15 @@ def _interval(_context: click.Context, _option: click.Parameter, given: str | No
     help="Load again and again, as in 30s, 1m or 2h, until Ctrl-C or SIGTERM; what fails is told and tried again.",
 )
 @click.option(
+    "--until-complete",
+    "until_ms",
+    metavar="TIME",
+    callback=_until,
+    help="Load until all that audited producers sent before is there: HH:MM (UTC, today) or ISO 8601. Rounds are 10 s "
+    "apart, or --every INTERVAL.",
+)
+@click.option("--within", metavar="INTERVAL", callback=_interval, help="With --until-complete: give up after so long.")
+@click.option(
     "--metrics-port",
     metavar="PORT",
     type=click.IntRange(0, 65535),
@@ -136,6 +156,8 @@ def load(
     master: str,
     as_json: bool,
     every: float | None,
+    until_ms: int | None,
+    within: float | None,
     metrics_port: int | None,
     properties: dict[str, str],
     **asked: Any,
@@ -148,12 +170,18 @@ def load(
     \b
     barnabas load clicks --warehouse ./warehouse --format json
     barnabas load clicks --warehouse ./warehouse --format json --every 1m
+    barnabas load clicks --warehouse ./warehouse --format json --until-complete 14:00 --within 30m
     """
     if (asked["warehouse"] is None) == (asked["catalog"] is None):
         raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
-    if metrics_port is not None and every is None:
+    if within is not None and until_ms is None:
+        raise click.UsageError("--within is for a load that waits: --until-complete TIME")
+    if metrics_port is not None and (every is None or until_ms is not None):
         raise click.UsageError("--metrics-port is for a load that goes on: --every INTERVAL")
     loads = _Loads(topics, master, {"client_options": properties, **asked})
+    if until_ms is not None:
+        _load_until(loads, until_ms, every, within, as_json)
+        return
     if every is not None:
         _load_every(loads, every, metrics_port, as_json)
         return
@@ -188,6 +216,29 @@ def _load_every(loads: _Loads, interval_s: float, metrics_port: int | None, as_j
         if server is not None:
             server.shutdown()
             server.server_close()
+
+
+def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: float | None, as_json: bool) -> None:
+    """Load until the tables are complete; the exit code is 1 where time was up."""
+    from barnabas.cli.load_until import INTERVAL_S, LoadUntil
+
+    end_on_sigterm()
+    rounds = LoadUntil(
+        loads.run,
+        until_ms,
+        INTERVAL_S if every_s is None else every_s,
+        within_s,
+        lambda result, failures: _show(result, failures, as_json),
+        lambda line: click.echo(line, err=True),
+        SYSTEM_CLOCK,
+        threading.Event().wait,
+    )
+    try:
+        is_complete = rounds.run()
+    finally:
+        loads.close()
+    if not is_complete:
+        raise click.exceptions.Exit(EXIT_FAILED)
 
 
 class _Loads:

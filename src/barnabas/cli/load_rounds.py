@@ -169,6 +169,8 @@ def _told(load: TableLoad) -> dict[str, object]:
         told["new_fields"] = dict(load.new_fields)
     if load.missing:
         told["missing"] = [str(gap) for gap in load.missing]
+    if load.complete_until_ms is not None:
+        told["complete_until"] = show_time_ms(load.complete_until_ms)
     return told
 
 
