@@ -46,6 +46,7 @@ COMMANDS = {
     "consume": "Print a topic's records, and follow it.",
     "ship": "Ship log files to a topic, and follow them.",
     "load": "Load topics into warehouse tables with Spark.",
+    "sql": "Ask topics with SQL, each a table; at once by DuckDB, or by Spark.",
     "audit": "Prove that nothing was lost or doubled, or say what was.",
     "registry": "Start a schema registry, with Confluent's REST interface.",
     "table": "Look at loaded tables, and maintain them.",

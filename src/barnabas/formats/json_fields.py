@@ -140,6 +140,29 @@ def decode(values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rul
     return _joined([decode(values[start : start + PART_ROWS], fields, rules) for start in starts])
 
 
+def read_fields(
+    values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN
+) -> list[pa.Array]:
+    """Return a column for each of some fields of values; what else there is in them is passed over.
+
+    A field is null where a value has none, holds something that its column does not take, or is no JSON object.
+
+    >>> read_fields([b'{"a": 1, "b": 2}', b"nonsense", None], {"a": "long"})[0].to_pylist()
+    [1, None, None]
+    """
+    schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
+    filled = [b"{}" if value is None else value for value in values]
+    table = _parse_lines(filled, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"))
+    if table is not None:
+        return [_one_chunk(table.column(name)) for name in fields]
+    if len(values) <= PART_ROWS:
+        return _decode_one_by_one(values, fields, rules).columns
+    parts = [
+        read_fields(values[start : start + PART_ROWS], fields, rules) for start in range(0, len(values), PART_ROWS)
+    ]
+    return [pa.concat_arrays(chunks) for chunks in zip(*parts, strict=True)]
+
+
 def _joined(parts: Sequence[Parsed]) -> Parsed:
     columns = [pa.concat_arrays(chunks) for chunks in zip(*(part.columns for part in parts), strict=True)]
     whole = pa.concat_arrays([part.whole for part in parts])

@@ -29,6 +29,7 @@ from barnabas.audit.watermark import AUDIT
 from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import Fields, merge_fields, settled
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
@@ -56,7 +57,7 @@ from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallba
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin
 from barnabas.spark.session import Sessions
-from barnabas.spark.table_schema import FIELDS_MAX, column_names
+from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_ranges, write_ranges
 from barnabas.spark.warehouse import Location, TableBase, Warehouse, local_path

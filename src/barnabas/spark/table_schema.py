@@ -9,14 +9,13 @@
 
 The table is partitioned by the day of `event_time` where it has that, else of `timestamp`.
 
-A field has a column of its own name, unless SQL could not tell that from another column (case does not count); then
-it is found in `value_<name>`. The table's property `barnabas.fields` says which fields these are.
+Fields have the names that `barnabas.formats.column_names` gives them. The table's property `barnabas.fields` says which
+columns are not called as their fields.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from barnabas.formats.column_names import CLASH_PREFIX, RESERVED
 from barnabas.formats.column_types import ColumnType, decimal_parts
 
 KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "raw_timestamp_ms")
@@ -51,10 +51,6 @@ FIELDS_MAX = 1_000
 EVENT_DAY = "event_day"
 """The partition field; Iceberg wants its name to be that of no column."""
 
-_RESERVED = frozenset((*KAFKA_COLUMNS, VALUE_FORM, EVENT_TIME, EVENT_DAY))
-_CLASH_PREFIX = "value_"
-_NOT_IN_NAMES = re.compile(r"[\x00-\x1f.`]")
-"""The dot stands for a field of a struct, and the backquote quotes names."""
 _ICEBERG_TYPES: Mapping[str, IcebergType] = {
     "boolean": BooleanType(),
     "int": IntegerType(),
@@ -69,40 +65,6 @@ _TIMESTAMP_ID, _VALUE_FORM_ID, _EVENT_TIME_ID = 4, 12, 13
 _FIRST_FREE_ID = 14
 
 
-def column_names(fields: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Return the column of each field; no two are the same, whatever the case of their letters.
-
-    :param taken: columns that the table has for other fields.
-
-    >>> column_names(["origin", "timestamp", "userId", "userid"])
-    {'origin': 'origin', 'userId': 'userId', 'timestamp': 'value_timestamp', 'userid': 'value_userid'}
-    """
-    taken = set(_RESERVED) | {sql_key(column) for column in taken}
-    columns, clashing = {}, []
-    for field in fields:
-        if field and sql_key(field) not in taken and not _NOT_IN_NAMES.search(field):
-            columns[field] = field
-            taken.add(sql_key(field))
-        else:
-            clashing.append(field)
-    for field in clashing:
-        name = wanted = _CLASH_PREFIX + _NOT_IN_NAMES.sub("_", field)
-        number = 2
-        while sql_key(name) in taken:
-            name, number = f"{wanted}_{number}", number + 1
-        columns[field] = name
-        taken.add(sql_key(name))
-    return columns
-
-
-def sql_key(name: str) -> str:
-    """Return what names have in common that SQL takes for the same.
-
-    Java compares the letters' upper cases too, so that the long s (U+017F) is an s.
-    """
-    return name.upper().lower()
-
-
 def renamed_fields(columns: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of those columns that are not named like them, for the table's properties."""
     return {column: field for field, column in columns.items() if column != field}
@@ -110,8 +72,8 @@ def renamed_fields(columns: Mapping[str, str]) -> dict[str, str]:
 
 def _field_of_earlier_table(column: str) -> str:
     """Return the JSON field of a column of a table that does not say so itself."""
-    rest = column.removeprefix(_CLASH_PREFIX)
-    return rest if rest.lower() in _RESERVED else column
+    rest = column.removeprefix(CLASH_PREFIX)
+    return rest if rest.lower() in RESERVED else column
 
 
 def table_schema(

@@ -15,12 +15,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import ColumnType, Fields, grown
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import RAW, decoder_of
-from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, column_names, renamed_fields
+from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, renamed_fields
 
 FORMAT = "barnabas.format"
 RENAMED_FIELDS = "barnabas.fields"

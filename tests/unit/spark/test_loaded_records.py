@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import ColumnType, settled
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules, infer_fields
@@ -24,7 +25,6 @@ from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
-from barnabas.spark.table_schema import column_names
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
 from barnabas.spark.warehouse import Warehouse

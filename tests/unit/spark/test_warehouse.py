@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import ConfigurationError
+from barnabas.formats.column_names import column_names, sql_key
 from barnabas.formats.column_types import ColumnType
 from barnabas.model import Header
 from barnabas.records import BatchBuilder
@@ -21,7 +22,7 @@ from barnabas.spark.day_files import DayFiles, create_file
 from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
-from barnabas.spark.table_schema import KAFKA_COLUMNS, column_names, kafka_arrow_columns, sql_key
+from barnabas.spark.table_schema import KAFKA_COLUMNS, kafka_arrow_columns
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import TableBase, Warehouse, parse_table_name, table_name_of_topic, tables_of_topics
 

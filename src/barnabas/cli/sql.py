@@ -1,0 +1,162 @@
+"""`barnabas sql`: queries on topics, by DuckDB at once or by Spark; one, many from standard input, or at a prompt."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from barnabas.cli.options import bootstrap_option, connect
+from barnabas.cli.signals import end_on_sigterm
+from barnabas.cli.standard_output import ending_with_reader
+from barnabas.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from barnabas.cli.sql_output import MakeWriter
+    from barnabas.sql.engine import Engine
+    from barnabas.sql.topics import Topics
+
+WATCH_S = 2.0
+STATEMENTS_BYTES_MAX = 1024 * 1024
+SCREEN_BEGINNING = "\x1b[H\x1b[J"
+
+
+@click.command()
+@click.argument("statement", required=False, metavar="[STATEMENT]")
+@click.option(
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(min=0.1),
+    is_flag=False,
+    flag_value=str(WATCH_S),
+    metavar="[SECONDS]",
+    help=f"Ask again every so often, and show the new answer in place of the last one.  [{WATCH_S:g} without a number]",
+)
+@click.option(
+    "--engine",
+    "engine_name",
+    type=click.Choice(["duckdb", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="Who answers: DuckDB in this process, or Spark, for what is too much for one process.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print an object of JSON for each row.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option(
+    "--format",
+    "value_format",
+    metavar="FORMAT",
+    default="auto",
+    show_default=True,
+    help="What values are: json, raw, avro (with --registry), or lines:PATTERN, as for load; auto looks at some.",
+)
+@click.option("--nested", is_flag=True, help="Objects and arrays in JSON as structs and lists, instead of as text.")
+@click.option(
+    "--registry",
+    "registry_url",
+    metavar="URL",
+    envvar="BARNABAS_REGISTRY",
+    show_envvar=True,
+    help="Where schemas are, for Avro and for JSON with schema ids.",
+)
+@click.option("--memory", default="1GB", show_default=True, help="How much DuckDB keeps in memory; more goes to disk.")
+@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
+@bootstrap_option
+def sql(
+    statement: str | None,
+    watch_s: float | None,
+    as_json: bool,
+    as_csv: bool,
+    bootstrap: str,
+    **asked: Any,
+) -> None:
+    """Ask topics with SQL: each topic is a table.
+
+    It has the columns topic, partition, offset, timestamp, key and value, and one for each field of the values. Names
+    with other signs than letters are quoted, and so is "offset". Without a STATEMENT there is a prompt, or statements
+    are read from standard input.
+
+    \b
+    barnabas sql "select page, count(*) from clicks group by page order by 2 desc limit 10"
+    barnabas sql "select * from clicks where timestamp > now() - interval 5 minutes" --json
+    barnabas sql "select status, count(*) from access group by all" --format lines:combined --watch 5
+    """
+    if as_json and as_csv:
+        raise click.UsageError("say in one way how to print: --json or --csv")
+    if watch_s is not None and statement is None:
+        raise click.UsageError('--watch needs a statement: barnabas sql "select ..." --watch')
+    end_on_sigterm()
+    with ending_with_reader(), _engine(bootstrap, **asked) as (engine, topics):
+        from barnabas.cli.sql_output import writer_for
+
+        make_writer = writer_for(as_json=as_json, as_csv=as_csv, is_terminal=sys.stdout.isatty())
+        if statement is not None and watch_s is not None:
+            _watch(engine, statement, make_writer, watch_s, redraws=sys.stdout.isatty() and not (as_json or as_csv))
+        elif statement is not None:
+            _run(engine, statement, make_writer, sys.stdout)
+        elif sys.stdin.isatty():
+            from barnabas.cli.sql_prompt import Prompt
+
+            Prompt(engine, topics, make_writer).run()
+        else:
+            _run(engine, sys.stdin.read(STATEMENTS_BYTES_MAX + 1), make_writer, sys.stdout)
+
+
+@contextmanager
+def _engine(
+    bootstrap: str,
+    *,
+    engine_name: str,
+    value_format: str,
+    nested: bool,
+    registry_url: str | None,
+    memory: str,
+    master: str,
+) -> Iterator[tuple[Engine, Topics]]:
+    from barnabas.sql.sampling import ValueOptions, json_rules
+    from barnabas.sql.topics import Topics
+
+    options = ValueOptions(value_format, registry_url, json_rules(nested=nested))
+    connect(bootstrap).close()
+    with Topics(bootstrap, options) as topics:
+        if engine_name == "spark":
+            from barnabas.spark import local_session, stop_session
+            from barnabas.sql.spark_engine import SparkEngine
+
+            spark = local_session("barnabas sql", master=master)
+            try:
+                yield SparkEngine(topics, spark), topics
+            finally:
+                stop_session(spark)
+        else:
+            from barnabas.sql.duckdb_engine import DuckDbEngine
+
+            with DuckDbEngine(topics, memory=memory) as duckdb:
+                yield duckdb, topics
+
+
+def _run(engine: Engine, text: str, make_writer: MakeWriter, output: TextIO) -> None:
+    for query in engine.split(text):
+        result = engine.run(query)
+        writer = make_writer(result.schema, output)
+        with closing(result.batches):
+            for batch in result.batches:
+                writer.write(batch)
+        writer.finish()
+
+
+def _watch(engine: Engine, text: str, make_writer: MakeWriter, watch_s: float, *, redraws: bool) -> None:
+    """Ask again and again. What does not fit on the screen is not shown, as it would roll the rest away."""
+    while True:
+        shown = io.StringIO() if redraws else sys.stdout
+        _run(engine, text, make_writer, shown)
+        if isinstance(shown, io.StringIO):
+            lines = shown.getvalue().splitlines()[: shutil.get_terminal_size().lines - 1]
+            sys.stdout.write(SCREEN_BEGINNING + "".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+        SYSTEM_CLOCK.sleep(watch_s)

@@ -1,0 +1,137 @@
+"""The prompt of `barnabas sql`: statements that end with a semicolon, over several lines if need be.
+
+Ctrl-C ends what runs, or forgets what is written; Ctrl-D leaves. Lines are remembered in the user's state folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import readline
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.failures import explain
+from barnabas.cli.standard_output import ReaderGoneError
+from barnabas.cli.tables import show_table
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import BarnabasError
+
+if TYPE_CHECKING:
+    from barnabas.cli.sql_output import MakeWriter
+    from barnabas.sql.engine import Engine
+    from barnabas.sql.topics import Topics
+
+HISTORY_LINES = 1_000
+WELCOME = "Topics are tables. .tables lists them, .schema TOPIC shows the columns of one, .help the rest."
+HELP = """\
+SELECT ...;      a query; it ends with a semicolon
+.tables          the topics
+.schema TOPIC    the columns of a topic, and what its values are
+.quit            leave, as Ctrl-D does
+"offset" and names with other signs than letters are quoted. Times are in UTC."""
+WORDS = ("select", "from", "where", "group by", "order by", "limit", "count(*)", "timestamp", "partition", ".schema")
+
+
+class Prompt:
+    """Reads statements and shows what they give, until somebody leaves."""
+
+    def __init__(self, engine: Engine, topics: Topics, make_writer: MakeWriter) -> None:
+        self._engine = engine
+        self._topics = topics
+        self._make_writer = make_writer
+        self._names: Sequence[str] = ()
+
+    def run(self) -> None:
+        """Ask and answer."""
+        click.echo(WELCOME, err=True)
+        with contextlib.suppress(BarnabasError):
+            self._names = self._topics.names()
+        with _history(default_history_file()), contextlib.suppress(EOFError):
+            readline.set_completer(self._complete)
+            readline.parse_and_bind("tab: complete")
+            while True:
+                self._take(self._read())
+
+    def _read(self) -> str:
+        """Return a statement or a command with a dot; nothing where Ctrl-C took it back."""
+        text = ""
+        try:
+            while True:
+                text += input("      ...> " if text else "barnabas> ") + "\n"
+                if text.lstrip().startswith(".") or not text.strip() or text.rstrip().endswith(";"):
+                    return text.strip()
+        except KeyboardInterrupt:
+            click.echo()
+            return ""
+
+    def _take(self, text: str) -> None:
+        try:
+            if text.startswith("."):
+                self._obey(text)
+            elif text:
+                self._show(text)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+        except ReaderGoneError:
+            raise
+        except (BarnabasError, OSError) as error:
+            click.echo(explain(error), err=True)
+
+    def _obey(self, command: str) -> None:
+        name, _, rest = command.rstrip(";").partition(" ")
+        topic = rest.strip().strip('"')
+        if name in (".quit", ".exit", ".q"):
+            raise EOFError
+        if name in (".tables", ".topics"):
+            self._names = self._topics.names()
+            for each in self._names:
+                click.echo(each)
+        elif name == ".schema" and topic:
+            table = self._topics.get(topic)
+            show_table(["column", "type"], [[field.name, str(field.type)] for field in table.schema])
+            click.echo(f"values are {table.rows.values.format}", err=True)
+        else:
+            click.echo(HELP)
+
+    def _show(self, text: str) -> None:
+        for query in self._engine.split(text):
+            began, count = SYSTEM_CLOCK.monotonic(), 0
+            result = self._engine.run(query)
+            writer = self._make_writer(result.schema, sys.stdout)
+            with contextlib.closing(result.batches):
+                for batch in result.batches:
+                    writer.write(batch)
+                    count += batch.num_rows
+            writer.finish()
+            sys.stdout.flush()
+            took_s = SYSTEM_CLOCK.monotonic() - began
+            click.echo(f"({count:,} {'row' if count == 1 else 'rows'}, {took_s:.2f} s)", err=True)
+
+    def _complete(self, text: str, number: int) -> str | None:
+        fitting = [word for word in (*self._names, *WORDS) if word.startswith(text)]
+        return fitting[number] if number < len(fitting) else None
+
+
+def default_history_file() -> Path:
+    """Return where lines are remembered: `barnabas/sql_history` in XDG_STATE_HOME, by default ~/.local/state."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "barnabas" / "sql_history"
+
+
+@contextlib.contextmanager
+def _history(file: Path) -> Iterator[None]:
+    """Know the lines of before, and remember those of now; without a word where that cannot be."""
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    readline.set_history_length(HISTORY_LINES)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(file)

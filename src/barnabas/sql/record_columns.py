@@ -1,0 +1,77 @@
+"""A record as a row: its own columns, and those of its value. Pure.
+
+topic, partition, offset
+timestamp     in UTC, microseconds; null for one before year 2 or after 9998, and -1 ms where a record has none
+key, value    as text; bytes that are no UTF-8 are written as in Python, \\xff
+...           the fields of values, see `value_columns`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from barnabas.formats import times
+from barnabas.sql.value_columns import ValueColumns
+
+RECORD_COLUMNS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", times.TIME_TYPE),
+        ("key", pa.string()),
+        ("value", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Makes rows of the records of a topic."""
+
+    values: ValueColumns
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return pa.schema([*RECORD_COLUMNS, *self.values.schema])
+
+    def make(self, records: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
+        """Return some of the columns of records (which are in those of `barnabas.records.arrow`).
+
+        No others are made.
+        """
+        of_values = [name for name in wanted if name not in RECORD_COLUMNS.names]
+        decoded = dict(zip(of_values, self.values.decode(records.column("value"), of_values), strict=True))
+        arrays = [
+            decoded[name] if name in decoded else _MAKERS.get(name, _same)(records.column(name)) for name in wanted
+        ]
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    r"""Return bytes as text, with what is no UTF-8 in it written out.
+
+    >>> as_text(pa.array([b"caf\xc3\xa9", b"\xff!", None])).to_pylist()
+    ['café', '\\xff!', None]
+    """
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
+def _as_times(timestamps: pa.Array) -> pa.Array:
+    return times.from_numbers(timestamps.cast(pa.int64()), "ms")
+
+
+def _same(column: pa.Array) -> pa.Array:
+    return column
+
+
+_MAKERS: Mapping[str, Callable[[pa.Array], pa.Array]] = {"timestamp": _as_times, "key": as_text, "value": as_text}

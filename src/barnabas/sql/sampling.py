@@ -1,0 +1,153 @@
+"""Looks at some records of a topic to find out what its values are, and which columns they have.
+
+The first records and the last ones of a few partitions tell: fields come and go with time. A field that none of them
+has gets no column; it is in `value` all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from barnabas.errors import ConfigurationError
+from barnabas.formats.column_types import ColumnType, Fields, settled
+from barnabas.formats.decoding import ValueDecoder
+from barnabas.formats.json_fields import PLAIN, JsonRules
+from barnabas.formats.lines import LineDecoder
+from barnabas.formats.value_format import JSON, LINES, RAW, decoder_of
+from barnabas.model import TopicPartition
+from barnabas.serialization import registry_client
+from barnabas.serialization.avro_columns import decode_avro
+from barnabas.serialization.wire_format import HEADER_BYTES, schema_id
+from barnabas.sql.value_columns import (
+    AvroColumns,
+    JsonColumns,
+    LineColumns,
+    RawValues,
+    ValueColumns,
+    has_schema_ids,
+    registry_at,
+)
+
+AUTO = "auto"
+AVRO = "avro"
+FORMATS_TOLD = f"{AUTO}, {RAW}, {JSON}, {AVRO} (with --registry), or {LINES}:PATTERN"
+PARTITIONS_LOOKED_AT = 4
+RECORDS_AT_EACH_END = 250
+FIELDS_MAX = 1_000
+"""Fields that get a column; the others are in `value`. A producer may use names as data."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """How values are to be understood.
+
+    :param format: one of FORMATS_TOLD.
+    :param registry_url: where schemas are, for values that begin with the id of one.
+    """
+
+    format: str = AUTO
+    registry_url: str | None = None
+    rules: JsonRules = PLAIN
+
+    def __post_init__(self) -> None:
+        if self.format == AVRO and self.registry_url is None:
+            raise ConfigurationError("format avro needs the schemas: say where the registry is (--registry URL)")
+        if self.format not in (AUTO, AVRO):
+            try:
+                decoder_of(self.format)
+            except ConfigurationError as error:
+                if self.format.startswith(LINES):
+                    raise
+                raise ConfigurationError(f"format {self.format!r} is not there: give {FORMATS_TOLD}") from error
+
+
+def json_rules(*, nested: bool) -> JsonRules:
+    """Return how JSON becomes columns: objects and arrays as text, or as structs and lists."""
+    return JsonRules(nested=nested)
+
+
+def sampled_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[TopicPartition, int, int]]:
+    """Return what to look at, of the offsets that there are.
+
+    >>> sampled_ranges({TopicPartition("t", 0): (0, 9_000), TopicPartition("t", 1): (5, 5)})
+    [(TopicPartition(topic='t', partition=0), 0, 250), (TopicPartition(topic='t', partition=0), 8750, 9000)]
+    """
+    filled = [tp for tp, (start, end) in sorted(ranges.items()) if start < end]
+    step = max(1, len(filled) // PARTITIONS_LOOKED_AT)
+    chosen: list[tuple[TopicPartition, int, int]] = []
+    for tp in filled[::step][:PARTITIONS_LOOKED_AT]:
+        start, end = ranges[tp]
+        if end - start <= 2 * RECORDS_AT_EACH_END:
+            chosen.append((tp, start, end))
+        else:
+            chosen += [(tp, start, start + RECORDS_AT_EACH_END), (tp, end - RECORDS_AT_EACH_END, end)]
+    return chosen
+
+
+def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
+    """Return what values are, by some of them (binary, null for tombstones).
+
+    :raises TimedOutError: no registry answers.
+    :raises SerializationError: the schema of Avro records has no columns.
+    """
+    if options.format == AVRO or (
+        options.format == AUTO and options.registry_url is not None and has_schema_ids(values)
+    ):
+        return _columns_by_registry(values, str(options.registry_url), options.rules)
+    if options.format == AUTO:
+        return _json_columns(values, options.rules) if _are_json(values) else RawValues()
+    decoder = decoder_of(options.format)
+    if decoder is None:
+        return RawValues()
+    if isinstance(decoder, LineDecoder):
+        return LineColumns(decoder, _settled(_groups(decoder, values)))
+    return _json_columns(values, options.rules)
+
+
+def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueColumns:
+    registry = registry_at(url)
+    ids = [schema_id(head) for head in _framed(values)]
+    if not ids:
+        return RawValues()
+    schema = registry.schema(max(ids))
+    if schema.kind == registry_client.JSON:
+        texts = pa.array([value[HEADER_BYTES:] for value in _framed(values)], pa.binary())
+        return JsonColumns(_json_columns(texts, rules).fields, rules, HEADER_BYTES)
+    if schema.kind == registry_client.AVRO:
+        fields = decode_avro(values.slice(0, 0), registry, schema).batch.schema
+        return AvroColumns(url, schema, fields)
+    return RawValues(f"{schema.kind.lower()}, not decoded")
+
+
+def _framed(values: pa.Array) -> Iterable[bytes]:
+    return [value for value in values.drop_null().to_pylist() if len(value) >= HEADER_BYTES and value[0] == 0]
+
+
+def _are_json(values: pa.Array) -> bool:
+    """Whether most values look like JSON objects."""
+    filled = [value.strip() for value in values.drop_null().to_pylist()]
+    objects = [value for value in filled if value.startswith(b"{") and value.endswith(b"}")]
+    return 2 * len(objects) > len(filled)
+
+
+def _json_columns(values: pa.Array, rules: JsonRules) -> JsonColumns:
+    decoder = decoder_of(JSON, rules)
+    assert decoder is not None
+    return JsonColumns(_settled(decoder.infer(values)), rules)
+
+
+def _groups(decoder: LineDecoder, values: pa.Array) -> Fields:
+    """Return the groups of a pattern, also where no line matches it."""
+    found = _inferred(decoder, values)
+    return {group: found.get(group) or decoder.pattern.types.get(group) for group in decoder.pattern.groups}
+
+
+def _inferred(decoder: ValueDecoder, values: pa.Array) -> Fields:
+    return decoder.infer(values) if len(values) else {}
+
+
+def _settled(fields: Fields) -> dict[str, ColumnType]:
+    return {name: settled(kind) for name, kind in list(fields.items())[:FIELDS_MAX]}

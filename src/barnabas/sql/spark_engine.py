@@ -1,0 +1,94 @@
+"""The same queries by Spark, for what is too much for one process: a topic is a view with the same columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from barnabas.spark.extras import require
+from barnabas.sql.engine import Result
+from barnabas.sql.errors import SqlError
+from barnabas.sql.record_columns import as_text
+from barnabas.sql.statements import REFUSED
+from barnabas.sql.topics import Topics, TopicTable
+
+TABLES_MAX = 100
+"""So many topics one statement may name."""
+
+_OUTSIDE_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+_FIRST_WORDS = frozenset({"select", "with", "from", "values", "describe", "desc", "explain", "show"})
+_CHANGING = re.compile(r"\b(?:insert\s+(?:into|overwrite)|delete\s+from|merge\s+into|update\s+\S+\s+set)\b")
+
+
+class SparkEngine:
+    """Carries out statements in a Spark session.
+
+    :param topics: those that are queried; the engine does not close them.
+    :param spark: the session, which reads no files by statements from then on.
+    """
+
+    def __init__(self, topics: Topics, spark: Any) -> None:
+        self._topics = topics
+        self._spark = spark
+        self._queries = require("barnabas.spark.topic_queries")
+        self._queries.prepare(spark)
+
+    def split(self, text: str) -> list[str]:
+        """Return the queries that a text has; see `Engine`."""
+        statements = split_at_semicolons(text)
+        for statement in statements:
+            if not is_query(statement):
+                raise SqlError(REFUSED)
+        return statements
+
+    def run(self, query: str) -> Result:
+        """Begin a query; see `Engine`."""
+        for _ in range(TABLES_MAX):
+            try:
+                frame = self._queries.begin_query(self._spark, query)
+            except self._queries.QueryRefusedError as error:
+                if error.unknown_table is None:
+                    raise SqlError(str(error)) from None
+                self._make_view(self._topics.get(error.unknown_table))
+            else:
+                return Result(self._queries.columns_of(frame), self._rows(frame))
+        raise SqlError(f"the statement names more than {TABLES_MAX} topics")
+
+    def _rows(self, frame: Any) -> Generator[pa.RecordBatch]:
+        try:
+            yield from self._queries.rows_of(frame)
+        except self._queries.QueryRefusedError as error:
+            raise SqlError(str(error)) from None
+
+    def _make_view(self, table: TopicTable) -> None:
+        values = table.rows.values
+        decode = partial(values.decode, wanted=values.schema.names)
+        self._queries.make_topic_view(self._spark, self._topics.bootstrap, table.name, values.schema, decode, as_text)
+
+
+def split_at_semicolons(text: str) -> list[str]:
+    """Return the statements of a text; semicolons in quotes and comments do not count.
+
+    >>> split_at_semicolons("select ';' ; -- a; b\\nselect 2;")
+    ["select ';'", '-- a; b\\nselect 2']
+    """
+    blank = _OUTSIDE_QUOTES.sub(lambda found: " " * len(found[0]), text)
+    ends = [at for at, letter in enumerate(blank) if letter == ";"] + [len(text)]
+    starts = [0, *(end + 1 for end in ends)]
+    pairs = zip(starts, ends, strict=False)
+    return [text[start:end].strip() for start, end in pairs if blank[start:end].strip()]
+
+
+def is_query(statement: str) -> bool:
+    """Whether a statement reads only: by its words, as Spark's parser is in another process.
+
+    >>> is_query("with a as (select 1) select 'insert' from a"), is_query("with a as (select 1) insert into b from a")
+    (True, False)
+    """
+    bare = _OUTSIDE_QUOTES.sub(" ", statement).lower()
+    words = re.findall(r"[a-z_]+", bare)
+    return bool(words) and words[0] in _FIRST_WORDS and not _CHANGING.search(bare)

@@ -1,0 +1,171 @@
+"""A cluster's topics, as far as queries need them: which there are, what is in them, and their records as rows.
+
+Records are read straight from the brokers, partition after partition, one answer of a broker at a time. So a topic
+that is larger than the memory can be queried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from barnabas.client.admin import Admin
+from barnabas.client.range_reader import RangeReader
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.records.arrow import ArrowReader
+from barnabas.sql.errors import UnknownTopicError
+from barnabas.sql.narrowing import Wanted, columns_of, narrow
+from barnabas.sql.record_columns import Rows
+from barnabas.sql.sampling import ValueOptions, columns_of_values, sampled_ranges
+
+FETCH_BYTES = 1024 * 1024
+"""Of an answer: small enough that the first rows are there soon, and that little is read too much for a LIMIT."""
+SAMPLE_BYTES = 256 * 1024
+NOWHERE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """A topic as a table."""
+
+    name: str
+    rows: Rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self.rows.schema
+
+
+class Topics:
+    """The topics of a cluster. Safe to use from several threads.
+
+    :param bootstrap: `"host:port,..."`.
+    :param options: how values are to be understood.
+    """
+
+    def __init__(self, bootstrap: str, options: ValueOptions) -> None:
+        self.bootstrap = bootstrap
+        self._options = options
+        self._tables: dict[str, TopicTable] = {}
+        self._admin = Admin(bootstrap)
+        self._readers: set[RangeReader] = set()
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, internal ones as well, sorted."""
+        return self._admin.list_topics(include_internal=True)
+
+    def get(self, name: str) -> TopicTable:
+        """Return a topic as a table, whose columns are those that some of its records had when it was first asked for.
+
+        :param name: as a statement has it: case counts where there are several.
+        :raises UnknownTopicError: there is none of the name.
+        :raises BarnabasError: no broker or no registry answers.
+        """
+        known = self.names()
+        same = [topic for topic in known if topic.lower() == name.lower()]
+        topic = name if name in same else same[0] if len(same) == 1 else None
+        if topic is None:
+            raise UnknownTopicError(name, same or known)
+        return self._tables.get(topic) or self.look_again(topic)
+
+    def look_again(self, name: str) -> TopicTable:
+        """Return a topic that exists as a table, with the columns that its records have now."""
+        values = self._some_values(name)
+        self._tables[name] = TopicTable(name, Rows(columns_of_values(values, self._options)))
+        return self._tables[name]
+
+    def _some_values(self, name: str) -> pa.Array:
+        parts: list[pa.Array] = []
+        for tp, start, end in sampled_ranges(self._ranges(name)):
+            parts += [records.column("value") for records in self._stored(tp, Wanted(start, end), SAMPLE_BYTES)]
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+
+    def read(
+        self, table: TopicTable, columns: Sequence[str], condition: ds.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows that meet a condition, of all that is in the topic now.
+
+        :param condition: about any of the table's columns; None for all rows.
+        """
+        needed = [*columns, *(name for name in columns_of(condition, table.schema) if name not in columns)]
+        for tp, wanted in self.ranges(table, condition).items():
+            for records in self._stored(tp, wanted, FETCH_BYTES):
+                rows = table.rows.make(records, needed)
+                if condition is not None:
+                    rows = rows.filter(condition)
+                if rows.num_rows:
+                    yield rows.select(list(columns))
+
+    def ranges(self, table: TopicTable, condition: ds.Expression | None) -> dict[TopicPartition, Wanted]:
+        """Return what is to be read of each partition, without those of which there is nothing."""
+        wanted = {
+            tp: narrow(condition, table.schema, *tp, Wanted(*ends)) for tp, ends in self._ranges(table.name).items()
+        }
+        times = {
+            (tp.topic, tp.partition): each.timestamp_ms_min
+            for tp, each in wanted.items()
+            if each.count and each.timestamp_ms_min is not None
+        }
+        found = self._admin.offsets_for_times(times) if times else {}
+        starts = {tp: NOWHERE if first is None else first.offset for tp, first in found.items()}
+        from_time = {
+            tp: Wanted(max(each.start_offset, starts.get(tp, 0)), each.end_offset) for tp, each in wanted.items()
+        }
+        return {tp: each for tp, each in from_time.items() if each.count}
+
+    def _ranges(self, name: str) -> Mapping[TopicPartition, tuple[int, int]]:
+        (found,) = self._admin.describe_topics([name])
+        partitions = [TopicPartition(name, each.partition) for each in found.partitions]
+        first, end = self._admin.beginning_offsets(partitions), self._admin.end_offsets(partitions)
+        return {tp: (first[tp], end[tp]) for tp in partitions}
+
+    def _stored(self, tp: TopicPartition, wanted: Wanted, fetch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Yield records of a partition; those that are deleted before they are read are not there any more."""
+        columns = ArrowReader(include_headers=False)
+        start_offset = wanted.start_offset
+        while start_offset < wanted.end_offset:
+            try:
+                with self._reading(tp, start_offset, wanted.end_offset, fetch_bytes) as reader:
+                    for buffer in reader:
+                        start_offset = columns.read(buffer, *tp, min_offset=start_offset, max_offset=wanted.end_offset)
+                        yield columns.finish()
+                    start_offset = wanted.end_offset
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                first = self._admin.beginning_offsets([tp])[tp]
+                if first <= start_offset:
+                    raise
+                start_offset = first
+
+    @contextmanager
+    def _reading(self, tp: TopicPartition, start: int, end: int, fetch_bytes: int) -> Iterator[RangeReader]:
+        with RangeReader(self.bootstrap, tp.topic, tp.partition, start, end, fetch_max_bytes=fetch_bytes) as reader:
+            self._readers.add(reader)
+            try:
+                yield reader
+            finally:
+                self._readers.discard(reader)
+
+    def stop_reading(self) -> None:
+        """End all reading that is under way, also where a broker does not answer: it raises ClosedError."""
+        for reader in list(self._readers):
+            reader.close()
+
+    def close(self) -> None:
+        """End the connections."""
+        self.stop_reading()
+        self._admin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,89 @@
+"""Values as columns: what some of them tell of all, and what becomes of those that are otherwise."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from barnabas.errors import ConfigurationError
+from barnabas.model import TopicPartition
+from barnabas.records.arrow import arrow_schema
+from barnabas.sql.record_columns import Rows
+from barnabas.sql.sampling import ValueOptions, columns_of_values, json_rules, sampled_ranges
+
+
+def binary(*values: bytes | None) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
+def test_objects_of_json_are_recognised_and_their_fields_become_columns() -> None:
+    columns = columns_of_values(binary(b'{"page": "/", "ms": 5}', b'{"ms": 7, "timestamp": "x"}', None), ValueOptions())
+    assert columns.format == "json"
+    assert columns.schema.names == ["page", "ms", "value_timestamp"]
+    values = binary(b'{"ms": 1, "page": "/a", "new": []}', None, b"nonsense", b'{"ms": "late"}')
+    assert [each.to_pylist() for each in columns.decode(values, ["ms", "page"])] == [
+        [1, None, None, None],
+        ["/a", None, None, None],
+    ]
+    assert columns.decode(values, []) == []
+
+
+def test_columns_can_be_sent_to_executors() -> None:
+    columns = columns_of_values(binary(b'{"ms": 5}'), ValueOptions())
+    copy = pickle.loads(pickle.dumps(columns))
+    assert copy.decode(binary(b'{"ms": 6}'), ["ms"])[0].to_pylist() == [6]
+
+
+def test_nested_objects_are_text_or_structs() -> None:
+    values = binary(b'{"user": {"id": 5}}')
+    assert columns_of_values(values, ValueOptions()).schema.field("user").type == pa.string()
+    nested = columns_of_values(values, ValueOptions(rules=json_rules(nested=True)))
+    assert nested.decode(values, ["user"])[0].to_pylist() == [{"id": 5}]
+
+
+def test_other_values_have_no_columns_unless_a_pattern_says_so() -> None:
+    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /blog HTTP/1.1" 200 512'
+    assert columns_of_values(binary(line), ValueOptions()).schema.names == []
+    columns = columns_of_values(binary(line), ValueOptions("lines:common"))
+    path, status = columns.decode(binary(line, b"?"), ["path", "status"])
+    assert (path.to_pylist(), status.to_pylist()) == (["/blog", None], [200, None])
+
+
+def test_a_pattern_has_its_columns_also_where_no_line_matches() -> None:
+    assert "status" in columns_of_values(binary(), ValueOptions("lines:common")).schema.names
+    assert "status" in columns_of_values(binary(b"?"), ValueOptions("lines:common")).schema.names
+
+
+@pytest.mark.parametrize(
+    ("value_format", "told"),
+    [("yaml", "give auto, raw, json"), ("avro", "--registry URL"), ("lines:", "needs a pattern")],
+)
+def test_a_format_that_cannot_be_is_refused(value_format: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        ValueOptions(value_format)
+
+
+def test_both_ends_of_a_few_partitions_are_looked_at() -> None:
+    ranges = {TopicPartition("t", number): (0, 10_000) for number in range(200)}
+    looked_at = sampled_ranges(ranges)
+    assert len({tp for tp, _, _ in looked_at}) == 4
+    assert {(start, end) for _, start, end in looked_at} == {(0, 250), (9_750, 10_000)}
+    assert sampled_ranges({TopicPartition("t", 0): (7, 7)}) == []
+
+
+def test_rows_have_text_and_times_whatever_the_bytes() -> None:
+    records = pa.RecordBatch.from_pylist(
+        [
+            {"topic": "t", "partition": 0, "offset": 0, "timestamp": 1500, "timestamp_type": 0, "key": b"\xff!"},
+            {"topic": "t", "partition": 0, "offset": 1, "timestamp": 2**62, "timestamp_type": 0, "value": b'{"a":1}'},
+        ],
+        schema=arrow_schema(include_headers=False),
+    )
+    rows = Rows(columns_of_values(binary(b'{"a": 1}'), ValueOptions()))
+    made = rows.make(records, ["a", "key", "timestamp"])
+    assert made.column("a").to_pylist() == [None, 1]
+    assert made.column("key").to_pylist() == ["\\xff!", None]
+    first, second = made.column("timestamp").to_pylist()
+    assert (first.isoformat(), second) == ("1970-01-01T00:00:01.500000+00:00", None)
