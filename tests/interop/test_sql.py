@@ -217,7 +217,7 @@ def test_at_the_prompt_ctrl_c_ends_a_query_and_ctrl_d_leaves(bootstrap: str, cli
         terminal.type(f'select count(*) as n\nfrom "{clicks}";\n')
         assert "3000" in terminal.wait_for("(1 row, ")
         terminal.type("select nothing;\n")
-        terminal.wait_for('"nothing" not found')
+        terminal.wait_for('"nothing" was not found')
         terminal.type(f'select sum(a.ms * b.ms * c.ms) from "{clicks}" a, "{clicks}" b, "{clicks}" c;\n')
         terminal.wait_for("c;")
         terminal.wait_for("\n")

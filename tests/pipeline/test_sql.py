@@ -1,0 +1,64 @@
+"""The same statements by DuckDB and by Spark give the same rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import barnabas
+from barnabas.sql.duckdb_engine import DuckDbEngine
+from barnabas.sql.engine import Engine
+from barnabas.sql.errors import SqlError, UnknownTopicError
+from barnabas.sql.sampling import ValueOptions
+from barnabas.sql.spark_engine import SparkEngine
+from barnabas.sql.topics import Topics
+
+pytest.importorskip("duckdb")
+
+TOPIC, OTHER = "web.clicks-1", "pages"
+BEGAN_MS = 1_700_000_000_000
+STATEMENTS = (
+    f'select * from "{TOPIC}" where "partition" = 1 and "offset" < 3 order by "offset"',
+    f"""select page, count(*) as n, max(timestamp) as last, avg(ms) as ms from "{TOPIC}"
+        where timestamp >= timestamp '2023-11-14 22:14:00' and ok group by page order by page""",
+    f"""select p.title, count(*) as n from "{TOPIC}" c join {OTHER} p on c.page = p.key
+        group by p.title order by p.title""",
+)
+
+
+def rows(engine: Engine, text: str) -> list[dict[str, object]]:
+    (query,) = engine.split(text)
+    return [row for batch in engine.run(query).batches for row in batch.to_pylist()]
+
+
+@pytest.mark.timeout(600)
+def test_spark_gives_what_duckdb_gives(broker, spark, tmp_path: Path) -> None:
+    with barnabas.Admin(broker.bootstrap) as admin:
+        admin.create_topic(TOPIC, partitions=2, config={"retention.ms": "-1"})
+    with barnabas.Producer(broker.bootstrap) as producer:
+        for number in range(200):
+            fields = {"page": f"/{number % 3}", "ms": number, "ok": number % 2 == 0, "key": "other"}
+            at_ms = BEGAN_MS + number * 1_000
+            producer.send(TOPIC, json.dumps(fields).encode(), key=b"\xff", partition=number % 2, timestamp_ms=at_ms)
+        for number in range(3):
+            producer.send(OTHER, json.dumps({"title": f"page {number}"}).encode(), key=f"/{number}".encode())
+    file = tmp_path / "secret.csv"
+    file.write_text("secret\n")
+    with Topics(broker.bootstrap, ValueOptions()) as topics, DuckDbEngine(topics) as duckdb:
+        engine = SparkEngine(topics, spark)
+        for statement in STATEMENTS:
+            by_duckdb = rows(duckdb, statement)
+            assert by_duckdb
+            assert rows(engine, statement) == by_duckdb
+        with pytest.raises(UnknownTopicError, match=f"did you mean '{TOPIC}'"):
+            engine.run('select * from "web.clicks"')
+        with pytest.raises(SqlError, match="pge"):
+            engine.run(f'select pge from "{TOPIC}"')
+        with pytest.raises(SqlError, match="only queries"):
+            engine.split(f"insert into {OTHER} select 1")
+        with pytest.raises(SqlError):
+            rows(engine, f"select * from csv.`{file}`")
+    for view in (TOPIC, OTHER):
+        spark.catalog.dropTempView(f"`{view}`")
