@@ -201,21 +201,19 @@ def load(
 
 def _load_every(loads: _Loads, interval_s: float, metrics_port: int | None, as_json: bool) -> None:
     """Load for ever; Ctrl-C and SIGTERM end it, and leave the tables as they were before the load that is running."""
-    from barnabas.cli.load_rounds import LoadRounds, as_line, serve_metrics
+    from barnabas.cli.load_rounds import LoadRounds, as_line
+    from barnabas.cli.metrics_server import serving_metrics
 
     def tell(event: Mapping[str, object]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False) if as_json else as_line(event))
 
     end_on_sigterm()
     rounds = LoadRounds(loads.run, interval_s, tell, SYSTEM_CLOCK, threading.Event().wait)
-    server = None if metrics_port is None else serve_metrics(metrics_port, rounds.metrics)
     try:
-        rounds.run()
+        with serving_metrics(metrics_port, rounds.metrics.text):
+            rounds.run()
     finally:
         loads.close()
-        if server is not None:
-            server.shutdown()
-            server.server_close()
 
 
 def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: float | None, as_json: bool) -> None:

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 from barnabas.cli.timestamps import show_time_ms
@@ -26,7 +24,6 @@ from barnabas.spark import JavaNotFoundError, MissingExtraError
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
 
-REQUEST_TIMEOUT_S = 5.0
 _AS_IT_IS_SET_UP = (ConfigurationError, MissingExtraError, JavaNotFoundError)
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)")
@@ -187,32 +184,3 @@ def as_line(event: Mapping[str, object]) -> str:
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def serve_metrics(port: int, metrics: LoadMetrics) -> ThreadingHTTPServer:
-    """Serve metrics at `/metrics` on 127.0.0.1, from threads of their own; 0 is a free port.
-
-    :raises OSError: the port is taken.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_TIMEOUT_S
-
-        def do_GET(self) -> None:  # the name that http.server calls
-            if self.path != "/metrics":
-                self.send_error(404, "there is only /metrics")
-                return
-            body = metrics.text().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # overrides
-            """Say nothing: each scrape would be a line."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="barnabas-load-metrics", daemon=True).start()
-    return server

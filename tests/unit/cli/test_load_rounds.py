@@ -8,7 +8,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from barnabas.cli.load_rounds import LoadRounds, as_line, parse_interval_s, serve_metrics
+from barnabas.cli.load_rounds import LoadRounds, as_line, parse_interval_s
+from barnabas.cli.metrics_server import serving_metrics
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError
 from barnabas.spark.bad_records import BadRecords
@@ -107,13 +108,10 @@ def test_what_is_no_interval_is_told(text: str) -> None:
 
 def test_metrics_are_served() -> None:
     rounds, _, _ = run(LOADED)
-    server = serve_metrics(0, rounds.metrics)
-    try:
+    with serving_metrics(0, rounds.metrics.text) as server:
+        assert server is not None
         address = f"http://127.0.0.1:{server.server_port}"
         with urlopen(f"{address}/metrics", timeout=30) as answer:
             assert answer.read().decode() == rounds.metrics.text()
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"{address}/other", timeout=30)
-    finally:
-        server.shutdown()
-        server.server_close()
