@@ -45,6 +45,7 @@ COMMANDS = {
     "produce": "Send lines from standard input or files to a topic.",
     "consume": "Print a topic's records, and follow it.",
     "ship": "Ship log files to a topic, and follow them.",
+    "mirror": "Have topics of one cluster follow in another.",
     "load": "Load topics into warehouse tables with Spark.",
     "sql": "Ask topics with SQL, each a table; at once by DuckDB, or by Spark.",
     "audit": "Prove that nothing was lost or doubled, or say what was.",

@@ -55,7 +55,7 @@ def _offsets(_context: click.Context, _option: click.Parameter, given: str | Non
 def _interval(_context: click.Context, _option: click.Parameter, given: str | None) -> float | None:
     if given is None:
         return None
-    from barnabas.cli.load_rounds import parse_interval_s
+    from barnabas.cli.intervals import parse_interval_s
 
     try:
         return parse_interval_s(given)

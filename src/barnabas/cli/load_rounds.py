@@ -11,7 +11,6 @@ What a round did is a line, with `--json` a JSON object; the sums are metrics in
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,25 +24,9 @@ if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
 
 _AS_IT_IS_SET_UP = (ConfigurationError, MissingExtraError, JavaNotFoundError)
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)")
 
 Round = tuple["LoadResult", Mapping[str, Exception]]
 """What was loaded, and the tables that were not."""
-
-
-def parse_interval_s(text: str) -> float:
-    """Return an interval in seconds.
-
-    :raises ValueError: it is none.
-
-    >>> parse_interval_s("1m"), parse_interval_s("30s"), parse_interval_s("0.5h")
-    (60.0, 30.0, 1800.0)
-    """
-    match = _INTERVAL.fullmatch(text)
-    if match is None or not float(match[1]):
-        raise ValueError(f"{text!r} is no interval; give it as in 30s, 1m or 2h")
-    return float(match[1]) * _UNITS_S[match[2]]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from barnabas.cli.load_rounds import LoadRounds, as_line, parse_interval_s
+from barnabas.cli.intervals import parse_interval_s
+from barnabas.cli.load_rounds import LoadRounds, as_line
 from barnabas.cli.metrics_server import serving_metrics
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError

@@ -1,0 +1,204 @@
+"""`barnabas mirror`: topics of one cluster, followed in another, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.intervals import parse_interval_s
+from barnabas.cli.metrics_server import serving_metrics
+from barnabas.cli.options import properties_option
+from barnabas.cli.timestamps import show_time_ms
+from barnabas.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from barnabas.mirror.metrics import Sums
+    from barnabas.mirror.mirror import Mirror, MirrorConfig
+
+EXIT_STOPPED = 1
+LINE_S = 1.0
+"""How often the line at a terminal changes."""
+
+
+def _interval(_context: click.Context, option: click.Parameter, given: str) -> float:
+    try:
+        return parse_interval_s(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=option) from None
+
+
+@click.command()
+@click.option("--from", "source", metavar="HOST:PORT[,...]", required=True, help="Brokers of the source.")
+@click.option("--to", "target", metavar="HOST:PORT[,...]", required=True, help="Brokers of the target.")
+@click.option(
+    "--topics",
+    metavar="PATTERN",
+    required=True,
+    multiple=True,
+    help="A regular expression for whole names of topics; may be given again.",
+)
+@click.option("--groups", metavar="PATTERN", multiple=True, help="The same for groups, whose offsets then follow.")
+@click.option("--prefix", metavar="TEXT", default="", help="What the topics' names begin with in the target.")
+@click.option(
+    "--replication-factor",
+    metavar="N",
+    type=click.IntRange(1, 32767),
+    help="Replicas of topics that are made in the target.  [default: what its brokers say]",
+)
+@click.option(
+    "--refresh",
+    metavar="INTERVAL",
+    default="5s",
+    show_default=True,
+    callback=_interval,
+    help="How often topics, settings and groups are looked at, as in 0.5s, 5s or 1m.",
+)
+@click.option("--once", is_flag=True, help="End as soon as all is mirrored that there is.")
+@click.option("--status", metavar="INTERVAL", default="10s", show_default=True, callback=_interval, help="How often.")
+@click.option(
+    "--metrics-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="Serve metrics for Prometheus at http://127.0.0.1:PORT/metrics.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+@properties_option
+def mirror(
+    source: str,
+    target: str,
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    prefix: str,
+    replication_factor: int | None,
+    refresh: float,
+    once: bool,
+    status: float,
+    metrics_port: int | None,
+    as_json: bool,
+    properties: dict[str, str],
+) -> int:
+    """Have topics of one cluster follow in another: records, partitions, settings, and offsets of groups.
+
+    What is in the target says how far it is: a mirror that is killed goes on where it was, and neither loses a record
+    nor has it twice. Ctrl-C or SIGTERM end it. The exit code is 1 where something could not be mirrored.
+
+    \b
+    barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
+    """
+    from barnabas.mirror.mirror import MirrorConfig
+
+    config = MirrorConfig(
+        source={**properties, "bootstrap.servers": source},
+        target={**properties, "bootstrap.servers": target},
+        topics=topics,
+        groups=groups,
+        prefix=prefix,
+        replication_factor=replication_factor,
+        refresh_s=refresh,
+        groups_s=refresh,
+    )
+    return _run(config, _Output(as_json, status), metrics_port, once=once)
+
+
+class _Output:
+    """Says what happens: lines, and at a terminal one that changes."""
+
+    def __init__(self, as_json: bool, status_s: float) -> None:
+        self._as_json = as_json
+        self._is_live = sys.stderr.isatty() and not as_json
+        self._has_line = False
+        self.status_s = min(status_s, LINE_S) if self._is_live else status_s
+        self._before: tuple[float, Sums] | None = None
+
+    def tell(self, event: Mapping[str, object]) -> None:
+        """Print what happened."""
+        time = show_time_ms(SYSTEM_CLOCK.time_ms())
+        if self._as_json:
+            click.echo(json.dumps({"time": time, **event}, ensure_ascii=False))
+            return
+        self.end_line()
+        about, kind = event.get("about", ""), event.get("event", "")
+        more = [_plain(name, value) for name, value in event.items() if name not in ("about", "event")]
+        click.echo(f"{time} {about}: {kind}{': ' if more else ''}{', '.join(more)}")
+
+    def status(self, sums: Sums) -> None:
+        """Print how far it is."""
+        now_s = SYSTEM_CLOCK.monotonic()
+        before_s, before = self._before or (now_s, sums)
+        rate = (sums.bytes - before.bytes) / max(now_s - before_s, 0.001)
+        self._before = now_s, sums
+        if self._as_json:
+            told = {"event": "status", "partitions": sums.partitions, "stopped": sums.stopped}
+            self.tell({**told, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag})
+            return
+        lag = "not known" if sums.lag is None else f"{sums.lag:,}"
+        text = f"{sums.records:,} records mirrored, {rate / 1e6:.1f} MB/s, lag {lag}, {sums.partitions} partitions"
+        if sums.stopped:
+            text += f", {sums.stopped} stopped"
+        if self._is_live:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+            self._has_line = True
+        else:
+            click.echo(f"{show_time_ms(SYSTEM_CLOCK.time_ms())} {text}")
+
+    def end_line(self) -> None:
+        """Leave the line that changes as it is."""
+        if self._has_line:
+            click.echo("\r\x1b[K", nl=False, err=True)
+            self._has_line = False
+
+
+def _plain(name: str, value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if name == "reason" else f"{name.replace('_', ' ')} {text}"
+
+
+def _run(config: MirrorConfig, output: _Output, metrics_port: int | None, *, once: bool) -> int:
+    from barnabas.client.loop_thread import new_event_loop
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_mirror(config, output, metrics_port, once=once))
+
+
+async def _mirror(config: MirrorConfig, output: _Output, metrics_port: int | None, *, once: bool) -> int:
+    from barnabas.mirror.mirror import Mirror
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    mirror = Mirror(config, output.tell)
+    watching: asyncio.Task[None] | None = None
+    try:
+        with serving_metrics(metrics_port, mirror.metrics) as server:
+            await mirror.start()
+            place = {} if server is None else {"metrics": f"http://127.0.0.1:{server.server_port}/metrics"}
+            output.tell({"about": "mirror", "event": "ready", **place})
+            watching = asyncio.create_task(_watch(mirror, output, stop, once=once))
+            await mirror.run_until(stop)
+    finally:
+        if watching is not None:
+            watching.cancel()
+        await mirror.stop()
+        output.end_line()
+    sums = mirror.final
+    output.tell({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag})
+    return EXIT_STOPPED if sums.stopped or mirror.standing else 0
+
+
+async def _watch(mirror: Mirror, output: _Output, stop: asyncio.Event, *, once: bool) -> None:
+    """Say how far it is, and see when it is far enough."""
+    due_s = SYSTEM_CLOCK.monotonic() + output.status_s
+    while True:
+        await asyncio.sleep(0.1 if once else output.status_s)
+        if once and mirror.has_caught_up:
+            stop.set()
+            return
+        if SYSTEM_CLOCK.monotonic() >= due_s:
+            due_s += output.status_s
+            output.status(mirror.sums)

@@ -1,0 +1,118 @@
+"""Has the committed offsets of groups follow them from one cluster to the other, and back (rules: `group_moves.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas.client.admin.groups import list_groups
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.mirror.events import Told
+from barnabas.mirror.group_moves import Conflict, Move, decide
+from barnabas.mirror.ledger import GroupMark
+from barnabas.mirror.ledger_topic import LedgerTopic
+from barnabas.mirror.link import Link
+from barnabas.mirror.side import Side
+from barnabas.mirror.topic_choice import Choice
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
+"""What a commit from outside is told while a group works."""
+
+
+class GroupFollowing:
+    """Looks at all chosen groups, round by round.
+
+    :param links: by the source's partition.
+    """
+
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        ledger: LedgerTopic,
+        choice: Choice,
+        links: Mapping[TopicPartition, Link],
+        told: Told,
+    ) -> None:
+        self._source, self._target = source, target
+        self._ledger = ledger
+        self._choice = choice
+        self._links = links
+        self._told = told
+        self.commits = 0
+        """Offsets that were committed, in either cluster."""
+
+    async def round(self) -> None:
+        """Look at all groups once.
+
+        :raises BarnabasError: one of the clusters does not answer.
+        """
+        names = {
+            each.group
+            for side in (self._source, self._target)
+            for each in await list_groups(side.cluster)
+            if self._choice.takes(each.group)
+        }
+        for group in sorted(names):
+            await self._follow(group)
+
+    async def _follow(self, group: str) -> None:
+        theirs = await committed_offsets(self._source.cluster, group, None)
+        ours = await committed_offsets(self._target.cluster, group, None)
+        moves: list[tuple[Link, Move]] = []
+        agreed: dict[str, Mapping[str, Any]] = {}
+        conflicts: list[str] = []
+        for link in self._links.values():
+            if link.copy.offsets is None:
+                continue
+            source, target = theirs.get(link.source), ours.get(link.target)
+            mark = self._mark(group, link)
+            found = decide(source and source.offset, target and target.offset, mark, link.copy.offsets)
+            if isinstance(found, Move):
+                moves.append((link, found))
+            elif isinstance(found, Conflict):
+                conflicts.append(str(link.source))
+            elif found is not None and found != mark:
+                agreed[GroupMark.key(group, *link.target)] = found.value()
+        await self._ledger.write(agreed)
+        has_members = await self._commit(group, moves, to_source=False)
+        has_members |= await self._commit(group, moves, to_source=True)
+        if conflicts:
+            both = f"it has committed in both clusters ({', '.join(conflicts)}); neither offset is changed"
+            self._told.state(f"group {group}", "not followed", both)
+        elif not has_members:
+            self._told.over(f"group {group}")
+
+    def _mark(self, group: str, link: Link) -> GroupMark | None:
+        return self._ledger.find(GroupMark, GroupMark.key(group, *link.target))
+
+    async def _commit(self, group: str, moves: list[tuple[Link, Move]], *, to_source: bool) -> bool:
+        """Commit what has moved in the other cluster; return whether the group has members here that forbid it."""
+        side = self._source if to_source else self._target
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        before, after = dict[str, Mapping[str, Any]](), dict[str, Mapping[str, Any]]()
+        for link, move in moves:
+            offset = move.commit_source if to_source else move.commit_target
+            if offset is None:
+                continue
+            offsets[link.source if to_source else link.target] = OffsetAndMetadata(offset)
+            key = GroupMark.key(group, *link.target)
+            if move.mark != self._mark(group, link):
+                before[key] = move.mark.value()
+            after[key] = move.settled.value()
+        if not offsets:
+            return False
+        await self._ledger.write(before)
+        try:
+            await commit_offsets(side.cluster, group, offsets)
+        except KafkaError as error:
+            if error.code not in HAS_MEMBERS:
+                raise
+            works = f"it has members in the {side.name}, and has committed in the other cluster too"
+            self._told.state(f"group {group}", "not followed", works)
+            return True
+        await self._ledger.write(after)
+        self.commits += len(offsets)
+        return False

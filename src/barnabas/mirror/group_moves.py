@@ -1,0 +1,73 @@
+"""What is done about the committed offsets of one group in one partition. Pure.
+
+A group works in one cluster at a time. Where it has committed something new since the two offsets were last made to
+stand for each other, that side is the one to follow; the other side gets the offset that stands for it
+(`offset_map.py`: never too far on). Where both sides have moved, the group works in both, and neither is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.mirror.ledger import GroupMark
+from barnabas.mirror.offset_map import OffsetMap
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Write `mark`, commit (None: nothing) on a side, then write `settled`."""
+
+    mark: GroupMark
+    commit_source: int | None
+    commit_target: int | None
+    settled: GroupMark
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Both sides have moved, or nobody knows which one did."""
+
+
+def _move(mark: GroupMark | None, source: int, target: int, *, to_source: bool) -> Move:
+    before = mark or GroupMark()
+    settled = GroupMark((source,), (target,))
+    if to_source:
+        pending = GroupMark(tuple({*before.source, source}), (target,))
+        return Move(pending, source, None, settled)
+    pending = GroupMark((source,), tuple({*before.target, target}))
+    return Move(pending, None, target, settled)
+
+
+Decision = Move | Conflict | GroupMark | None
+
+
+def decide(source: int | None, target: int | None, mark: GroupMark | None, offsets: OffsetMap) -> Decision:
+    """Return what to do: a move, a mark to be written because both sides agree already, or nothing.
+
+    :param source, target: the committed offsets; None: there is none.
+    """
+    if source is None:
+        if target is None or mark is not None:
+            return None
+        return _move(None, offsets.to_source(target), target, to_source=True)
+    if target is None:
+        return _move(mark, source, offsets.to_target(source), to_source=False)
+    if mark is None or (source not in mark.source and target not in mark.target):
+        agree = offsets.to_target(source) == target or offsets.to_source(target) == source
+        return GroupMark((source,), (target,)) if agree else Conflict()
+    return _follow(source, target, mark, offsets)
+
+
+def _follow(source: int, target: int, mark: GroupMark, offsets: OffsetMap) -> Decision:
+    """Return what to do where one side has moved at most. A mark with several offsets on a side tells of a commit there
+    that may not have come to pass: it is made again."""
+    if target not in mark.target or len(mark.source) > 1:
+        wanted = offsets.to_source(target)
+        return GroupMark((source,), (target,)) if source == wanted else _move(mark, wanted, target, to_source=True)
+    better = offsets.to_target(source)
+    if source not in mark.source or len(mark.target) > 1:
+        return GroupMark((source,), (target,)) if target == better else _move(mark, source, better, to_source=False)
+    # Neither has moved. More may be mirrored by now of what the group had read when it was translated.
+    if better > target and offsets.to_source(target) < source:
+        return _move(mark, source, better, to_source=False)
+    return None

@@ -1,0 +1,149 @@
+"""What a mirror writes down in the target's compacted topic `_mirror`: records in JSON, each with a key of its own.
+
+Three kinds: the claim on a topic, the mark of a partition, the mark of a group in a partition. The log of a partition
+tells by itself how far it is mirrored; a mark saves reading much of it, outlives its retention, and has the map of
+offsets for groups. A record of a topic that has been deleted since (its id tells) counts for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from barnabas.mirror.offset_map import OffsetMap, Run
+
+LEDGER_TOPIC = "_mirror"
+FORMAT = 1
+
+
+class BadEntryError(ValueError):
+    """A record that is none of this ledger, or of a later release."""
+
+
+def _key(kind: str, *names: object) -> str:
+    return json.dumps([kind, *names], ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A topic of this cluster is filled by a mirror, from that topic of that cluster.
+
+    `path` are the clusters that its records have come through, the first one where they were produced.
+    """
+
+    source_cluster: str
+    source_topic: str
+    source_topic_id: str
+    target_topic_id: str
+    path: tuple[str, ...]
+
+    @staticmethod
+    def key(target_topic: str) -> str:
+        """Return the key in the ledger."""
+        return _key("topic", target_topic)
+
+    def value(self) -> dict[str, Any]:
+        """Return what is written."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """:raises BadEntryError: it is none."""
+        fields = _fields(value)
+        path = fields.get("path")
+        if not isinstance(path, list):
+            raise BadEntryError(f"a claim without a path: {value!r:.200}")
+        cluster, topic, source_id, target_id = (fields.get(name) for name in cls.__slots__[:4])
+        if not all(isinstance(each, str) for each in (cluster, topic, source_id, target_id, *path)):
+            raise BadEntryError(f"a claim of other things than names: {value!r:.200}")
+        return cls(str(cluster), str(topic), str(source_id), str(target_id), tuple(map(str, path)))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMark:
+    """How far a partition was mirrored, at least, and which offsets stand for which."""
+
+    target_topic_id: str
+    origin: int | None
+    runs: tuple[Run, ...]
+
+    @staticmethod
+    def key(target_topic: str, partition: int) -> str:
+        """Return the key in the ledger."""
+        return _key("partition", target_topic, partition)
+
+    def value(self) -> dict[str, Any]:
+        """Return what is written."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """:raises BadEntryError: it is none."""
+        fields = _fields(value)
+        topic_id, origin, runs = (fields.get(name) for name in cls.__slots__)
+        if not isinstance(topic_id, str) or not (origin is None or isinstance(origin, int)):
+            raise BadEntryError(f"a mark without topic or origin: {value!r:.200}")
+        try:
+            assert isinstance(runs, list)
+            found = OffsetMap.of([(int(source), int(target), int(count)) for source, target, count in runs])
+        except (AssertionError, TypeError, ValueError) as error:
+            raise BadEntryError(f"a mark with runs that cannot be: {error}") from error
+        return cls(topic_id, origin, found.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMark:
+    """Committed offsets of a group in one partition that stand for each other, in both clusters.
+
+    Either side may have several: what a mirror is about to commit is written here before, and is known again whether
+    it came to that or not.
+    """
+
+    source: tuple[int, ...] = field(default=())
+    target: tuple[int, ...] = field(default=())
+
+    @staticmethod
+    def key(group: str, target_topic: str, partition: int) -> str:
+        """Return the key in the ledger."""
+        return _key("group", group, target_topic, partition)
+
+    def value(self) -> dict[str, Any]:
+        """Return what is written."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """:raises BadEntryError: it is none."""
+        fields = _fields(value)
+        sides = []
+        for name in cls.__slots__:
+            given = fields.get(name)
+            if not isinstance(given, list) or not all(isinstance(each, int) for each in given):
+                raise BadEntryError(f"a group's mark without offsets: {value!r:.200}")
+            sides.append(tuple(given))
+        return cls(*sides)
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise BadEntryError(f"no entry of format {FORMAT}: {value!r:.200}")
+    return value
+
+
+def encode(key: str, value: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
+    """Return key and value of a record; None takes back what was written."""
+    text = None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return key.encode(), text
+
+
+def decode(key: bytes | None, value: bytes | None) -> tuple[str, object]:
+    """Return what `encode` was given.
+
+    :raises BadEntryError: it is no JSON.
+    """
+    try:
+        return (key or b"").decode(), None if value is None else json.loads(value)
+    except ValueError as error:
+        raise BadEntryError(f"no JSON: {error}") from error

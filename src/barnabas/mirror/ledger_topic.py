@@ -1,0 +1,124 @@
+"""The ledger of one cluster, as it is read and written. What is in it: `ledger.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from barnabas.client.admin.topic_changes import create_topic
+from barnabas.client.consumer.async_consumer import AsyncConsumer
+from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.producer.async_producer import AsyncProducer
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.mirror.ledger import LEDGER_TOPIC, BadEntryError, Claim, GroupMark, PartitionMark, decode, encode
+from barnabas.mirror.side import Side
+from barnabas.model import TopicPartition
+
+REPLICAS_WANTED = 3
+WRITE_TIMEOUT_MS = 30_000
+POLL_S = 0.5
+CREATE_TIMEOUT_MS = 30_000
+
+Entry = TypeVar("Entry", Claim, PartitionMark, GroupMark)
+
+log = logging.getLogger(__name__)
+
+
+class LedgerTopic:
+    """Reads a cluster's ledger up to its end when asked to, and writes to it.
+
+    :param writes: whether it is this mirror's own; that of the source is read only, and need not be there.
+    """
+
+    def __init__(self, side: Side, *, writes: bool) -> None:
+        self._side = side
+        self._tp = TopicPartition(LEDGER_TOPIC, 0)
+        self._entries: dict[str, object] = {}
+        self._consumer: AsyncConsumer | None = None
+        self._producer = (
+            AsyncProducer(dict(side.settings), acks="all", linger_ms=0, delivery_timeout_ms=WRITE_TIMEOUT_MS)
+            if writes
+            else None
+        )
+        self._turn = asyncio.Lock()
+
+    async def create(self) -> None:
+        """Make the topic if there is none."""
+        view = await self._side.cluster.refresh()
+        if LEDGER_TOPIC in view.topics:
+            return
+        try:
+            await create_topic(
+                self._side.cluster,
+                LEDGER_TOPIC,
+                partitions=1,
+                replication_factor=min(REPLICAS_WANTED, len(view.brokers)),
+                config={"cleanup.policy": "compact"},
+                timeout_ms=CREATE_TIMEOUT_MS,
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        await self._side.cluster.topic(LEDGER_TOPIC, timeout_s=CREATE_TIMEOUT_MS / 1000)
+
+    async def refresh(self) -> None:
+        """Read all that was written up to now."""
+        async with self._turn:
+            if LEDGER_TOPIC not in (await self._side.cluster.refresh()).topics:
+                self._entries.clear()
+                return
+            at = (await list_offsets(self._side.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]
+            if self._consumer is None:
+                self._consumer = AsyncConsumer(dict(self._side.settings), auto_offset_reset="earliest")
+                self._consumer.assign([self._tp])
+            while await self._consumer.position(self._tp) < (at.offset if at else 0):
+                for record in await self._consumer.poll(5_000, POLL_S):
+                    self._take(record.key, record.value)
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            name, entry = decode(key, value)
+        except BadEntryError as error:
+            log.warning("%s of the %s: a record is passed over: %s", LEDGER_TOPIC, self._side.name, error)
+            return
+        if entry is None:
+            self._entries.pop(name, None)
+        else:
+            self._entries[name] = entry
+
+    def find(self, kind: type[Entry], key: str) -> Entry | None:
+        """Return an entry as it was read last, or None if there is none that can be read."""
+        value = self._entries.get(key)
+        if value is None:
+            return None
+        try:
+            return kind.read(value)
+        except BadEntryError as error:
+            log.warning("%s of the %s: %s is passed over: %s", LEDGER_TOPIC, self._side.name, key, error)
+            return None
+
+    async def write(self, entries: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Write entries; they are in the log of all in-sync replicas when this returns. None takes one back.
+
+        :raises BarnabasError: they may be there or not.
+        """
+        if not entries:
+            return
+        assert self._producer is not None, "this ledger is only read"
+        pairs = [encode(key, value) for key, value in entries.items()]
+        sent = await self._producer.send_many(
+            LEDGER_TOPIC, [value for _, value in pairs], keys=[key for key, _ in pairs], partition=0
+        )
+        for delivery in sent:
+            await delivery
+        for key, value in pairs:
+            self._take(key, value)
+
+    async def stop(self) -> None:
+        """End its connections."""
+        if self._consumer is not None:
+            await self._consumer.close()
+        if self._producer is not None:
+            await self._producer.close()

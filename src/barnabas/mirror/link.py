@@ -1,0 +1,76 @@
+"""One partition on its way from one cluster to the other: what is decided about it, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from barnabas.mirror.ledger import PartitionMark
+from barnabas.mirror.partition_copy import PartitionCopy
+from barnabas.model import TopicPartition
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done since the mirror began."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    source_missing: int = 0
+    """Source offsets that retention took before they were mirrored."""
+    replaced: int = 0
+    """How often the target's log was read to find out where to go on."""
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """A partition of the source and its mirror."""
+
+    source: TopicPartition
+    target: TopicPartition
+    target_topic_id: str
+    copy: PartitionCopy
+    counts: Counts = field(default_factory=Counts)
+    attention: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the target's log has to be read, or the source has not what was asked for."""
+    is_out_of_range: bool = False
+    stopped: str | None = None
+    """Why it is not mirrored, until somebody does something about it."""
+    stopped_at_s: float = 0.0
+    tries: int = 0
+    """Failures since the last acknowledgement."""
+    trouble: str | None = None
+    """What went wrong last, while nothing is acknowledged."""
+    source_end: int | None = None
+    """The source's high watermark, as the last answer told."""
+    written: PartitionMark | None = None
+    """What the ledger has."""
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """How many source offsets are not mirrored yet; None: not known."""
+        done_to = self.copy.done_to
+        return None if self.source_end is None or done_to is None else max(0, self.source_end - done_to)
+
+    @property
+    def wants_data(self) -> bool:
+        return self.stopped is None and not self.is_out_of_range and self.copy.wants_data
+
+    @property
+    def mark(self) -> PartitionMark | None:
+        """What the ledger should have."""
+        offsets = self.copy.offsets
+        return None if offsets is None else PartitionMark(self.target_topic_id, self.copy.origin, offsets.runs)
+
+    def lost(self, why: str) -> None:
+        """Something is not as expected: fetch again what was not acknowledged, from where the target's log ends."""
+        self.tries += 1
+        self.trouble = why
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Go on from where the target's log ends."""
+        self.copy.forget()
+        self.attention.set()

@@ -1,0 +1,240 @@
+"""A mirror: topics of one cluster, followed in another, until it is told to stop. docs/mirror.md says what it promises.
+
+This is the shell: it makes the parts, and gives each its turn. One event loop; nothing here is thread-safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.mirror.errors import MirrorError
+from barnabas.mirror.events import Tell, Told
+from barnabas.mirror.group_following import GroupFollowing
+from barnabas.mirror.identity import lineage_of
+from barnabas.mirror.ledger import PartitionMark
+from barnabas.mirror.ledger_topic import LedgerTopic
+from barnabas.mirror.link import Link
+from barnabas.mirror.metrics import Sums, metrics_text
+from barnabas.mirror.partition_copy import PartitionCopy
+from barnabas.mirror.placing import Placing
+from barnabas.mirror.side import Side
+from barnabas.mirror.source_reading import SourceReading
+from barnabas.mirror.target_writing import TargetWriting
+from barnabas.mirror.topic_choice import Choice
+from barnabas.mirror.topic_following import Followed, TopicFollowing
+from barnabas.model import TopicPartition
+
+STOP_S = 10.0
+"""How long the end waits for answers to what is under way, and for the ledger."""
+STOPPED_AGAIN_S = 30.0
+"""A partition that was given up is looked at again after so long: somebody may have done something about it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorConfig:
+    """What to mirror, from where to where.
+
+    :param source, target: settings of the clients, under Kafka's names; `bootstrap.servers` is among them.
+    :param topics, groups: regular expressions that match whole names.
+    :param prefix: what the names of topics begin with in the target.
+    :param replication_factor: of topics that are made in the target; None: what its brokers say.
+    :param refresh_s: how often topics are looked at. :param groups_s: how often groups are.
+    :param ledger_s: how often the ledger is written.
+    """
+
+    source: Mapping[str, str]
+    target: Mapping[str, str]
+    topics: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    prefix: str = ""
+    replication_factor: int | None = None
+    refresh_s: float = 5.0
+    groups_s: float = 5.0
+    ledger_s: float = 5.0
+    choice: Choice = field(init=False)
+    group_choice: Choice = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choice", Choice(self.topics))
+        object.__setattr__(self, "group_choice", Choice(self.groups))
+
+
+class Mirror:
+    """Runs on the event loop that it is made on.
+
+    :param tell: takes what is worth a line.
+    """
+
+    def __init__(self, config: MirrorConfig, tell: Tell) -> None:
+        self._config = config
+        self._told = Told(tell)
+        self.links: dict[TopicPartition, Link] = {}
+        self._source, self._target = Side("source", config.source), Side("target", config.target)
+        self._upstream = LedgerTopic(self._source, writes=False)
+        self._ledger = LedgerTopic(self._target, writes=True)
+        self._reading = SourceReading(self._source.cluster, self.links, self._on_ready, self._stop_link)
+        self._writing = TargetWriting(self._target.cluster, self.links, SYSTEM_CLOCK, self._on_room, self._stop_link)
+        self._placing = Placing(self._source, self._target, self._ledger, SYSTEM_CLOCK, self._told, self._stop_link)
+        self._topics = TopicFollowing(
+            self._source,
+            self._target,
+            self._upstream,
+            self._ledger,
+            config.choice,
+            config.prefix,
+            config.replication_factor,
+            self._told,
+            self._on_topic,
+            self._on_gone,
+        )
+        self._groups = GroupFollowing(
+            self._source, self._target, self._ledger, config.group_choice, self.links, self._told
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._answered = asyncio.Event()
+        self.final = self.sums
+        """What was done in the end."""
+
+    # --- its life ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reach both clusters, and begin.
+
+        :raises TimedOutError: one of them does not answer.
+        :raises ConfigurationError: they are the same.
+        """
+        await self._source.start()
+        await self._target.start()
+        if self._source.id == self._target.id:
+            raise ConfigurationError(f"source and target are the same cluster ({self._source.id})")
+        await self._ledger.create()
+        config = self._config
+        rounds = [
+            (self._topics.round, config.refresh_s, "topics"),
+            (self._write_ledger, config.ledger_s, "ledger"),
+            *([(self._groups.round, config.groups_s, "groups")] if config.groups else []),
+        ]
+        self._tasks = [asyncio.create_task(self._again(*each)) for each in rounds]
+        self._tasks += [asyncio.create_task(self._reading.run()), asyncio.create_task(self._writing.run())]
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Mirror until told to stop; a bug in one of the parts ends all of it.
+
+        :raises Exception: a part has failed as none should.
+        """
+        waiting = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([waiting, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            waiting.cancel()
+
+    async def stop(self) -> None:
+        """Let what is under way arrive, write the ledger, and end all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(TimeoutError, BarnabasError):
+            async with asyncio.timeout(STOP_S):
+                while any(link.copy.is_waiting for link in self.links.values()):
+                    self._answered.clear()
+                    await self._answered.wait()
+                await self._write_ledger()
+        self.final = self.sums
+        for topic in {tp.topic for tp in self.links}:
+            self._on_gone(topic)
+        for part in (self._upstream, self._ledger, self._source, self._target):
+            await part.stop()
+
+    async def _again(self, one_round: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
+        while True:
+            try:
+                await one_round()
+            except BarnabasError as error:
+                self._told.state(name, "waiting", str(error))
+            else:
+                self._told.over(name)
+            await asyncio.sleep(interval_s)
+
+    # --- partitions -------------------------------------------------------------------------------------
+
+    def _on_topic(self, topic: Followed) -> None:
+        for each in topic.source.partitions:
+            source = TopicPartition(topic.source.name, each.partition)
+            target = TopicPartition(topic.target.name, each.partition)
+            target_id = topic.target.topic_id.hex()
+            link = self.links.get(source)
+            if link is not None and link.target_topic_id != target_id:
+                self._end_link(source)  # the target's topic was deleted, and made again: begin anew
+                link = None
+            if link is None:
+                lineage = lineage_of(self._source.id, topic.source.topic_id)
+                link = Link(source, target, target_id, PartitionCopy(source, lineage))
+                link.copy.may_have_holes = topic.is_compacted
+                link.task = asyncio.create_task(self._placing.look_after(link))
+                link.attention.set()
+                self.links[source] = link
+                continue
+            link.copy.may_have_holes = topic.is_compacted
+            if link.stopped is not None and SYSTEM_CLOCK.monotonic() - link.stopped_at_s >= STOPPED_AGAIN_S:
+                link.stopped = None
+                link.attention.set()
+
+    def _on_gone(self, topic: str) -> None:
+        for tp in [tp for tp in self.links if tp.topic == topic]:
+            self._end_link(tp)
+
+    def _end_link(self, source: TopicPartition) -> None:
+        link = self.links.pop(source)
+        link.copy.forget()
+        if link.task is not None:
+            link.task.cancel()
+
+    def _stop_link(self, link: Link, error: MirrorError) -> None:
+        link.copy.forget()
+        link.stopped, link.stopped_at_s = str(error), SYSTEM_CLOCK.monotonic()
+        self._told.state(str(link.source), "stopped", str(error))
+
+    def _on_ready(self) -> None:
+        self._writing.wake()
+
+    def _on_room(self) -> None:
+        self._answered.set()
+        self._reading.wake()
+        self._writing.wake()
+
+    # --- ledger and figures -----------------------------------------------------------------------------
+
+    async def _write_ledger(self) -> None:
+        marks = {link: mark for link in self.links.values() if (mark := link.mark) is not None and mark != link.written}
+        await self._ledger.write({PartitionMark.key(*link.target): mark.value() for link, mark in marks.items()})
+        for link, mark in marks.items():
+            link.written = mark
+
+    @property
+    def sums(self) -> Sums:
+        """What was done, and what is left."""
+        return Sums.of(self.links.values())
+
+    @property
+    def standing(self) -> Mapping[str, str]:
+        """What is the matter, and why."""
+        return self._told.standing
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all that the source had when it was asked last is in the target, but for what is stopped."""
+        return self._topics.rounds > 0 and all(link.stopped or link.lag == 0 for link in self.links.values())
+
+    def metrics(self) -> str:
+        """Return the metrics in Prometheus' text format; may be called from any thread."""
+        return metrics_text(list(self.links.values()), self._groups.commits)

@@ -1,0 +1,77 @@
+"""A batch of the source as a batch of the target: the same records, with the identity that says where they are from.
+
+The usual batch keeps every byte of its records: header fields are written over, and the CRC is computed anew. Only what
+cannot be sent as it is is encoded anew: batches that lost records to compaction, since producers may leave no offset
+out, and batches of which only the end is wanted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.mirror.errors import UnmirrorableBatchError
+from barnabas.model import NO_LEADER_EPOCH, TopicPartition
+from barnabas.records import BatchBuilder, BatchHeader, check_batch, read_records
+from barnabas.records.header import DELETE_HORIZON_MASK, pack_header, read_header, write_crc
+
+
+class Piece(NamedTuple):
+    """What one batch of the source brings, before it has its identity."""
+
+    batch: bytearray | memoryview
+    records: int
+    source_next: int
+    source_first: int | None
+    """The source offset of the first record; None: there are holes between the offsets."""
+
+
+def piece_of(view: memoryview, place: int, header: BatchHeader, wanted: int, where: TopicPartition) -> Piece | None:
+    """Return what the batch at `place` has from source offset `wanted` on; None: nothing.
+
+    :raises CorruptBatchError: the batch is damaged.
+    :raises UnmirrorableBatchError: it belongs to a transaction, whose end nobody knows here.
+    """
+    if header.last_offset < wanted:
+        return None
+    check_batch(view, place, header)
+    if header.is_control or not header.record_count:
+        return None
+    if header.is_transactional:
+        raise UnmirrorableBatchError(
+            f"{where}: offset {header.base_offset} was written in a transaction; such topics are not mirrored"
+        )
+    is_plain = (
+        header.record_count == header.last_offset_delta + 1
+        and header.base_offset >= wanted
+        and not header.attributes & DELETE_HORIZON_MASK
+    )
+    batch = view[place : place + header.size]
+    if is_plain:
+        return Piece(bytearray(batch), header.record_count, header.next_offset, header.base_offset)
+    return _encoded_anew(batch, header, wanted, where)
+
+
+def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: TopicPartition) -> Piece | None:
+    records = read_records(batch, where.topic, where.partition, wanted, check_crc=False)
+    if not records:
+        return None
+    builder = BatchBuilder(header.compression, header.timestamp_type)
+    for record in records:
+        builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+    first = records[0].offset
+    has_holes = first + len(records) != header.next_offset
+    return Piece(builder.build(), len(records), header.next_offset, None if has_holes else first)
+
+
+def with_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
+    """Write the identity into a batch, in place; all else of it stays, but for what brokers stamp."""
+    header = read_header(batch)
+    changed = header._replace(
+        base_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    pack_header(batch, changed)
+    write_crc(batch, 0, header.size)

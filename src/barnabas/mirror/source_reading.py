@@ -1,0 +1,116 @@
+"""Fetches from the source: one loop for each of its brokers, one request at a time, for all partitions with room."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barnabas.client.cluster import FETCH_VERSION_MAX, STALE_METADATA, Cluster
+from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.mirror.broker_tasks import BrokerTasks
+from barnabas.mirror.errors import MirrorError
+from barnabas.mirror.link import Link
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+FETCH_BYTES = 8 * 1024 * 1024
+PARTITION_BYTES = 2 * 1024 * 1024
+MAX_WAIT_MS = 500
+FULL_WAIT_MS = 10
+"""How long a fetch waits at the broker while other partitions wait for room here, and will have it soon."""
+PARTITIONS_MAX = 2_000
+"""In one request; where there are more, they take turns."""
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""Of all partitions together. What the answers under way bring may come on top: at most FETCH_BYTES for each broker."""
+PAUSE_S = 1.0
+
+log = logging.getLogger(__name__)
+
+Links = Mapping[TopicPartition, Link]
+OnStopped = Callable[[Link, MirrorError], None]
+
+
+class SourceReading:
+    """Keeps partitions supplied.
+
+    :param links: by the source's partition; changed while this runs.
+    :param on_ready: called when there is something to be sent.
+    """
+
+    def __init__(self, cluster: Cluster, links: Links, on_ready: Callable[[], None], on_stopped: OnStopped) -> None:
+        self._cluster = cluster
+        self._links = links
+        self._on_ready = on_ready
+        self._on_stopped = on_stopped
+        self._turn = 0
+        self._tasks = BrokerTasks(cluster, self._round, "source")
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        await self._tasks.run()
+
+    def wake(self) -> None:
+        """There is room again, or a partition more."""
+        self._tasks.wake()
+
+    async def _round(self, broker: int) -> bool:
+        """Fetch once from a broker; return whether there was anything to ask for."""
+        view = self._cluster.view
+        if sum(link.copy.held_bytes for link in self._links.values()) >= HELD_BYTES_MAX:
+            return False
+        led = [link for link in self._links.values() if view.leader(link.source) == broker]
+        wanting = [link for link in led if link.wants_data]
+        if not wanting:
+            return False
+        self._turn += PARTITIONS_MAX
+        start = self._turn % len(wanting) if len(wanting) > PARTITIONS_MAX else 0
+        asked = (wanting[start:] + wanting[:start])[:PARTITIONS_MAX]
+        are_full = len(asked) < len([link for link in led if link.stopped is None])
+        offsets = {link.source: link.copy.position for link in asked}
+        request = _request(offsets, FULL_WAIT_MS if are_full else MAX_WAIT_MS)
+        response: FetchResponse = await self._cluster.send(
+            broker, request, purpose="mirror-fetch", version_max=FETCH_VERSION_MAX
+        )
+        for topic in response.responses:
+            for each in topic.partitions:
+                tp = TopicPartition(topic.topic, each.partition_index)
+                link = self._links.get(tp)
+                if link is not None and tp in offsets:
+                    self._take(link, each, offsets[tp])
+        self._on_ready()
+        return True
+
+    def _take(self, link: Link, answer: Any, asked_for: int) -> None:
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            link.is_out_of_range = True
+            link.attention.set()
+            return
+        if code is not ErrorCode.NONE:
+            link.trouble = f"source: {code.name}"
+            if code in STALE_METADATA:
+                self._cluster.want_refresh(is_stale=True)
+            return
+        link.source_end = answer.high_watermark
+        if not answer.records:
+            return
+        try:
+            link.copy.take(answer.records, asked_for)
+        except MirrorError as error:
+            self._on_stopped(link, error)
+        except BarnabasError as error:  # damaged on its way, or on the source's disk
+            link.lost(f"source: {error}")
+
+
+def _request(offsets: Mapping[TopicPartition, int], max_wait_ms: int) -> FetchRequest:
+    topics: dict[str, list[FetchPartition]] = {}
+    for tp, offset in offsets.items():
+        part = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES)
+        topics.setdefault(tp.topic, []).append(part)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+    )

@@ -1,0 +1,152 @@
+"""Reads the end of a target partition's log: up to where it is mirrored, and whether anybody else wrote there.
+
+Pure: takes batch headers. What is known (the map) comes from the ledger, or from this mirror's own memory; what the log
+says counts. The answer does not depend on how many mirrors write, or wrote: each batch says where it is from.
+"""
+
+from __future__ import annotations
+
+from barnabas.mirror.errors import ForeignBatchError, MirrorError
+from barnabas.mirror.identity import Provenance, provenance_of
+from barnabas.mirror.offset_map import OffsetMap
+from barnabas.model import TopicPartition
+from barnabas.records.header import BatchHeader
+
+
+class Tail:
+    """One look at the end of one partition.
+
+    :param offsets: the map as far as it is known; None: nothing is.
+    :param origin: of the stretch that the map ends in, where that is known.
+    :param log_start, log_end: of the target's log.
+    """
+
+    def __init__(
+        self,
+        where: TopicPartition,
+        lineage: int,
+        offsets: OffsetMap | None,
+        origin: int | None,
+        log_start: int,
+        log_end: int,
+    ) -> None:
+        self.offsets = offsets
+        self.origin = origin
+        self.remark: str | None = None
+        """What is worth a line: records that are gone."""
+        self._where = where
+        self._lineage = lineage
+        self._log_start = log_start
+        self._log_end = log_end
+        self._is_cut = offsets is not None and log_end < offsets.target_end
+
+    @property
+    def scan_from(self) -> int:
+        """The target offset to be read from, after `last` has not settled it."""
+        if self.offsets is None or self._is_cut:
+            return self._log_start
+        return max(self.offsets.target_end, self._log_start)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether nothing has to be read."""
+        return self._log_end == self._log_start or (
+            self.offsets is not None and self._log_end == self.offsets.target_end
+        )
+
+    def last(self, header: BatchHeader) -> bool:
+        """Take the last batch of the log; return whether all is known by it.
+
+        Within a stretch each record moves both offsets by one. So where the last batch is of the stretch in which the
+        map ends, and as far on in the source as in the target, nobody else's record is between the two.
+
+        :raises ForeignBatchError: somebody else wrote it.
+        """
+        found = provenance_of(self._lineage, header)
+        if found is None:
+            raise self._foreign(header)
+        if self._is_cut:
+            return self._cut_to(header, found)
+        if self.offsets is None or found.origin != self.origin:
+            return False
+        ahead = found.source_next - self.offsets.source_end
+        if ahead < 0 or ahead != header.next_offset - self.offsets.target_end:
+            return False
+        self.offsets.add(found.source_next, ahead)
+        return True
+
+    def _cut_to(self, header: BatchHeader, found: Provenance) -> bool:
+        """The log ends earlier than it ended before: its leader was elected uncleanly, or lost its disk."""
+        assert self.offsets is not None
+        lost = self.offsets.target_end - header.next_offset
+        self.remark = f"{self._where}: the target has lost {lost} records from offset {header.next_offset} on"
+        self._is_cut = False
+        if self.offsets.to_target(found.source_next) != header.next_offset:
+            self.offsets = None  # what is there now is not what was there: all of it has to be looked at
+            return False
+        self.offsets.rewind(found.source_next, header.next_offset)
+        self.origin = found.origin
+        return True
+
+    def take(self, header: BatchHeader) -> None:
+        """Take the next batch of the log, in their order from `scan_from` on.
+
+        :raises ForeignBatchError: somebody else wrote it.
+        """
+        found = provenance_of(self._lineage, header)
+        if found is None:
+            raise self._foreign(header)
+        count = header.last_offset_delta + 1
+        if self.offsets is None:
+            self.offsets = OffsetMap(0, header.base_offset)
+            self.origin = found.origin  # what was before it, nobody knows
+        elif header.base_offset == self.offsets.target_end:
+            self._check_follows(header, found)
+        if header.base_offset > self.offsets.target_end:  # compaction or retention took what was between
+            self.offsets.jump(self.offsets.source_end, header.base_offset)
+        self.offsets.add(found.source_next, count)
+        self.origin = found.origin
+
+    def _check_follows(self, header: BatchHeader, found: Provenance) -> None:
+        """Check a batch that lies right behind the one before it.
+
+        A stretch begins with sequence 0; any other number goes on where the batch before has ended.
+
+        :raises MirrorError: records are there twice, or are missing.
+        """
+        assert self.offsets is not None
+        first = found.source_next - header.last_offset_delta - 1
+        if first < self.offsets.source_end:
+            what = f"records up to source offset {self.offsets.source_end} are there once more"
+        elif header.base_sequence and (found.origin != self.origin or first != self.offsets.source_end):
+            what = f"records from source offset {self.offsets.source_end} to {first} are missing"
+        else:
+            return
+        raise MirrorError(
+            f"{self._where}: at target offset {header.base_offset} {what}; delete the topic in the target to have it"
+            " mirrored anew"
+        )
+
+    def end(self) -> None:
+        """All was taken. What remains unknown is what retention took before anybody looked."""
+        if self.offsets is None:
+            return
+        if self._is_cut:
+            # Nothing is left that says how far it was; what the ledger knew of it is beyond the end of the log.
+            source_next = self.offsets.to_source(self._log_end)
+            self.offsets.rewind(source_next, self._log_end)
+            self.remark = f"{self._where}: the target is empty and ends at {self._log_end}; going on at {source_next}"
+            self.origin = None
+            return
+        unseen = self._log_end - self.offsets.target_end
+        if unseen > 0:
+            self.remark = f"{self._where}: the target has {unseen} records no longer that the ledger did not know yet"
+            self.offsets.jump(self.offsets.source_end + unseen, self._log_end)
+            self.origin = None
+
+    def _foreign(self, header: BatchHeader) -> ForeignBatchError:
+        return ForeignBatchError(
+            f"{self._where}: somebody else wrote offset {header.base_offset} (producer {header.producer_id});"
+            " a mirror must be the only one to write there: write elsewhere, and delete the topic in the target"
+            " to have it mirrored anew"
+        )

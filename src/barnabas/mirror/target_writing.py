@@ -1,0 +1,161 @@
+"""Produces to the target: a loop for each of its brokers puts what is ready into requests, and waits for no answers.
+
+A request has at most one batch of each partition, and partitions in it share the answer. Requests to a broker go over
+one connection, so a partition's batches arrive in their order; where they do not, brokers refuse what comes too early
+(KIP-98). Any failure ends in `Link.lost`: the log is asked, not the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from barnabas.client.cluster import PRODUCE_VERSION_MAX, STALE_METADATA, Cluster
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.mirror.broker_tasks import BrokerTasks
+from barnabas.mirror.errors import MirrorError
+from barnabas.mirror.link import Link
+from barnabas.mirror.partition_copy import Outgoing
+from barnabas.mirror.source_reading import Links, OnStopped
+from barnabas.model import Acks, TopicPartition
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+REQUEST_BYTES = 1024 * 1024
+"""A request ends with the batch that makes it larger than this."""
+REQUESTS_PER_TURN = 16
+TIMEOUT_MS = 30_000
+MARGIN_S = 10.0
+"""A broker's answer that the time is over comes before the connection is given up."""
+
+PERMANENT = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+"""Answers that stay the same until somebody changes something."""
+
+Sent = tuple[Link, Outgoing]
+
+
+class TargetWriting:
+    """Sends what is ready.
+
+    :param on_room: called when something was acknowledged.
+    """
+
+    def __init__(
+        self, cluster: Cluster, links: Links, clock: Clock, on_room: Callable[[], None], on_stopped: OnStopped
+    ) -> None:
+        self._cluster = cluster
+        self._links = links
+        self._clock = clock
+        self._on_room = on_room
+        self._on_stopped = on_stopped
+        self._turn = 0
+        self._tasks = BrokerTasks(cluster, self._round, "target")
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        await self._tasks.run()
+
+    def wake(self) -> None:
+        """There is something to be sent."""
+        self._tasks.wake()
+
+    async def _round(self, broker: int) -> bool:
+        led = [link for link in self._links.values() if self._cluster.view.leader(link.target) == broker]
+        if not any(link.copy.has_ready for link in led):
+            return False
+        self._turn += 1
+        first = self._turn % len(led)  # each is the first now and then, for a request has no room for all
+        led = led[first:] + led[:first]
+        channel = await self._cluster.channel_to(broker, "mirror-produce")
+        version = min(channel.version_for(ProduceRequest), PRODUCE_VERSION_MAX)
+        timeout_s = TIMEOUT_MS / 1000 + MARGIN_S
+        for number in range(REQUESTS_PER_TURN):
+            sent = self._gathered(led)
+            if not sent:
+                return number > 0
+            try:
+                channel.submit(_request(sent), partial(self._on_answer, sent), version=version, timeout_s=timeout_s)
+            except BarnabasError as error:
+                self._failed(sent, error)
+                raise
+            channel.flush()
+        return True
+
+    def _gathered(self, led: list[Link]) -> list[Sent]:
+        now_s = self._clock.monotonic()
+        sent: list[Sent] = []
+        size = 0
+        for link in led:
+            if link.stopped is not None or size >= REQUEST_BYTES:
+                continue
+            if link.copy.is_stale(now_s):
+                link.look_again()
+                continue
+            outgoing = link.copy.next_to_send(now_s)
+            if outgoing is not None:
+                sent.append((link, outgoing))
+                size += outgoing.size
+        return sent
+
+    def _on_answer(self, sent: list[Sent], response: ProduceResponse | None, error: BarnabasError | None) -> None:
+        if error is not None or response is None:
+            self._failed(sent, error)
+            self._cluster.want_refresh(is_stale=True)
+            self._on_room()
+            return
+        answers = {
+            TopicPartition(topic.name, each.index): each
+            for topic in response.responses
+            for each in topic.partition_responses
+        }
+        for link, outgoing in sent:
+            if link.copy.is_under_way(outgoing):
+                self._take(link, outgoing, answers.get(link.target))
+        self._on_room()
+
+    def _failed(self, sent: list[Sent], error: BarnabasError | None) -> None:
+        for link, outgoing in sent:
+            if link.copy.is_under_way(outgoing):
+                link.lost(f"target: {error}")
+
+    def _take(self, link: Link, outgoing: Outgoing, answer: Any) -> None:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
+        if code in PERMANENT:
+            reason = answer.error_message or code.name
+            self._on_stopped(link, MirrorError(f"{link.target}: the target refuses a batch: {reason}"))
+        elif code is not ErrorCode.NONE:
+            if code in STALE_METADATA:
+                self._cluster.want_refresh(is_stale=True)
+            link.lost(f"target: {code.name}")
+        elif link.copy.acknowledged(outgoing, answer.base_offset, self._clock.monotonic()):
+            counts = link.counts
+            counts.records += outgoing.count
+            counts.bytes += outgoing.size
+            counts.batches += 1
+            link.tries, link.trouble = 0, None
+        else:
+            link.lost(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
+
+
+def _request(sent: list[Sent]) -> ProduceRequest:
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for link, outgoing in sent:
+        part = PartitionProduceData(index=link.target.partition, records=outgoing.batch)
+        topics.setdefault(link.target.topic, []).append(part)
+    return ProduceRequest(
+        acks=int(Acks.ALL),
+        timeout_ms=TIMEOUT_MS,
+        topic_data=[TopicProduceData(name=name, partition_data=parts) for name, parts in topics.items()],
+    )

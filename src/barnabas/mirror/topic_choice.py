@@ -1,0 +1,44 @@
+"""Which topics and groups a mirror takes: patterns that match whole names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from barnabas.errors import ConfigurationError
+from barnabas.mirror.ledger import LEDGER_TOPIC
+
+NEVER = frozenset({LEDGER_TOPIC, "_audit", "__consumer_offsets", "__transaction_state"})
+"""What tells of a cluster itself, and would be wrong in another one."""
+
+
+class Choice:
+    """Names that one of several patterns matches as a whole.
+
+    A name that begins with an underscore is chosen only by a pattern that begins so: such topics belong to services.
+
+    >>> chosen = Choice(["clicks", "shop-.*"])
+    >>> [name for name in ("clicks", "clicks2", "shop-eu", "_schemas") if chosen.takes(name)]
+    ['clicks', 'shop-eu']
+    >>> Choice([".*"]).takes("_schemas"), Choice(["_schemas"]).takes("_schemas")
+    (False, True)
+
+    :raises ConfigurationError: a pattern is no regular expression.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns: list[tuple[bool, re.Pattern[str]]] = []
+        for pattern in patterns:
+            try:
+                self._patterns.append((pattern.startswith("_"), re.compile(pattern)))
+            except re.error as error:
+                raise ConfigurationError(f"{pattern!r} is no regular expression: {error}") from error
+
+    def takes(self, name: str) -> bool:
+        """Return whether a name is chosen."""
+        own = name.startswith("_")
+        return any(pattern.fullmatch(name) for is_for_own, pattern in self._patterns if is_for_own or not own)
+
+    def topics(self, names: Iterable[str]) -> list[str]:
+        """Return the chosen ones among the names of topics."""
+        return sorted(name for name in names if name not in NEVER and self.takes(name))

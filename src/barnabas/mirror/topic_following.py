@@ -1,0 +1,225 @@
+"""Has the target follow the source's topics: made there, enlarged, with the same settings; and claimed, or refused.
+
+Topics that are deleted in the source stay in the target, as they are: a mirror adds, and takes nothing away.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from barnabas.client.admin.configs import ConfigResource, ConfigSetting, ConfigSource, alter_config, describe_config
+from barnabas.client.admin.topic_changes import add_partitions, create_topic
+from barnabas.client.cluster import Cluster
+from barnabas.client.metadata import TopicView
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.mirror.claims import Create, Go, MakeClaim, Refused, Standing
+from barnabas.mirror.errors import CircleError, MirrorError
+from barnabas.mirror.events import Told
+from barnabas.mirror.ledger import Claim
+from barnabas.mirror.ledger_topic import LedgerTopic
+from barnabas.mirror.side import Side
+from barnabas.mirror.topic_choice import Choice
+from barnabas.mirror.topic_settings import change, followed
+from barnabas.model import TopicPartition
+
+TIMEOUT_MS = 30_000
+STEPS_MAX = 6
+"""To be made, claimed, and looked at once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A topic that is mirrored: its views, before which nothing is to be asked any more."""
+
+    source: TopicView
+    target: TopicView
+    is_compacted: bool
+
+
+OnTopic = Callable[[Followed], None]
+
+
+class TopicFollowing:
+    """Looks at all chosen topics, round by round.
+
+    :param on_topic: called with each topic that may be mirrored, and has all its partitions.
+    :param on_gone: called with the name of a topic that may not be mirrored (any more).
+    """
+
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        upstream: LedgerTopic,
+        ledger: LedgerTopic,
+        choice: Choice,
+        prefix: str,
+        replication_factor: int | None,
+        told: Told,
+        on_topic: OnTopic,
+        on_gone: Callable[[str], None],
+    ) -> None:
+        self._source, self._target = source, target
+        self._upstream, self._ledger = upstream, ledger
+        self._choice = choice
+        self._prefix = prefix
+        self._replication_factor = replication_factor
+        self._told = told
+        self._on_topic, self._on_gone = on_topic, on_gone
+        self._mirrored: set[str] = set()
+        self._waits: dict[str, int] = {}
+        self.rounds = 0
+        """How often all topics were looked at."""
+
+    def target_name(self, topic: str) -> str:
+        """Return what a topic is called in the target."""
+        return self._prefix + topic
+
+    async def round(self) -> None:
+        """Look at all topics once.
+
+        :raises BarnabasError: one of the clusters does not answer.
+        """
+        await self._upstream.refresh()
+        await self._ledger.refresh()
+        source_view = await self._source.cluster.refresh()
+        names = self._choice.topics(name for name, topic in source_view.topics.items() if not topic.is_internal)
+        for name in names:
+            if source_view.topics[name].partitions:
+                await self._follow(source_view.topics[name])
+        for name in self._mirrored.difference(names):
+            self._told.once(name, "deleted in the source", kept_in_the_target=self.target_name(name))
+            self._leave(name)
+        self.rounds += 1
+
+    def _leave(self, name: str) -> None:
+        self._mirrored.discard(name)
+        self._on_gone(name)
+
+    async def _follow(self, topic: TopicView) -> None:
+        if self._waits.get(topic.name, 0) > 0:
+            self._waits[topic.name] -= 1
+            return
+        try:
+            found = await self._settled(topic)
+        except CircleError as error:
+            self._told.left_out(topic.name, str(error))
+            self._leave(topic.name)
+            return
+        except (MirrorError, KafkaError) as error:
+            if error.retriable:
+                raise
+            self._told.state(topic.name, "not mirrored", str(error))
+            self._leave(topic.name)
+            return
+        self._told.over(topic.name)
+        if topic.name not in self._mirrored:
+            self._mirrored.add(topic.name)
+            self._told.once(topic.name, "mirrored", partitions=len(topic.partitions), to=found.target.name)
+        self._on_topic(found)
+
+    async def _settled(self, topic: TopicView) -> Followed:
+        """Do what is to be done until the topic may be mirrored.
+
+        :raises MirrorError: it may not.
+        """
+        has_claimed = False
+        for _ in range(STEPS_MAX):
+            standing = await self._standing(topic)
+            decision = standing.decide()
+            if isinstance(decision, Refused):
+                if has_claimed:
+                    # A mirror in the opposite direction began just now. Both may take their claims back; so that they
+                    # do not meet again, each waits for as many rounds as it draws.
+                    await self._ledger.write({Claim.key(standing.target_topic): None})
+                    self._waits[topic.name] = random.randrange(1, 5)
+                raise CircleError(decision.reason) if decision.is_circle else MirrorError(decision.reason)
+            if isinstance(decision, Create):
+                await self._create(topic)
+            elif isinstance(decision, MakeClaim):
+                await self._ledger.write({Claim.key(standing.target_topic): decision.claim.value()})
+                await self._upstream.refresh()
+                has_claimed = True
+            elif isinstance(decision, Go):
+                return await self._grown(topic)
+        raise MirrorError(f"topic {topic.name!r} changes while it is looked at; it is tried again")
+
+    async def _standing(self, topic: TopicView) -> Standing:
+        name = self.target_name(topic.name)
+        view = (await self._target.cluster.refresh()).topics.get(name)
+        there = view is not None and bool(view.partitions)
+        claim = self._ledger.find(Claim, Claim.key(name))
+        is_claimed = view is not None and claim is not None and claim.target_topic_id == view.topic_id.hex()
+        return Standing(
+            topic=topic.name,
+            source_cluster=self._source.id,
+            target_cluster=self._target.id,
+            source_topic_id=topic.topic_id.hex(),
+            target_topic=name,
+            target_topic_id=view.topic_id.hex() if there and view is not None else None,
+            target_is_empty=not there or is_claimed or view is None or await self._is_empty(view),
+            claim=claim,
+            upstream=self._upstream.find(Claim, Claim.key(topic.name)),
+        )
+
+    async def _is_empty(self, view: TopicView) -> bool:
+        for each in view.partitions:
+            start, end = await self._target.ends(TopicPartition(view.name, each.partition))
+            if start != end:
+                return False
+        return True
+
+    async def _create(self, topic: TopicView) -> None:
+        name = self.target_name(topic.name)
+        settings = followed(own(await topic_settings(self._source.cluster, topic.name)))
+        try:
+            await create_topic(
+                self._target.cluster,
+                name,
+                partitions=len(topic.partitions),
+                replication_factor=self._replication_factor,
+                config=settings,
+                timeout_ms=TIMEOUT_MS,
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        await self._target.cluster.topic(name, timeout_s=TIMEOUT_MS / 1000)
+
+    async def _grown(self, topic: TopicView) -> Followed:
+        """Give the target's topic as many partitions as the source's has, and the same settings."""
+        cluster = self._target.cluster
+        name = self.target_name(topic.name)
+        view = cluster.view.topics[name]
+        settings = await topic_settings(self._source.cluster, topic.name)
+        wanted = change(own(settings), own(await topic_settings(cluster, name)))
+        if wanted:
+            await alter_config(cluster, ConfigResource.topic(name), wanted.to_set, wanted.to_unset)
+            self._told.once(topic.name, "settings", set=dict(wanted.to_set), unset=list(wanted.to_unset))
+        if len(view.partitions) < len(topic.partitions):
+            await add_partitions(cluster, name, len(topic.partitions), timeout_ms=TIMEOUT_MS)
+            self._told.once(topic.name, "enlarged", partitions=len(topic.partitions))
+            view = (await cluster.refresh()).topics[name]
+        elif len(view.partitions) > len(topic.partitions):
+            raise MirrorError(
+                f"topic {name!r} has {len(view.partitions)} partitions in the target, and {len(topic.partitions)} in"
+                " the source; a mirror needs the same"
+            )
+        policy = settings.get("cleanup.policy")
+        return Followed(topic, view, policy is not None and "compact" in (policy.value or ""))
+
+
+async def topic_settings(cluster: Cluster, topic: str) -> Mapping[str, ConfigSetting]:
+    """Return all settings that hold for a topic."""
+    return await describe_config(cluster, ConfigResource.topic(topic))
+
+
+def own(found: Mapping[str, ConfigSetting]) -> dict[str, str]:
+    """Return what was set for a topic itself."""
+    return {
+        name: each.value
+        for name, each in found.items()
+        if each.source is ConfigSource.TOPIC and each.value is not None and not each.is_sensitive
+    }
