@@ -312,6 +312,8 @@ def test_command_shows_and_resets_the_group(any_readers):
     described = json.loads(barnabas_command(readers, "group", "describe", readers.name, "--json"))
     assert (described["state"], described["coordination"], described["lag"]) == ("Stable", "zookeeper", 0)
     assert len(described["members"][0]["partitions"]) == 6
+    listed = {each["group"]: each for each in json.loads(barnabas_command(readers, "group", "list", "--json"))}
+    assert listed[readers.name]["state"] == "Stable"
     assert "has 1 member" in barnabas_command(readers, *reset)
     readers.remove(consumer)
     barnabas_command(readers, *reset)
