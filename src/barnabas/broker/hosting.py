@@ -171,7 +171,8 @@ class Hosting:
     def set_strays_aside(
         self, known: Collection[TopicPartition], untouched: Collection[str], deleted: Collection[bytes]
     ) -> set[bytes]:
-        """Finish the deletions that the last run could not; leave all other folders alone.
+        """Finish the deletions that the last run could not, and remove what it could not finish to make: a folder
+        that does not say whose it is, with nothing in it. Leave all others alone.
 
         :param known: the replicas that there should be.
         :param untouched: topics of which nothing is known.
@@ -183,7 +184,11 @@ class Hosting:
             identity = self._logs.topic_ids.get(stray)
             if identity is not None and identity.bytes in left:
                 left[identity.bytes].append(stray)
-            elif stray.topic not in untouched:
+            elif stray.topic in untouched:
+                continue
+            elif identity is None and self._logs.holds_nothing(stray):
+                self._is_refused([stray])
+            else:
                 log.warning("the folder of %s belongs to no topic; it is left as it is", stray)
         return {topic_id for topic_id, partitions in left.items() if self._is_refused(partitions)}
 

@@ -176,6 +176,18 @@ def test_folders_of_deleted_topics_go_and_all_others_stay(home: Home, caplog: py
     assert caplog.text.count("belongs to no topic") == 1
 
 
+def test_folder_that_was_being_made_when_the_power_went_goes_and_one_with_records_stays(home: Home) -> None:
+    """Its topic was not to be in the end, or not with so many partitions."""
+    home.make(CLICKS).append(batch(), 0)
+    for where in (CLICKS, MORE, VIEWS):
+        (home.folder / str(where)).mkdir(exist_ok=True)
+        (home.folder / str(where) / "partition.metadata").unlink(missing_ok=True)
+    (home.folder / "clicks-1" / "partition.metadata.tmp").touch()
+    home.begin_anew()
+    assert home.hosting.set_strays_aside((), {"views"}, ()) == set()
+    assert home.folders() == {"clicks-0", "views-0"}
+
+
 def test_topics_of_which_folders_are_left_are_told(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     home.make(CLICKS, FIRST)
     home.make(MORE, FIRST)
