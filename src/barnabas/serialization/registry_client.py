@@ -27,6 +27,7 @@ REMEMBERED_MAX = 10_000
 LATEST_S = 60.0
 NO_SUCH_SCHEMA = 40403
 DEPENDENCIES_MAX = 1_000
+SHOWN_LETTERS_MAX = 200
 
 T = TypeVar("T")
 Transport = Callable[[str, str, bytes | None, Mapping[str, str], float], tuple[int, bytes, Mapping[str, str]]]
@@ -98,27 +99,27 @@ class SchemaRegistry:
         :param form: `serialized`: a Protobuf schema as its descriptor in base64.
         """
         path = f"/schemas/ids/{schema_id}{f'?format={form}' if form else ''}"
-        return self._schemas.get((schema_id, form), lambda: _schema(self._call("GET", path)))
+        return self._schemas.get((schema_id, form), lambda: self._ask(_schema, "GET", path))
 
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
         """Return the id of a schema, registering it as the next version of a subject if it is new there."""
         path = f"/subjects/{quote(subject, safe='')}/versions{'?normalize=true' if normalize else ''}"
         return self._ids.get(
-            ("register", subject, schema, normalize), lambda: int(self._call("POST", path, schema.as_json())["id"])
+            ("register", subject, schema, normalize), lambda: self._ask(_number("id"), "POST", path, schema)
         )
 
     def id_of(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
         """Return the id of a schema that is a version of a subject."""
         path = f"/subjects/{quote(subject, safe='')}{'?normalize=true' if normalize else ''}"
         return self._ids.get(
-            ("look up", subject, schema, normalize), lambda: int(self._call("POST", path, schema.as_json())["id"])
+            ("look up", subject, schema, normalize), lambda: self._ask(_number("id"), "POST", path, schema)
         )
 
     def version_of(self, subject: str, schema: Schema) -> int:
         """Return the number of the version of a subject that is a schema."""
         path = f"/subjects/{quote(subject, safe='')}"
         return self._ids.get(
-            ("version", subject, schema), lambda: int(self._call("POST", path, schema.as_json())["version"])
+            ("version", subject, schema), lambda: self._ask(_number("version"), "POST", path, schema)
         )
 
     def is_version_of(self, subject: str, schema_id: int) -> bool:
@@ -126,12 +127,11 @@ class SchemaRegistry:
 
         def ask() -> bool:
             try:
-                found = self._call("GET", f"/schemas/ids/{schema_id}/versions")
+                return self._ask(_has_subject(subject), "GET", f"/schemas/ids/{schema_id}/versions")
             except SchemaRegistryError as error:
                 if error.code == NO_SUCH_SCHEMA:
                     return False
                 raise
-            return any(each.get("subject") == subject for each in found)
 
         return self._homes.get((subject, schema_id), ask)
 
@@ -139,8 +139,9 @@ class SchemaRegistry:
         """Return id and schema of the latest version of a subject, as of a minute ago at most."""
 
         def ask() -> tuple[float, int, Schema]:
-            found = self._call("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-            return self._clock.monotonic(), int(found["id"]), _schema(found)
+            path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+            found_id, found = self._ask(lambda answer: (_number("id")(answer), _schema(answer)), "GET", path)
+            return self._clock.monotonic(), found_id, found
 
         asked_at, schema_id, schema = self._latest.get(subject, ask)
         if self._clock.monotonic() - asked_at > LATEST_S:
@@ -151,7 +152,7 @@ class SchemaRegistry:
     def version(self, subject: str, number: int, *, form: str = "") -> tuple[int, Schema]:
         """Return number and schema of a version of a subject."""
         path = f"/subjects/{quote(subject, safe='')}/versions/{number}?deleted=true{f'&format={form}' if form else ''}"
-        return number, self._versions.get((subject, number, form), lambda: _schema(self._call("GET", path)))
+        return number, self._versions.get((subject, number, form), lambda: self._ask(_schema, "GET", path))
 
     def dependencies(self, schema: Schema, *, form: str = "") -> list[tuple[str, str]]:
         """Return name and text of all that a schema refers to, each after what it needs itself."""
@@ -170,6 +171,20 @@ class SchemaRegistry:
 
         visit(schema.references, ())
         return list(found.values())
+
+    def _ask(self, read: Callable[[Any], T], method: str, path: str, schema: Schema | None = None) -> T:
+        """Return what is read from an answer.
+
+        :raises SchemaRegistryError: what it says is not what a registry would say, or it refuses.
+        """
+        answer = self._call(method, path, None if schema is None else schema.as_json())
+        try:
+            return read(answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            shown = json.dumps(answer)[:SHOWN_LETTERS_MAX]
+            raise SchemaRegistryError(
+                0, f"what answers {method} {path} does not answer as a schema registry ({error!r}): {shown}"
+            ) from error
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         content = None if body is None else json.dumps(body).encode()
@@ -236,11 +251,22 @@ def _server(url: str) -> tuple[str, dict[str, str]]:
     return urlunsplit((parts.scheme, bare, parts.path.rstrip("/"), "", "")), headers
 
 
+def _number(name: str) -> Callable[[Any], int]:
+    return lambda answer: int(answer[name])
+
+
+def _has_subject(subject: str) -> Callable[[Any], bool]:
+    return lambda answer: any(each.get("subject") == subject for each in answer)
+
+
 def _schema(found: Mapping[str, Any]) -> Schema:
     references = tuple(
         SchemaReference(each["name"], each["subject"], each["version"]) for each in found.get("references") or ()
     )
-    return Schema(found["schema"], found.get("schemaType") or AVRO, references)
+    text = found["schema"]
+    if not isinstance(text, str):
+        raise TypeError("its schema is no text")
+    return Schema(text, found.get("schemaType") or AVRO, references)
 
 
 def _failure(status: int, answer: bytes) -> SchemaRegistryError | None:

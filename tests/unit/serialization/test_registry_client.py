@@ -121,3 +121,18 @@ def test_message_indexes_there_and_back(indexes: list[int]) -> None:
 def test_message_indexes_that_are_none_are_refused(data: bytes) -> None:
     with pytest.raises(SerializationError):
         wire_format.decode_indexes(data, 0)
+
+
+@pytest.mark.parametrize("answer", [{}, {"id": "seven"}, [], None, "7", {"id": None}])
+def test_an_answer_that_no_registry_gives_is_a_typed_error(answer: Any) -> None:
+    registry = client(Servers(*[(200, answer)] * 6))
+    for ask in (
+        lambda: registry.register("clicks-value", Schema('"int"')),
+        lambda: registry.id_of("clicks-value", Schema('"int"')),
+        lambda: registry.version_of("clicks-value", Schema('"int"')),
+        lambda: registry.latest("clicks-value"),
+        lambda: registry.schema(1),
+        lambda: registry.version("clicks-value", 1),
+    ):
+        with pytest.raises(SchemaRegistryError, match="does not answer as a schema registry"):
+            ask()
