@@ -1,8 +1,10 @@
 """The types of decoded columns, as JSON can write them, and how values of several types meet in one.
 
     "boolean" "int" "long" "float" "double" "string" "timestamp" "decimal(20,2)"
+    "binary" "date" "timestamp_ntz"         of Avro and Protobuf only; the last is a time of day without a zone
     {"lat": "double", "lon": "double"}      a struct
     ["string"]                              a list
+    ["string", "long"]                      a map, of Avro and Protobuf only
 
 What is inferred is of the types boolean, long, double and string; `decimal(38,scale)` in place of double, structs
 and lists where somebody asks for them. The others are for who names the fields himself.
@@ -32,6 +34,12 @@ SIMPLE_TYPES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
+WITH_SCHEMA_TYPES: Mapping[str, pa.DataType] = {
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+"""Types that only values have whose schema says so."""
 DECIMAL_DIGITS = 38
 SCALE_MAX = 18
 """Digits after the point of a decimal that is inferred; numbers with more do not fit it."""
@@ -92,15 +100,19 @@ def decimal_parts(column_type: MaybeType) -> tuple[int, int] | None:
 def arrow_type(column_type: ColumnType) -> pa.DataType:
     """Return the Arrow type of a column.
 
-    >>> arrow_type({"a": ["long"]})
-    StructType(struct<a: list<element: int64>>)
+    >>> arrow_type({"a": ["long"]}), arrow_type(["string", "date"])
+    (StructType(struct<a: list<element: int64>>), MapType(map<string, date32[day]>))
     """
     if isinstance(column_type, dict):
         return pa.struct([pa.field(name, arrow_type(inner)) for name, inner in column_type.items()])
     if isinstance(column_type, list):
+        if len(column_type) == 2:
+            return pa.map_(arrow_type(column_type[0]), arrow_type(column_type[1]))
         return pa.list_(pa.field("element", arrow_type(column_type[0])))
     decimal = decimal_parts(column_type)
-    return pa.decimal128(*decimal) if decimal else SIMPLE_TYPES[column_type]
+    if decimal:
+        return pa.decimal128(*decimal)
+    return SIMPLE_TYPES.get(column_type) or WITH_SCHEMA_TYPES[column_type]
 
 
 def type_of_arrow(arrow: pa.DataType) -> MaybeType:
@@ -129,8 +141,8 @@ def wider(one: MaybeType, other: MaybeType) -> MaybeType:
         return other
     if isinstance(one, dict) and isinstance(other, dict):
         return cast("ColumnType", merge_fields([cast("Fields", one), cast("Fields", other)]))
-    if isinstance(one, list) and isinstance(other, list):
-        return [cast("ColumnType", wider(one[0], other[0]))]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [cast("ColumnType", wider(*pair)) for pair in zip(one, other, strict=True)]
     if isinstance(one, str) and isinstance(other, str):
         return _wider_number(one, other) or "string"
     return "string"
@@ -168,7 +180,7 @@ def settled(column_type: MaybeType, depth: int = 0) -> ColumnType:
             return "string"
         return {name: settled(inner, depth + 1) for name, inner in column_type.items()}
     if isinstance(column_type, list):
-        return "string" if depth >= STRUCT_DEPTH_MAX else [settled(column_type[0], depth + 1)]
+        return "string" if depth >= STRUCT_DEPTH_MAX else [settled(inner, depth + 1) for inner in column_type]
     return column_type or "string"
 
 
@@ -202,8 +214,9 @@ def _widened(column: ColumnType, found: MaybeType) -> ColumnType:
     if isinstance(column, dict) and isinstance(found, dict):
         more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX)
         return more if is_good_struct(more) else column
-    if isinstance(column, list) and isinstance(found, list):
-        return [_widened(column[0], found[0])]
+    if isinstance(column, list) and isinstance(found, list) and len(column) == len(found):
+        # A map's key stays: what it is found by is not to change.
+        return [*column[:-1], _widened(column[-1], found[-1])]
     if (column, found) in (("int", "long"), ("float", "double")):
         return cast("ColumnType", found)
     before, after = decimal_parts(column), decimal_parts(found)

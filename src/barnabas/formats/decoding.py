@@ -1,7 +1,8 @@
 """The seam between loads and formats of values: what a decoder does, whatever the format.
 
 A load knows no format. It asks a `ValueDecoder` which fields values have, and for columns; raw values have no
-decoder. To add a format, write a decoder and name it in `value_format.py`.
+decoder. To add a format, write a decoder and name it in `value_format.py`; one that asks a schema registry is named in
+`barnabas.spark.value_decoders`, as this package stands below everything that has connections.
 """
 
 from __future__ import annotations
@@ -37,16 +38,23 @@ class Decoded:
 
 
 class ValueDecoder(Protocol):
-    """Decodes values of one format. It is sent to executors, so it can be pickled; it holds no connection open."""
+    """Decodes values of one format. Each task has its own; it holds no connection open."""
 
     def infer(self, values: pa.Array) -> Fields:
         """Return the fields that values (binary, null for tombstones) have, in the order in which they appear."""
         ...
 
+    def renames(self, values: pa.Array) -> Mapping[str, str]:
+        """Return the fields that have another name by now, as the schemas of these values say: old names and new."""
+        ...
+
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         """Decode values (binary, null for tombstones) into columns.
 
-        No value makes it raise: what cannot be decoded is kept, with a reason.
+        No value makes it raise: what cannot be decoded is kept, with a reason. Where the decoder asks a registry
+        and none answers, that is no fault of a value.
+
+        :raises BarnabasError: a registry does not answer, or refuses.
         """
         ...
 

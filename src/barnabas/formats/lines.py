@@ -54,6 +54,9 @@ class LineDecoder:
         found = {field.name: parts.filter(parts.is_valid()).field(field.name) for field in parts.type}
         return {group: self.pattern.types.get(group) or _type_of(texts) for group, texts in found.items()}
 
+    def renames(self, values: pa.Array) -> Mapping[str, str]:
+        return {}
+
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         texts = as_text(values)
         parts = pc.extract_regex(texts, self.pattern.whole_line)

@@ -28,6 +28,9 @@ class JsonDecoder:
     def infer(self, values: pa.Array) -> Fields:
         return infer_fields(values.to_pylist(), self.rules)
 
+    def renames(self, values: pa.Array) -> Mapping[str, str]:
+        return {}
+
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         parsed = decode(values.to_pylist(), fields, self.rules)
         forms = value_forms(values, parsed.whole, dict(zip(fields, parsed.columns, strict=True)))

@@ -118,9 +118,7 @@ class SchemaRegistry:
     def version_of(self, subject: str, schema: Schema) -> int:
         """Return the number of the version of a subject that is a schema."""
         path = f"/subjects/{quote(subject, safe='')}"
-        return self._ids.get(
-            ("version", subject, schema), lambda: self._ask(_number("version"), "POST", path, schema)
-        )
+        return self._ids.get(("version", subject, schema), lambda: self._ask(_number("version"), "POST", path, schema))
 
     def is_version_of(self, subject: str, schema_id: int) -> bool:
         """Whether the schema with an id is a version of a subject; what is so is remembered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from barnabas.errors import SerializationError
 
@@ -13,6 +14,34 @@ INDEXES_MAX = 100
 """So deeply a message may stand within others."""
 
 _HEADER = struct.Struct(">BI")
+
+
+class Writer(NamedTuple):
+    """With what a record was written: the id of the schema, and for Protobuf the way to the message type in it."""
+
+    schema_id: int
+    indexes: tuple[int, ...] = ()
+
+    def prefix(self) -> bytes:
+        """Return what stands before a record.
+
+        >>> Writer(7, (0,)).prefix()
+        b'\\x00\\x00\\x00\\x00\\x07\\x00'
+        """
+        return header(self.schema_id) + (encode_indexes(self.indexes) if self.indexes else b"")
+
+    def __str__(self) -> str:
+        return ":".join([str(self.schema_id), *(".".join(map(str, each)) for each in [self.indexes] if each)])
+
+    @classmethod
+    def parse(cls, text: str) -> Writer:
+        """Read what `str` made.
+
+        >>> Writer.parse("7:1.0")
+        Writer(schema_id=7, indexes=(1, 0))
+        """
+        number, _, indexes = text.partition(":")
+        return cls(int(number), tuple(map(int, indexes.split("."))) if indexes else ())
 
 
 def header(schema_id: int) -> bytes:

@@ -1,0 +1,233 @@
+"""Cells of a table's columns from values as they are written in Avro, and back (avro_types.py has the two faces).
+
+Both ways are total: what a column does not take is null there, and what cannot be written is null, which codecs write
+as zero. So a value comes back byte for byte or it does not, and comparing tells.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.formats import times
+from barnabas.formats.column_types import ColumnType, arrow_type, decimal_parts
+from barnabas.formats.times import TimeUnit
+from barnabas.serialization.avro_types import AvroType
+
+_DAY_MIN, _DAY_MAX = -719_162 + 365, 2_932_896 - 365
+"""The years 2 to 9998, as times have them."""
+_UNITS: dict[str, TimeUnit] = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_US_IN_UNIT = {"millis": 1_000, "micros": 1}
+_DECIMAL_BYTES = 16
+
+
+def to_cells(tree: AvroType, array: pa.Array, wanted: ColumnType) -> pa.Array:
+    """Return a column of a type, null where it does not take a value.
+
+    :param array: of the physical type.
+    """
+    if isinstance(wanted, dict):
+        return _to_struct(tree, array, wanted)
+    if isinstance(wanted, list):
+        return _to_list(tree, array, wanted)
+    own = tree.column()
+    if not isinstance(own, str):
+        return pa.nulls(len(array), arrow_type(wanted))
+    return widened(_to_plain(tree, array), wanted)
+
+
+def _to_struct(tree: AvroType, array: pa.Array, wanted: dict[str, ColumnType]) -> pa.Array:
+    kind = cast("pa.StructType", arrow_type(wanted))
+    if tree.kind not in ("record", "union"):
+        return pa.nulls(len(array), kind)
+    children = [
+        to_cells(tree.inner[name], array.field(name), inner)
+        if name in tree.inner
+        else pa.nulls(len(array), arrow_type(inner))
+        for name, inner in wanted.items()
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null() if array.null_count else None)
+
+
+def _to_list(tree: AvroType, array: pa.Array, wanted: list[ColumnType]) -> pa.Array:
+    kind = arrow_type(wanted)
+    if tree.kind != ("map" if len(wanted) == 2 else "array") or (tree.kind == "map" and wanted[0] != "string"):
+        return pa.nulls(len(array), kind)
+    inner = next(iter(tree.inner.values()))
+    items = to_cells(inner, array.items if tree.kind == "map" else array.values, wanted[-1])
+    return with_items(array, items, kind)
+
+
+def with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a list or map like `array`, of a type, with other items."""
+    children = [items]
+    if pa.types.is_map(kind):
+        children = [pa.StructArray.from_arrays([array.keys, items], fields=[kind.key_field, kind.item_field])]
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, children)
+
+
+def _to_plain(tree: AvroType, array: pa.Array) -> pa.Array:
+    """Return a column of the type that a simple type has by itself."""
+    if tree.decimal:
+        return _decimals(array, *tree.decimal)
+    if tree.kind == "int" and tree.logical == "date":
+        fits = pc.and_(pc.greater_equal(array, _DAY_MIN), pc.less_equal(array, _DAY_MAX))
+        return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(pa.date32())
+    unit = _unit(tree)
+    if unit is not None:
+        found = times.from_numbers(array, _UNITS[unit])
+        return found.cast(pa.timestamp("us")) if tree.logical.startswith("local-") else found
+    return array
+
+
+def _unit(tree: AvroType) -> str | None:
+    local = tree.logical.removeprefix("local-")
+    unit = local.removeprefix("timestamp-")
+    return unit if tree.kind == "long" and unit != local and unit in _UNITS else None
+
+
+def widened(array: pa.Array, wanted: str) -> pa.Array:
+    """Return a column of a simple type as another one, null where that does not take a value as it is."""
+    kind = arrow_type(wanted)
+    if array.type.equals(kind):
+        return array
+    if wanted == "string" and pa.types.is_binary(array.type):
+        return _as_text(array)
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)
+    if wanted == "string" and (is_number or pa.types.is_boolean(array.type)):
+        return array.cast(pa.string())
+    if is_number and (wanted in ("int", "long", "float", "double") or decimal_parts(wanted)):
+        return _exactly(array, kind)
+    return array.cast(kind) if wanted == "binary" and pa.types.is_string(array.type) else pa.nulls(len(array), kind)
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(each) for each in array.to_pylist()], pa.string())
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return numbers of another type, null where that does not have a number."""
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([_one(each, kind) for each in array])
+
+
+def _one(number: pa.Scalar, kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array([number.as_py()], number.type).cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, kind)
+
+
+def _decimals(array: pa.Array, precision: int, scale: int) -> pa.Array:
+    """Return decimals of big-endian two's complements."""
+    bound = 10**precision
+    unscaled: list[Decimal | None] = []
+    for each in array.to_pylist():
+        number = None if each is None or len(each) > _DECIMAL_BYTES else int.from_bytes(each, "big", signed=True)
+        unscaled.append(None if number is None or not -bound < number < bound else _scaled(number, scale))
+    return pa.array(unscaled, pa.decimal128(precision, scale))
+
+
+def _scaled(number: int, scale: int) -> Decimal:
+    # Made of its digits, as arithmetic would round to the context's precision.
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
+
+
+def of_cells(tree: AvroType, array: pa.Array | None, count: int) -> pa.Array:
+    """Return the values of a column as they are written in Avro, null where they cannot be.
+
+    :param array: the column, of whatever type; None where there is none.
+    :returns: of the physical type.
+    """
+    kind = tree.physical()
+    if array is None:
+        return pa.nulls(count, kind)
+    if tree.kind in ("record", "union"):
+        return _of_struct(tree, array, kind)
+    if tree.kind in ("array", "map"):
+        return _of_list(tree, array, kind)
+    if tree.kind in ("null", "again") or pa.types.is_nested(array.type):
+        return pa.nulls(count, kind)
+    return _of_plain(tree, array, kind)
+
+
+def _of_struct(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        return pa.nulls(len(array), kind)
+    parts = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+    children = [of_cells(each, parts.get(name), len(array)) for name, each in tree.inner.items()]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(cast("pa.StructType", kind)), mask=mask)
+
+
+def _of_list(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
+    is_map = tree.kind == "map"
+    if not (pa.types.is_map(array.type) if is_map else pa.types.is_list(array.type)):
+        return pa.nulls(len(array), kind)
+    items = array.items if is_map else array.values
+    inner = next(iter(tree.inner.values()))
+    return with_items(array, of_cells(inner, items, len(items)), kind)
+
+
+def _of_plain(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if tree.decimal:
+        return _of_decimals(tree, array)
+    unit = _unit(tree)
+    if unit is not None and pa.types.is_timestamp(array.type):
+        return _of_times(array, unit)
+    if tree.logical == "date" and pa.types.is_date32(array.type):
+        return array.cast(pa.int32())
+    return _of_same(tree, array, kind)
+
+
+def _of_same(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column whose type is that of what is written, or a wider one."""
+    if tree.kind == "enum" and pa.types.is_string(array.type):
+        known = pc.is_in(array, pa.array(tree.symbols, pa.string()))
+        return array if pc.all(known).as_py() else pc.if_else(known, array, pa.scalar(None, array.type))
+    own = tree.column()
+    is_text = pa.types.is_string(array.type) and kind != pa.string() and kind != pa.binary()
+    if not isinstance(own, str) or is_text or not arrow_type(own).equals(kind):
+        return pa.nulls(len(array), kind)
+    return widened(array, own)
+
+
+def _of_times(array: pa.Array, unit: str) -> pa.Array:
+    microseconds = array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64())
+    return pc.multiply(microseconds, 1_000) if unit == "nanos" else pc.divide(microseconds, _US_IN_UNIT[unit])
+
+
+def _of_decimals(tree: AvroType, array: pa.Array) -> pa.Array:
+    assert tree.decimal is not None, "a decimal"
+    kept = _exactly(array, pa.decimal128(*tree.decimal)) if pa.types.is_decimal(array.type) else None
+    if kept is None:
+        return pa.nulls(len(array), pa.binary())
+    scale = tree.decimal[1]
+    return pa.array([_complement(each, scale, tree.size) for each in kept.to_pylist()], pa.binary())
+
+
+def _complement(number: Decimal | None, scale: int, size: int) -> bytes | None:
+    if number is None:
+        return None
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int), "Arrow has no infinite decimals"
+    unscaled: int = int("".join(map(str, digits)) or "0") * 10 ** (scale + exponent) * (-1 if sign else 1)
+    length = size or (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
+    if (unscaled if unscaled >= 0 else ~unscaled).bit_length() >= 8 * length:
+        return None
+    return unscaled.to_bytes(length, "big", signed=True)

@@ -1,0 +1,162 @@
+"""Records of one Avro schema as Arrow columns and back: by compiled code (pyruhvro) where it can, else in Python.
+
+Columns have the physical types of avro_types.py. What compiled code is not made for (fixed, unions of several types,
+null, records within themselves, records without fields) goes the way of avro_bytes.py. Bytes it does not know either;
+as strings they are written alike, and Arrow holds both alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.errors import SerializationError
+from barnabas.serialization.avro_bytes import PythonCodec
+from barnabas.serialization.avro_types import AvroType
+from barnabas.serialization.extras import need
+
+_NOT_COMPILED = frozenset({"fixed", "union", "null", "again"})
+
+
+class Codec(Protocol):
+    """Reads and writes records of one schema."""
+
+    def decode(self, payloads: Sequence[bytes]) -> list[pa.Array]:
+        """Return a column for each field.
+
+        :raises SerializationError: at least one of the records is damaged.
+        """
+        ...
+
+    def encode(self, columns: Sequence[pa.Array], count: int) -> pa.Array:
+        """Return the records (binary) that columns make; what is null where it may not be is zero or empty."""
+        ...
+
+
+def codec_of(tree: AvroType) -> Codec:
+    """Return the fastest codec for a record's schema."""
+    return CompiledCodec(tree) if _is_compiled(tree) else PythonCodec(tree)
+
+
+def _is_compiled(tree: AvroType) -> bool:
+    return all(
+        each.kind not in _NOT_COMPILED
+        and (each.kind != "record" or bool(each.inner))
+        and (each.is_nullable or not isinstance(each.written, list))
+        for each in tree.walk()
+    )
+
+
+class CompiledCodec:
+    """Reads and writes records by pyruhvro."""
+
+    def __init__(self, tree: AvroType) -> None:
+        compiled = need("pyruhvro")
+        self._decode, self._encode = compiled.deserialize_array, compiled.serialize_record_batch
+        self._fields = list(tree.inner.values())
+        self._types = [each.physical() for each in self._fields]
+        self._text = json.dumps(_bytes_as_strings(tree.written))
+        self._arrow = compiled.avro_to_arrow_schema(self._text)
+
+    def decode(self, payloads: Sequence[bytes]) -> list[pa.Array]:
+        batch = self._called(self._decode, list(payloads), self._text)
+        columns = [retyped(column, kind) for column, kind in zip(batch.columns, self._types, strict=True)]
+        for column in columns:
+            try:
+                column.validate(full=True)  # that strings are UTF-8, among others
+            except pa.ArrowInvalid as error:
+                raise SerializationError("a string is not UTF-8") from error
+        return columns
+
+    def encode(self, columns: Sequence[pa.Array], count: int) -> pa.Array:
+        if not count:
+            return pa.array([], pa.binary())
+        filled = [
+            retyped(_filled(field, column), wanted.type)
+            for field, column, wanted in zip(self._fields, columns, self._arrow, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(filled, schema=self._arrow)
+        parts = self._called(self._encode, batch, self._text, 1)
+        return pa.concat_arrays([part.cast(pa.binary()) for part in parts])
+
+    def _called(self, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+            raise SerializationError(str(error)) from error
+        except BaseException as error:
+            # A panic of Rust is no Exception, so that nobody catches it by accident; here it is one record's fault.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise SerializationError(f"the decoder gave up: {error}") from error
+
+
+def _bytes_as_strings(written: Any) -> Any:
+    if isinstance(written, str):
+        return "string" if written == "bytes" else written
+    if isinstance(written, list):
+        return [_bytes_as_strings(each) for each in written]
+    changed = {part: _bytes_as_strings(written[part]) for part in ("items", "values") if part in written}
+    if written["type"] == "record":
+        changed["fields"] = [{**each, "type": _bytes_as_strings(each["type"])} for each in written["fields"]]
+    return {**written, **changed}
+
+
+def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return an array with another type that is laid out alike: names and nullability differ, bytes and strings."""
+    kind = array.type
+    if kind.equals(wanted):
+        return array
+    if pa.types.is_struct(kind):
+        children = [retyped(array.field(number), wanted.field(number).type) for number in range(kind.num_fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    if pa.types.is_map(kind):
+        items = retyped(array.items, wanted.item_type)
+        children = [pa.StructArray.from_arrays([array.keys, items], fields=[wanted.key_field, wanted.item_field])]
+    elif pa.types.is_list(kind):
+        children = [retyped(array.values, wanted.value_type)]
+    else:
+        return array.view(wanted)
+    buffers = array.buffers()[:2]
+    return pa.Array.from_buffers(wanted, len(array), buffers, array.null_count, array.offset, children)
+
+
+def _filled(tree: AvroType, array: pa.Array) -> pa.Array:
+    """Return an array without nulls where the schema does not allow them."""
+    if tree.kind == "record":
+        names = [field.name for field in array.type]
+        children = [_filled(tree.inner[name], child) for name, child in zip(names, array.flatten(), strict=True)]
+        mask = array.is_null() if array.null_count and tree.is_nullable else None
+        return pa.StructArray.from_arrays(children, names=names, mask=mask)
+    if array.null_count and not tree.is_nullable:
+        array = pc.coalesce(array, pa.scalar(_zero(tree), array.type))
+    if tree.kind in ("array", "map"):
+        return _with_filled_items(tree, array)
+    return array
+
+
+def _with_filled_items(tree: AvroType, array: pa.Array) -> pa.Array:
+    inner = next(iter(tree.inner.values()))
+    items = array.items if tree.kind == "map" else array.values
+    filled = _filled(inner, items)
+    if filled is items:
+        return array
+    children = [filled]
+    if tree.kind == "map":
+        fields = [array.type.key_field, array.type.item_field.with_type(filled.type)]
+        children = [pa.StructArray.from_arrays([array.keys, filled], fields=fields)]
+    kind = pa.map_(pa.string(), filled.type) if tree.kind == "map" else pa.list_(pa.field("item", filled.type))
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, children)
+
+
+def _zero(tree: AvroType) -> Any:
+    if tree.kind in ("array", "map"):
+        return []
+    if tree.kind == "enum":
+        return tree.symbols[0]
+    return {"string": "", "bytes": b"", "boolean": False}.get(tree.kind, 0)

@@ -1,0 +1,306 @@
+"""Avro schemas as trees of types: which Arrow type a value has as it is written, and which column it becomes.
+
+A type has two faces. *Physical* is what stands in the bytes: an `int` of logical type `date` is an int32. `column` is
+what a table shows: a date. `avro_cells.py` goes from one to the other, `avro_codec.py` from bytes to the first.
+
+    int long float double boolean string bytes      the columns of the same names; bytes and fixed are `binary`
+    date, timestamp-*, local-timestamp-*            date, timestamp, timestamp_ntz; decimal to 38 digits: decimal
+    enum, uuid                                      string
+    record, array, map                              struct, list, map
+    [null, T]                                       that of T; all columns may be null
+    a union of several types                        a struct with a field for each, named after its type
+
+What has no column: null, a record within itself, records without fields, what is nested deeper than a table takes,
+structs whose names SQL cannot tell apart. A time of day (time-*) and a duration stay what they are written as.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from barnabas.errors import SerializationError
+from barnabas.formats.column_types import DECIMAL_DIGITS, STRUCT_DEPTH_MAX, ColumnType, is_good_struct
+from barnabas.serialization.registry_client import AVRO, Schema, SchemaRegistry
+
+TYPES_MAX = 5_000
+"""A schema that names a type many times, which names another one many times, grows without end."""
+
+_PRIMITIVES: Mapping[str, pa.DataType] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_LOGICAL_COLUMNS = {
+    ("int", "date"): "date",
+    **{("long", f"timestamp-{unit}"): "timestamp" for unit in ("millis", "micros", "nanos")},
+    **{("long", f"local-timestamp-{unit}"): "timestamp_ntz" for unit in ("millis", "micros", "nanos")},
+}
+_COLUMNS = {"bytes": "binary", "fixed": "binary", "enum": "string"}
+_UNDECIDED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class AvroType:
+    """A type of a schema.
+
+    :param kind: a primitive, `record`, `enum`, `fixed`, `array`, `map`, `union`, or `again`: a record within itself.
+    :param name: the full name of a named type. `logical`: the logical type, "" where there is none.
+    :param null_at: for a type in a union with null, the place of null there; None where it may not be null.
+    :param fields: of a record; the branches of a union, by the names of their columns; `items` of an array,
+        `values` of a map.
+    :param symbols: of an enum. `size`: of a fixed. `decimal`: digits of a decimal, and how many behind the point.
+    :param written: the JSON of the type without logical types and defaults, for codecs.
+    """
+
+    kind: str
+    written: Any
+    name: str = ""
+    logical: str = ""
+    null_at: int | None = None
+    fields: Mapping[str, AvroType] | None = None
+    aliases: Mapping[str, str] | None = None
+    symbols: tuple[str, ...] = ()
+    size: int = 0
+    decimal: tuple[int, int] | None = None
+
+    @property
+    def inner(self) -> Mapping[str, AvroType]:
+        """The types within this one, by name."""
+        return self.fields or {}
+
+    @property
+    def is_nullable(self) -> bool:
+        return self.null_at is not None
+
+    def walk(self) -> Iterator[AvroType]:
+        """Yield this type and all within it."""
+        yield self
+        for each in self.inner.values():
+            yield from each.walk()
+
+    def physical(self) -> pa.DataType:
+        """Return the Arrow type of what is written, all of it nullable."""
+        if self.kind in ("record", "union"):
+            return pa.struct([pa.field(name, each.physical()) for name, each in self.inner.items()])
+        if self.kind == "array":
+            return pa.list_(pa.field("item", self.inner["items"].physical()))
+        if self.kind == "map":
+            return pa.map_(pa.string(), self.inner["values"].physical())
+        if self.kind == "fixed":
+            return pa.binary()
+        return pa.string() if self.kind == "enum" else _PRIMITIVES.get(self.kind, pa.null())
+
+    def column(self, depth: int = 0) -> ColumnType | None:
+        """Return the type of the column, None where there is none."""
+        if depth > STRUCT_DEPTH_MAX or self.kind in ("null", "again"):
+            return None
+        if self.kind in ("record", "union"):
+            found = {name: column for name, each in self.inner.items() if (column := each.column(depth + 1))}
+            return found if is_good_struct(found) else None
+        if self.kind in ("array", "map"):
+            item = next(iter(self.inner.values())).column(depth + 1)
+            if item is None:
+                return None
+            return [item] if self.kind == "array" else ["string", item]
+        if self.decimal:
+            return f"decimal({self.decimal[0]},{self.decimal[1]})"
+        return _LOGICAL_COLUMNS.get((self.kind, self.logical)) or _COLUMNS.get(self.kind, self.kind)
+
+
+def avro_type(registry: SchemaRegistry, schema: Schema) -> AvroType:
+    """Return the tree of a record's schema, with all types that it refers to in place.
+
+    :raises SerializationError: it is no schema of a record, or one that has no end.
+    :raises TimedOutError: no registry answers.
+    """
+    if schema.kind != AVRO:
+        raise SerializationError(f"it is of type {schema.kind}, not AVRO")
+    try:
+        reading = _Reading()
+        for _, text in registry.dependencies(schema):
+            reading.note(_parsed(text), "")
+        parsed = _parsed(schema.text)
+        reading.note(parsed, "")
+        tree = reading.tree(parsed, "", ())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SerializationError(f"no Avro schema: {error!r}") from error
+    if tree.kind != "record":
+        raise SerializationError("only records have columns")
+    _check_sizes(tree)
+    return tree
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text) if text.lstrip()[:1] in ("{", "[", '"') else text.strip()
+
+
+class _Reading:
+    """One schema that is read: the named types that are known, and which of them have been written out."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, str]] = {}
+        self._written: set[str] = set()
+        self._count = 0
+
+    def note(self, data: Any, space: str) -> None:
+        """Remember the named types in a schema."""
+        if isinstance(data, list):
+            for each in data:
+                self.note(each, space)
+        elif isinstance(data, dict):
+            kind = data.get("type")
+            if kind in ("record", "error", "enum", "fixed"):
+                name = full_name(data, space)
+                self._known[name] = (data, space)
+                space = name.rpartition(".")[0]
+            for each in data.get("fields", ()):
+                self.note(each["type"], space)
+            for part in ("items", "values", "type"):
+                if isinstance(data.get(part), dict | list):
+                    self.note(data[part], space)
+
+    def tree(self, data: Any, space: str, within: tuple[str, ...]) -> AvroType:
+        """Return the tree of a type.
+
+        :param space: the namespace; `within`: the records that it stands in.
+        """
+        self._count += 1
+        if self._count > TYPES_MAX:
+            raise ValueError(f"it has more than {TYPES_MAX} types")
+        if isinstance(data, str):
+            return self._named(data, space, within)
+        if isinstance(data, list):
+            return self._union(data, space, within)
+        kind = data["type"]
+        if isinstance(kind, dict | list):
+            return self.tree(kind, space, within)
+        if kind in ("array", "map"):
+            part = "items" if kind == "array" else "values"
+            inner = self.tree(data[part], space, within)
+            return AvroType(kind, {"type": kind, part: inner.written}, fields={part: inner})
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._definition(data, space, within)
+        plain = self._named(kind, space, within)
+        return _with_logical(plain, data) if kind in _PRIMITIVES else plain
+
+    def _named(self, name: str, space: str, within: tuple[str, ...]) -> AvroType:
+        if name in _PRIMITIVES:
+            return AvroType(name, name)
+        whole = name if "." in name or f"{space}.{name}" not in self._known else f"{space}.{name}"
+        if whole in within:
+            return AvroType("again", whole, whole)
+        data, outer = self._known[whole]
+        return self._definition(data, outer, within)
+
+    def _definition(self, data: Mapping[str, Any], space: str, within: tuple[str, ...]) -> AvroType:
+        name = full_name(data, space)
+        if name in within:
+            raise ValueError(f"{name} is defined within itself")
+        is_first = name not in self._written
+        self._written.add(name)
+        if data["type"] == "fixed":
+            size = int(data["size"])
+            plain = AvroType("fixed", {"type": "fixed", "name": name, "size": size}, name, size=size)
+            return _as_reference(_with_logical(plain, data), is_first)
+        if data["type"] == "enum":
+            symbols = tuple(map(str, data["symbols"]))
+            choice = {"type": "enum", "name": name, "symbols": list(symbols)}
+            return _as_reference(AvroType("enum", choice, name, symbols=symbols), is_first)
+        inner = name.rpartition(".")[0]
+        fields = {str(each["name"]): self.tree(each["type"], inner, (*within, name)) for each in data["fields"]}
+        aliases = {
+            str(alias): str(each["name"])
+            for each in data["fields"]
+            for alias in each.get("aliases", ())
+            if alias not in fields
+        }
+        if len(fields) != len(data["fields"]):
+            raise ValueError(f"{name} has a field twice")
+        plain_fields = [{"name": field, "type": each.written} for field, each in fields.items()]
+        written = {"type": "record", "name": name, "fields": plain_fields}
+        return _as_reference(AvroType("record", written, name, fields=fields, aliases=aliases), is_first)
+
+    def _union(self, branches: list[Any], space: str, within: tuple[str, ...]) -> AvroType:
+        trees = [self.tree(each, space, within) for each in branches]
+        written = [each.written for each in trees]
+        null_at = next((number for number, each in enumerate(trees) if each.kind == "null"), None)
+        others = [each for each in trees if each.kind != "null"]
+        if not others:
+            return AvroType("null", written)
+        if len(others) == 1:
+            return _replaced(others[0], written, null_at)
+        return AvroType("union", written, null_at=null_at, fields=_named_branches(others))
+
+
+def full_name(data: Mapping[str, Any], space: str) -> str:
+    """Return the name of a type with its namespace."""
+    name = str(data["name"])
+    own = data.get("namespace", space)
+    return name if "." in name or not own else f"{own}.{name}"
+
+
+def _named_branches(branches: list[AvroType]) -> dict[str, AvroType]:
+    """Return the branches of a union by the names that their columns have: short ones, where these are distinct."""
+    short = [each.name.rpartition(".")[2] or each.kind for each in branches]
+    names = short if len(set(short)) == len(short) else [each.name.replace(".", "_") or each.kind for each in branches]
+    if len(set(names)) < len(branches):
+        raise ValueError("a union has a type twice")
+    return dict(zip(names, branches, strict=True))
+
+
+def _with_logical(plain: AvroType, data: Mapping[str, Any]) -> AvroType:
+    logical = data.get("logicalType")
+    if not isinstance(logical, str):
+        return plain
+    decimal = None
+    if logical == "decimal" and plain.kind in ("bytes", "fixed"):
+        precision, scale = data.get("precision"), data.get("scale", 0)
+        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= DECIMAL_DIGITS:
+            decimal = (precision, scale) if precision else None
+    return AvroType(
+        plain.kind, plain.written, plain.name, logical, size=plain.size, symbols=plain.symbols, decimal=decimal
+    )
+
+
+def _as_reference(tree: AvroType, is_first: bool) -> AvroType:
+    """Return a type that is written out where it comes first, and by its name afterwards."""
+    return tree if is_first else _replaced(tree, tree.name, tree.null_at)
+
+
+def _replaced(tree: AvroType, written: Any, null_at: int | None) -> AvroType:
+    return AvroType(
+        tree.kind,
+        written,
+        tree.name,
+        tree.logical,
+        null_at,
+        tree.fields,
+        tree.aliases,
+        tree.symbols,
+        tree.size,
+        tree.decimal,
+    )
+
+
+def takes_no_bytes(tree: AvroType) -> bool:
+    """Whether values of a type are written as nothing at all."""
+    if tree.kind == "fixed":
+        return tree.size == 0
+    return tree.kind == "null" or (tree.kind == "record" and all(map(takes_no_bytes, tree.inner.values())))
+
+
+def _check_sizes(tree: AvroType) -> None:
+    """Refuse arrays of what takes no bytes: a record of ten bytes could have 2^60 of them."""
+    for each in tree.walk():
+        if each.kind == "array" and not each.inner["items"].is_nullable and takes_no_bytes(each.inner["items"]):
+            raise SerializationError("arrays of what takes no bytes are not decoded")

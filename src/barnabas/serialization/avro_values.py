@@ -1,0 +1,66 @@
+"""Avro records as columns of a table: what `record_values.py` wants to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.errors import SerializationError
+from barnabas.formats.column_types import ColumnType
+from barnabas.serialization.avro_bytes import PythonCodec
+from barnabas.serialization.avro_cells import of_cells, to_cells
+from barnabas.serialization.avro_codec import codec_of
+from barnabas.serialization.avro_types import AvroType, avro_type
+from barnabas.serialization.record_values import writers_by_id
+from barnabas.serialization.registry_client import SchemaRegistry
+from barnabas.serialization.wire_format import Writer
+
+
+class AvroRecords:
+    """The records of one Avro schema: a `RecordType`."""
+
+    def __init__(self, tree: AvroType) -> None:
+        self._tree = tree
+        self._codec = codec_of(tree)
+        self._strict = PythonCodec(tree)
+        columns = {name: each.column() for name, each in tree.inner.items()}
+        self.fields: Mapping[str, ColumnType] = {name: kind for name, kind in columns.items() if kind is not None}
+        self.aliases: Mapping[str, str] = tree.aliases or {}
+
+    def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
+        return dict(zip(self._tree.inner, self._codec.decode(payloads), strict=True))
+
+    def suspects(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
+        # Compiled code reads on where a number is too large or bytes are left over. What it writes as it was is sound.
+        written = self._codec.encode(list(fields.values()), len(payloads))
+        places: list[int] = pc.indices_nonzero(pc.not_equal(written, payloads)).to_pylist()
+        return places
+
+    def damage(self, payload: bytes) -> str | None:
+        try:
+            self._strict.decode([payload])
+        except SerializationError as error:
+            return str(error)
+        return None
+
+    def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
+        return to_cells(self._tree.inner[name], values, wanted)
+
+    def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
+        return self._codec.encode(
+            [of_cells(each, columns.get(name), count) for name, each in self._tree.inner.items()], count
+        )
+
+
+class AvroKind:
+    """Avro: a `RecordKind`."""
+
+    name = "avro"
+
+    def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
+        return {Writer(schema_id): rows for schema_id, rows in writers_by_id(values, reasons).items()}
+
+    def record_type(self, registry: SchemaRegistry, writer: Writer) -> AvroRecords:
+        return AvroRecords(avro_type(registry, registry.schema(writer.schema_id)))

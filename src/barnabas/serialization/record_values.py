@@ -1,0 +1,333 @@
+"""Records with schemas as columns of a table, for loads: a `ValueDecoder` for values in Confluent's wire format.
+
+Each record is decoded with the schema that it was written with, and its fields go to the table's columns of their
+names. A column that a record's own schema has no field for is null, also where a newer schema has a default for it: so
+records of one schema look alike, whether they were loaded before there was the newer one or after. Fields that were
+renamed go to the column of their new name (`aliases`).
+
+`avro:7` is the form of a value that comes back from its columns, written with schema 7; for Protobuf `protobuf:7:0`,
+with the way to the message type. Whether it does is found out by writing it again and comparing, so nothing has to be
+known of how it may have been written: numbers with more bytes than they need, lists in several blocks, fields in
+another order. What does not come back byte for byte is kept.
+
+What is no such record is bad: no schema id, one that the registry does not know, a damaged body. That the registry does
+not answer is not a record's fault, and stops the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.errors import SchemaRegistryError, SerializationError
+from barnabas.formats.column_types import ColumnType, Fields, arrow_type, merge_fields, wider
+from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.serialization import wire_format
+from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
+from barnabas.serialization.wire_format import Writer
+
+UNKNOWN_IDS_MAX = 100
+"""So many ids that the registry does not know are asked for; data of another kind may look like any number of them."""
+BYTES_MAX = 2**31 - 1
+ONE_BY_ONE_MAX = 64
+"""Where one of so many records is bad, each is decoded by itself."""
+NAME_LETTERS_SHOWN = 60
+
+
+class RecordType(Protocol):
+    """The records of one schema.
+
+    `fields`: those that have a column, with its type. `aliases`: names that fields had before, with those they have.
+    """
+
+    fields: Mapping[str, ColumnType]
+    aliases: Mapping[str, str]
+
+    def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
+        """Return the fields of records (without what stands before them) as they are written.
+
+        :raises SerializationError: at least one is damaged.
+        """
+        ...
+
+    def suspects(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
+        """Return the places of those that may be damaged although they were decoded."""
+        ...
+
+    def damage(self, payload: bytes) -> str | None:
+        """Return why a record is bad; None where it is not."""
+        ...
+
+    def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
+        """Return a field as a column of a type, null where that does not take it."""
+        ...
+
+    def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
+        """Return the records (binary) that columns make, by the names of the fields."""
+        ...
+
+
+class RecordKind(Protocol):
+    """Avro or Protobuf. `name` is that of the format."""
+
+    name: str
+
+    def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
+        """Return the rows (ascending) of each writer; note why others have none."""
+        ...
+
+    def record_type(self, registry: SchemaRegistry, writer: Writer) -> RecordType:
+        """Return the records of a schema.
+
+        :raises SerializationError: it is none of this kind, or has no columns.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Rows that were decoded: their places, a column for each field, and how to get the values back."""
+
+    rows: pa.Array
+    columns: list[pa.Array]
+    forms: pa.Array
+
+
+@dataclass(slots=True)
+class RecordDecoder:
+    """Decodes records with schemas: a `ValueDecoder`. Not thread-safe.
+
+    :param known: names that fields had before, with the names that they have in the table.
+    """
+
+    kind: RecordKind
+    registry: SchemaRegistry
+    known: Mapping[str, str] = field(default_factory=dict)
+    _types: dict[Writer, RecordType | str] = field(default_factory=dict)
+    _unknown: int = 0
+
+    def infer(self, values: pa.Array) -> Fields:
+        return merge_fields(dict(each.fields) for each in self._types_in(values))
+
+    def renames(self, values: pa.Array) -> Mapping[str, str]:
+        return {alias: name for each in self._types_in(values) for alias, name in each.aliases.items()}
+
+    def _types_in(self, values: pa.Array) -> list[RecordType]:
+        writers = sorted(self.kind.writers(values, {}))
+        return [found for writer in writers if not isinstance(found := self._type(writer), str)]
+
+    def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
+        reasons: dict[int, str] = {}
+        found: Fields = {}
+        parts: list[_Columns] = []
+        for writer, rows in sorted(self.kind.writers(values, reasons).items()):
+            record_type = self._type(writer)
+            if isinstance(record_type, str):
+                reasons.update(dict.fromkeys(rows.to_pylist(), record_type))
+                continue
+            group = _Group(self.kind.name, writer, record_type, self._targets(record_type, fields), fields)
+            found = merge_fields([found, group.found()])
+            parts.append(group.decode(values, rows, reasons))
+        return _joined(values, fields, parts, reasons, found)
+
+    def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
+        """Return the values as they were produced.
+
+        :raises SerializationError: the registry has no longer the schema of one of them.
+        """
+        restored = values
+        for form in pc.unique(forms).to_pylist():
+            name, _, writer = (form or "").partition(":")
+            if name != self.kind.name:
+                continue
+            wanted = Writer.parse(writer)
+            record_type = self._type(wanted)
+            if isinstance(record_type, str):
+                raise SerializationError(record_type)
+            rows = pc.equal(forms, form).fill_null(False)
+            own = {name: column.filter(rows) for name, column in columns.items()}
+            sources = {source: own[target] for source, target in self._targets(record_type, own).items()}
+            made = record_type.encode(sources, rows.true_count)
+            whole = pc.binary_join_element_wise(pa.scalar(wanted.prefix()), made, b"")
+            restored = pc.replace_with_mask(restored, rows, whole.cast(restored.type))
+        return restored
+
+    def _targets(self, record_type: RecordType, fields: Mapping[str, object]) -> dict[str, str]:
+        """Return the table's field for each field of a record.
+
+        A name that a field had before belongs to that field for ever: what else is called so has no column. Otherwise
+        values that came back from their columns would not do so any more when the table has changed.
+        """
+        targets = {}
+        for name in record_type.fields:
+            target = self.known.get(name, name)
+            if target in fields and (target == name or target not in record_type.fields):
+                targets[name] = target
+        return targets
+
+    def _type(self, writer: Writer) -> RecordType | str:
+        """Return the records of a writer, or why there are none."""
+        known = self._types.get(writer)
+        if known is not None:
+            return known
+        if self._unknown >= UNKNOWN_IDS_MAX:
+            return f"more than {UNKNOWN_IDS_MAX} ids of schemas that the registry does not know"
+        made = self._make(writer)
+        self._unknown += isinstance(made, str)
+        self._types[writer] = made
+        return made
+
+    def _make(self, writer: Writer) -> RecordType | str:
+        try:
+            return self.kind.record_type(self.registry, writer)
+        except SerializationError as error:
+            return f"schema {writer.schema_id}: {error}"
+        except SchemaRegistryError as error:
+            if error.code != NO_SUCH_SCHEMA:
+                raise
+            return f"schema {writer.schema_id} is not known to the registry"
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The records of one writer, on their way to the columns of a table.
+
+    `targets`: the table's field for each field of the records that has one; `fields`: all of the table's.
+    """
+
+    format_name: str
+    writer: Writer
+    record_type: RecordType
+    targets: Mapping[str, str]
+    fields: Mapping[str, ColumnType]
+
+    def found(self) -> Fields:
+        """Return the fields without a column that takes all of their values."""
+        missing: Fields = {}
+        for name, own in self.record_type.fields.items():
+            target = self.targets.get(name)
+            if target is None:
+                if name not in self.fields:
+                    missing[name] = own
+            elif wider(self.fields[target], own) != self.fields[target]:
+                missing[target] = own
+        return missing
+
+    def decode(self, values: pa.Array, rows: pa.Array, reasons: dict[int, str]) -> _Columns:
+        """Return what came of rows; note why some are bad."""
+        own = values if len(rows) == len(values) else values.take(rows)
+        # An end must be given, as without one Arrow 26 reserves a negative number of bytes.
+        payloads = pc.binary_slice(own, len(self.writer.prefix()), BYTES_MAX)
+        try:
+            decoded = self.record_type.decode(payloads.to_pylist())
+        except SerializationError:
+            rows, payloads = self._sound(rows, payloads, reasons)
+            decoded = self.record_type.decode(payloads.to_pylist())
+        return self._columns(rows, decoded, payloads, reasons)
+
+    def _sound(self, rows: pa.Array, payloads: pa.Array, reasons: dict[int, str]) -> tuple[pa.Array, pa.Array]:
+        """Return what can be decoded of records that cannot be decoded all together; note why the others cannot."""
+        damaged = dict(_damaged(self.record_type, payloads.to_pylist(), 0))
+        reasons.update((rows[place].as_py(), reason) for place, reason in damaged.items())
+        is_sound = pa.array([place not in damaged for place in range(len(rows))], pa.bool_())
+        return rows.filter(is_sound), payloads.filter(is_sound)
+
+    def _columns(
+        self, rows: pa.Array, decoded: Mapping[str, pa.Array], payloads: pa.Array, reasons: dict[int, str]
+    ) -> _Columns:
+        count = len(rows)
+        columns = {name: pa.nulls(count, arrow_type(kind)) for name, kind in self.fields.items()}
+        for name, target in self.targets.items():
+            columns[target] = self.record_type.cells(name, decoded[name], self.fields[target])
+            self._note_misfits(name, decoded[name], columns[target], rows, reasons)
+        sources = {name: columns[target] for name, target in self.targets.items()}
+        is_same = pc.equal(self.record_type.encode(sources, count), payloads)
+        forms = pc.if_else(is_same, f"{self.format_name}:{self.writer}", VALUE)
+        if is_same.true_count < count:
+            self._clear_damaged(columns, decoded, payloads, is_same, rows, reasons)
+        return _Columns(rows, list(columns.values()), forms)
+
+    def _note_misfits(
+        self, name: str, values: pa.Array, column: pa.Array, rows: pa.Array, reasons: dict[int, str]
+    ) -> None:
+        if column.null_count == values.null_count:
+            return
+        shown = name if len(name) <= NAME_LETTERS_SHOWN else name[:NAME_LETTERS_SHOWN] + "..."
+        kind = self.fields[self.targets[name]]
+        told = kind if isinstance(kind, str) else "struct" if isinstance(kind, dict) else "list or map"
+        misfits = rows.filter(pc.and_(column.is_null(), values.is_valid())).to_pylist()
+        reasons.update(dict.fromkeys(misfits, f"field {shown!r} does not fit its column ({told})"))
+
+    def _clear_damaged(
+        self,
+        columns: dict[str, pa.Array],
+        decoded: Mapping[str, pa.Array],
+        payloads: pa.Array,
+        is_same: pa.Array,
+        rows: pa.Array,
+        reasons: dict[int, str],
+    ) -> None:
+        """Find the damaged among the records that do not come back, and leave nothing of them in the columns."""
+        places = pc.indices_nonzero(pc.invert(is_same))
+        left = {name: values.take(places) for name, values in decoded.items()}
+        suspects = [places[number].as_py() for number in self.record_type.suspects(left, payloads.take(places))]
+        damaged = {place: why for place in suspects if (why := self.record_type.damage(payloads[place].as_py()))}
+        if not damaged:
+            return
+        reasons.update((rows[place].as_py(), reason) for place, reason in damaged.items())
+        takes = pa.array([None if place in damaged else place for place in range(len(rows))], pa.int64())
+        columns.update({name: column.take(takes) for name, column in columns.items()})
+
+
+def _damaged(record_type: RecordType, payloads: Sequence[bytes], first: int) -> Iterator[tuple[int, str]]:
+    """Yield the places of records that cannot be decoded, by halves until they are few, and why they cannot."""
+    try:
+        record_type.decode(payloads)
+    except SerializationError as error:
+        if len(payloads) == 1:
+            yield first, record_type.damage(payloads[0]) or str(error)
+            return
+        size = 1 if len(payloads) <= ONE_BY_ONE_MAX else len(payloads) // 2
+        for start in range(0, len(payloads), size):
+            yield from _damaged(record_type, payloads[start : start + size], first + start)
+
+
+def _joined(
+    values: pa.Array,
+    fields: Mapping[str, ColumnType],
+    parts: Sequence[_Columns],
+    reasons: Mapping[int, str],
+    found: Fields,
+) -> Decoded:
+    """Return parts as one, with the rows in their places, and nulls where nothing was decoded."""
+    count = len(values)
+    told = pa.nulls(count, pa.string())
+    if reasons:
+        told = pa.array([reasons.get(row) for row in range(count)], pa.string())
+    if len(parts) == 1 and len(parts[0].rows) == count:
+        return Decoded(parts[0].columns, parts[0].forms, told, found)
+    forms = pc.if_else(values.is_null(), TOMBSTONE, VALUE)
+    if not parts:
+        return Decoded([pa.nulls(count, arrow_type(kind)) for kind in fields.values()], forms, told, found)
+    placed = pa.concat_arrays([part.rows for part in parts])
+    takes = pc.index_in(pa.array(range(count), placed.type), value_set=placed)
+    columns = [pa.concat_arrays([part.columns[number] for part in parts]).take(takes) for number in range(len(fields))]
+    own = pa.concat_arrays([part.forms for part in parts]).take(takes)
+    return Decoded(columns, pc.coalesce(own, forms), told, found)
+
+
+def writers_by_id(values: pa.Array, reasons: dict[int, str]) -> dict[int, pa.Array]:
+    """Return the rows (ascending) of each schema id; note why others have none."""
+    heads = pc.binary_slice(values, 0, wire_format.HEADER_BYTES).dictionary_encode()
+    groups = {}
+    for code, head in enumerate(heads.dictionary.to_pylist()):
+        rows = pc.indices_nonzero(pc.equal(heads.indices, code))
+        try:
+            groups[wire_format.schema_id(head)] = rows
+        except SerializationError as error:
+            reasons.update(dict.fromkeys(rows.to_pylist(), str(error)))
+    return groups
