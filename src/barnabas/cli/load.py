@@ -84,8 +84,15 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     metavar="FORMAT",
     default="raw",
     show_default=True,
-    help="raw: values as bytes; json: their fields as columns; lines:PATTERN: the groups of a pattern as columns, "
-    f"one of {', '.join(PATTERN_NAMES)}, or a regular expression with named groups.",
+    help="raw: values as bytes; json: their fields as columns; avro, protobuf: the same, by the schemas in --registry; "
+    f"lines:PATTERN: the groups of a pattern as columns, one of {', '.join(PATTERN_NAMES)}, or a regular expression "
+    "with named groups.",
+)
+@click.option(
+    "--registry",
+    metavar="URL",
+    help="The schema registry, for avro, protobuf, and json with schema ids: http://[USER:PASSWORD@]HOST:PORT; several "
+    "with commas.",
 )
 @click.option(
     "--fields",

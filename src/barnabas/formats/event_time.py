@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats import times
+from barnabas.formats.json_fields import SCHEMA_ID_BYTES
 from barnabas.formats.lines import as_text
 from barnabas.formats.times import FORMS, TIME_TYPE, UNITS, TimeUnit
 
@@ -66,8 +67,8 @@ def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None) -> 
 
     :param near: the records' timestamps, for texts without a year.
     """
-    if pa.types.is_timestamp(column.type):
-        return column.cast(TIME_TYPE)
+    if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
+        return column.cast(pa.timestamp("us")).cast(TIME_TYPE)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return times.from_numbers(column, unit)
     if pa.types.is_decimal(column.type):
@@ -109,6 +110,8 @@ def times_in_json(values: pa.Array, field: str, near: pa.Array, unit: TimeUnit |
 
 
 def _text_of(value: bytes | None, field: str) -> str | None:
+    if value and value[0] == 0:
+        value = value[SCHEMA_ID_BYTES:]
     try:
         parsed = json.loads(value.decode(), parse_float=str) if value else None
         item = parsed.get(field) if isinstance(parsed, dict) else None

@@ -49,6 +49,8 @@ DEPTH_MAX = 1_000
 PART_ROWS = 256
 """So many values are gone through one by one where one of them does not fit."""
 NAME_LETTERS_SHOWN = 60
+SCHEMA_ID_BYTES = 5
+"""So much stands before the JSON of serialisers that know a schema registry: a zero and the id."""
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _FLOAT = struct.Struct("f")
 
@@ -272,8 +274,15 @@ def _object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | Non
     except RecursionError:
         return "nested too deep"
     except ValueError:
-        return "not JSON" if text.strip() else "empty"
+        return _why_no_json(text)
     return parsed if isinstance(parsed, dict) else "JSON, but no object"
+
+
+def _why_no_json(text: str) -> str:
+    if not text.strip():
+        return "empty"
+    is_framed = text[0] == "\0" and len(text) > SCHEMA_ID_BYTES
+    return "begins with a schema id: give the registry (--registry)" if is_framed else "not JSON"
 
 
 def _refuse_constant(name: str) -> None:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.formats import times
-from barnabas.formats.column_types import ColumnType, arrow_type, decimal_parts
+from barnabas.formats.column_types import ColumnType, arrow_type
 from barnabas.formats.times import TimeUnit
 from barnabas.serialization.avro_types import AvroType
+from barnabas.serialization.column_casts import exactly, widened, with_items
 
 _DAY_MIN, _DAY_MAX = -719_162 + 365, 2_932_896 - 365
 """The years 2 to 9998, as times have them."""
@@ -61,14 +62,6 @@ def _to_list(tree: AvroType, array: pa.Array, wanted: list[ColumnType]) -> pa.Ar
     return with_items(array, items, kind)
 
 
-def with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a list or map like `array`, of a type, with other items."""
-    children = [items]
-    if pa.types.is_map(kind):
-        children = [pa.StructArray.from_arrays([array.keys, items], fields=[kind.key_field, kind.item_field])]
-    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, children)
-
-
 def _to_plain(tree: AvroType, array: pa.Array) -> pa.Array:
     """Return a column of the type that a simple type has by itself."""
     if tree.decimal:
@@ -87,50 +80,6 @@ def _unit(tree: AvroType) -> str | None:
     local = tree.logical.removeprefix("local-")
     unit = local.removeprefix("timestamp-")
     return unit if tree.kind == "long" and unit != local and unit in _UNITS else None
-
-
-def widened(array: pa.Array, wanted: str) -> pa.Array:
-    """Return a column of a simple type as another one, null where that does not take a value as it is."""
-    kind = arrow_type(wanted)
-    if array.type.equals(kind):
-        return array
-    if wanted == "string" and pa.types.is_binary(array.type):
-        return _as_text(array)
-    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)
-    if wanted == "string" and (is_number or pa.types.is_boolean(array.type)):
-        return array.cast(pa.string())
-    if is_number and (wanted in ("int", "long", "float", "double") or decimal_parts(wanted)):
-        return _exactly(array, kind)
-    return array.cast(kind) if wanted == "binary" and pa.types.is_string(array.type) else pa.nulls(len(array), kind)
-
-
-def _as_text(array: pa.Array) -> pa.Array:
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_decoded(each) for each in array.to_pylist()], pa.string())
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return numbers of another type, null where that does not have a number."""
-    try:
-        return array.cast(kind)
-    except pa.ArrowInvalid:
-        return pa.concat_arrays([_one(each, kind) for each in array])
-
-
-def _one(number: pa.Scalar, kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array([number.as_py()], number.type).cast(kind)
-    except pa.ArrowInvalid:
-        return pa.nulls(1, kind)
 
 
 def _decimals(array: pa.Array, precision: int, scale: int) -> pa.Array:
@@ -214,7 +163,7 @@ def _of_times(array: pa.Array, unit: str) -> pa.Array:
 
 def _of_decimals(tree: AvroType, array: pa.Array) -> pa.Array:
     assert tree.decimal is not None, "a decimal"
-    kept = _exactly(array, pa.decimal128(*tree.decimal)) if pa.types.is_decimal(array.type) else None
+    kept = exactly(array, pa.decimal128(*tree.decimal)) if pa.types.is_decimal(array.type) else None
     if kept is None:
         return pa.nulls(len(array), pa.binary())
     scale = tree.decimal[1]

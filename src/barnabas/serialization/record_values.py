@@ -27,6 +27,7 @@ from barnabas.errors import SchemaRegistryError, SerializationError
 from barnabas.formats.column_types import ColumnType, Fields, arrow_type, merge_fields, wider
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
 from barnabas.serialization import wire_format
+from barnabas.serialization.column_casts import without_large_types
 from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
 from barnabas.serialization.wire_format import Writer
 
@@ -149,7 +150,7 @@ class RecordDecoder:
             if isinstance(record_type, str):
                 raise SerializationError(record_type)
             rows = pc.equal(forms, form).fill_null(False)
-            own = {name: column.filter(rows) for name, column in columns.items()}
+            own = {name: without_large_types(column.filter(rows)) for name, column in columns.items()}
             sources = {source: own[target] for source, target in self._targets(record_type, own).items()}
             made = record_type.encode(sources, rows.true_count)
             whole = pc.binary_join_element_wise(pa.scalar(wanted.prefix()), made, b"")

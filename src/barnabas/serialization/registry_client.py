@@ -207,7 +207,10 @@ class SchemaRegistry:
             except ValueError as error:
                 raise SchemaRegistryError(0, f"{url} does not answer as a schema registry: {error}") from error
             if self._clock.monotonic() + PAUSE_S * attempt >= deadline:
-                raise TimedOutError(f"no schema registry answers at {url} within {self._timeout_s:g} s: {reason}")
+                raise TimedOutError(
+                    f"no schema registry answers at {url} within {self._timeout_s:g} s: {reason}; start it, or give "
+                    "the url of one that runs"
+                )
             self._pause.wait(PAUSE_S * attempt)
 
 

@@ -87,3 +87,4 @@ class LoadSettings:
     takes_new_fields: bool | None = None
     dead_letter: str | None = None
     audit: bool | None = None
+    registry: str | None = None

@@ -12,12 +12,13 @@ from barnabas.errors import ConfigurationError
 from barnabas.formats.column_types import ColumnType, check_type
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
-from barnabas.formats.value_format import RAW, decoder_of
+from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.session import Sessions, local_session, stop_session
 from barnabas.spark.table_load import TableLoader
+from barnabas.spark.value_decoders import value_decoder
 from barnabas.spark.warehouse import Warehouse, tables_of_topics
 
 
@@ -37,6 +38,7 @@ def load(
     new_fields: bool | None = None,
     dead_letter: str | None = None,
     audit: bool | None = None,
+    registry: str | None = None,
     starting_offsets: Mapping[TopicPartition, int] | None = None,
     fail_on_data_loss: bool = True,
     partitions_min: int | None = None,
@@ -54,7 +56,8 @@ def load(
     :param spark: the session to run in, or what gives one where there is something to load; None starts a local one
         then, and stops it at the end.
     :param format: `raw` keeps values as bytes; `json` decodes their top-level fields into columns; `lines:PATTERN`
-        the groups of a pattern, which is a named one (`common`, `combined`, `syslog`, ...) or a regular expression.
+        the groups of a pattern, which is a named one (`common`, `combined`, `syslog`, ...) or a regular expression;
+        `avro` and `protobuf` the fields that the schemas of the records have.
     :param fields: the fields and their types, for a table that is new; None finds out from the records.
     :param nested: for a new table: objects and arrays of JSON are structs and lists. `decimals`: numbers with a
         fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
@@ -62,6 +65,8 @@ def load(
         (s, ms, us, ns). None for the group `time` of a pattern, else the record's timestamp.
     :param dead_letter: a topic for copies of bad records, made where there is none. `audit`: whether the audit is told
         what is loaded (docs/audit.md); None: if anybody tells it anything.
+    :param registry: the schema registry, `http://user:password@host:port`, for avro, protobuf, and JSON with schema
+        ids; executors ask it too.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
         After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
@@ -85,6 +90,7 @@ def load(
         takes_new_fields=new_fields,
         dead_letter=dead_letter,
         audit=audit,
+        registry=registry,
     )
     _check(settings, names)
     groups = {table: names} if table else {name: [topic] for name, topic in tables_of_topics(names).items()}
@@ -157,7 +163,7 @@ def load_each(groups: Mapping[str, list[str]], load_table: Callable[[str, list[s
 def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
     if not topics:
         raise ConfigurationError("name at least one topic to load")
-    decoder_of(settings.value_format, settings.rules)
+    value_decoder(settings.value_format, settings.rules, settings.registry)
     for name, column_type in (settings.fields or {}).items():
         check_type(name, column_type)
     if settings.fields is not None and settings.value_format == RAW:

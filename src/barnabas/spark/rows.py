@@ -12,8 +12,10 @@ from barnabas.formats.decoding import VALUE as KEPT
 from barnabas.formats.decoding import Decoded, ValueDecoder
 from barnabas.formats.event_time import LINE, times_in_json, times_in_lines, times_of_column
 from barnabas.formats.times import TIME_TYPE
+from barnabas.formats.value_format import JSON
 from barnabas.spark.table_schema import EVENT_TIME, KAFKA_COLUMNS, VALUE_FORM, kafka_arrow_columns
 from barnabas.spark.table_shape import TableShape
+from barnabas.spark.value_decoders import AVRO, PROTOBUF
 
 VALUE = KAFKA_COLUMNS.index("value")
 TIMESTAMP = KAFKA_COLUMNS.index("timestamp")
@@ -60,7 +62,8 @@ def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: De
         return times_in_lines(values, near)
     fields = list(shape.fields or ())
     if decoded is None or source not in fields:
-        return times_in_json(values, source, near, unit)
+        may_be_json = shape.value_format not in (AVRO, PROTOBUF)
+        return times_in_json(values, source, near, unit) if may_be_json else pa.nulls(len(values), TIME_TYPE)
     column = decoded.columns[fields.index(source)]
     if column.null_count == len(column):
         times = pa.nulls(len(column), TIME_TYPE)
@@ -68,6 +71,6 @@ def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: De
         times = times_of_column(column, near, unit)
     # The field may hold what its column does not: text in a column of numbers.
     left = pc.and_(pc.is_null(times), pc.equal(decoded.forms, KEPT))
-    if shape.value_format != "json" or not left.true_count:
+    if shape.value_format != JSON or not left.true_count:
         return times
     return pc.replace_with_mask(times, left, times_in_json(values.filter(left), source, near.filter(left), unit))

@@ -30,7 +30,7 @@ from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.formats.column_names import column_names
-from barnabas.formats.column_types import Fields, merge_fields, settled
+from barnabas.formats.column_types import merge_fields, settled
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.line_patterns import TIME_GROUP
@@ -39,6 +39,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadError, WarehouseError
+from barnabas.spark.field_names import Renaming
 from barnabas.spark.jobs import run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
@@ -59,7 +60,7 @@ from barnabas.spark.reading import open_admin
 from barnabas.spark.session import Sessions
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_ranges, write_ranges
+from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
 from barnabas.spark.warehouse import Location, TableBase, Warehouse, local_path
 
 ResultT = TypeVar("ResultT")
@@ -108,7 +109,7 @@ class TableLoader:
         self._report = report
         self._clock = clock
         self._load_id = uuid.uuid4().hex
-        self._reading = Reading(settings.bootstrap, dict(settings.client_options))
+        self._reading = Reading(settings.bootstrap, dict(settings.client_options), settings.registry)
 
     def run(self, topics: Sequence[str], *, is_named_after: str | None = None) -> TableLoad:
         """Do all steps.
@@ -247,8 +248,11 @@ class TableLoader:
             return shape
         fields = wanted.fields
         if fields is None:
-            found = merge_fields(self._run("inferring", shares, partial(_infer, self._reading, shape)))
-            fields = {name: settled(column_type) for name, column_type in islice(found.items(), FIELDS_MAX)}
+            parts = self._run("inferring", shares, partial(_infer, self._reading, shape))
+            told = {old: new for part in parts for old, new in part.renames.items()}
+            renaming = Renaming.of({}, merge_fields(part.fields for part in parts), told, {})
+            fields = {name: settled(column_type) for name, column_type in islice(renaming.found.items(), FIELDS_MAX)}
+            shape = replace(shape, aliases=renaming.aliases)
         if wanted.event_time is None and wanted.value_format.startswith(LINES) and TIME_GROUP in fields:
             shape = replace(shape, event_time=EventTime(TIME_GROUP))
         return replace(shape, fields=fields, columns=column_names(fields))
@@ -281,11 +285,18 @@ class TableLoader:
             audit_width_ms,
         )
         written = self._run("writing", shares, partial(_write, self._reading, writing))
-        grown = shape.grown_by(merge_fields(task.found for task in written))
+        renames = {old: new for task in written for old, new in task.renames.items()}
+        grown = shape.grown_by(merge_fields(task.found for task in written), renames)
         if grown is shape:
             return _Outcome(shape, written)
-        # Only the tasks that would have used the new columns; the files of the others lack them, which is a null.
-        again = [number for number, task in enumerate(written) if shape.grown_by(task.found) is not shape]
+        # Only the tasks that would have used the new columns; the files of the others lack them, which is a null. But
+        # where a column has got another name, all of them: a file of this commit must not have the old one.
+        has_renamed = any(name not in (grown.fields or {}) for name in shape.fields or {})
+        again = [
+            number
+            for number, task in enumerate(written)
+            if has_renamed or shape.grown_by(task.found, task.renames) is not shape
+        ]
         self._remove_files(location, [written[number] for number in again])
         write = partial(_write, self._reading, replace(writing, shape=grown))
         redone = self._run("writing", [shares[number] for number in again], write)
@@ -364,7 +375,7 @@ class TableLoader:
 # Functions of the module, not methods: they are sent to the executors, and a loader cannot be.
 
 
-def _infer(reading: Reading, shape: TableShape, wanted: Share, _attempt_id: int) -> Fields | Failed:
+def _infer(reading: Reading, shape: TableShape, wanted: Share, _attempt_id: int) -> Inferred | Failed:
     return infer_ranges(wanted, reading, shape)
 
 

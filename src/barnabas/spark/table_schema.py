@@ -25,6 +25,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -32,9 +33,11 @@ from pyiceberg.types import (
     IntegerType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
+    TimestampType,
     TimestamptzType,
 )
 
@@ -59,6 +62,9 @@ _ICEBERG_TYPES: Mapping[str, IcebergType] = {
     "double": DoubleType(),
     "string": StringType(),
     "timestamp": TimestamptzType(),
+    "timestamp_ntz": TimestampType(),
+    "date": DateType(),
+    "binary": BinaryType(),
 }
 _COLUMN_TYPES = {iceberg: column_type for column_type, iceberg in _ICEBERG_TYPES.items()}
 _TIMESTAMP_ID, _VALUE_FORM_ID, _EVENT_TIME_ID = 4, 12, 13
@@ -114,6 +120,10 @@ def iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
         return StructType(
             *(NestedField(next(ids), name, iceberg_type(each, ids)) for name, each in column_type.items())
         )
+    if isinstance(column_type, list) and len(column_type) == 2:
+        key_id, value_id = next(ids), next(ids)
+        key, value = (iceberg_type(each, ids) for each in column_type)
+        return MapType(key_id, key, value_id, value, value_required=False)
     if isinstance(column_type, list):
         return ListType(next(ids), iceberg_type(column_type[0], ids), element_required=False)
     decimal = decimal_parts(column_type)
@@ -129,6 +139,9 @@ def column_type_of(iceberg: IcebergType) -> ColumnType | None:
     if isinstance(iceberg, ListType):
         element = column_type_of(iceberg.element_type)
         return None if element is None else [element]
+    if isinstance(iceberg, MapType):
+        key, value = column_type_of(iceberg.key_type), column_type_of(iceberg.value_type)
+        return None if key is None or value is None else [key, value]
     if isinstance(iceberg, DecimalType):
         return f"decimal({iceberg.precision},{iceberg.scale})"
     return _COLUMN_TYPES.get(iceberg)

@@ -2,11 +2,12 @@
 
 The table itself remembers it, in its columns and in these properties:
 
-    barnabas.format        raw, json, lines:PATTERN
+    barnabas.format        raw, json, lines:PATTERN, avro, protobuf
     barnabas.fields        the fields of columns that are not named like them
     barnabas.event-time    where the column `event_time` comes from; not there where there is no such column
     barnabas.json          `nested` and `decimals`, where they were asked for
     barnabas.new-fields    `value` where fields that get no column stay in the values; else they become columns
+    barnabas.aliases       names that fields had before, with those that they have in the table
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from barnabas.formats.column_types import ColumnType, Fields, grown
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
-from barnabas.formats.value_format import RAW, decoder_of
+from barnabas.formats.value_format import RAW
+from barnabas.spark.field_names import Renaming
 from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, renamed_fields
+from barnabas.spark.value_decoders import value_decoder
 
 FORMAT = "barnabas.format"
 RENAMED_FIELDS = "barnabas.fields"
 EVENT_TIME_SOURCE = "barnabas.event-time"
 JSON_RULES = "barnabas.json"
 NEW_FIELDS = "barnabas.new-fields"
+ALIASES = "barnabas.aliases"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class TableShape:
 
     `fields`: the types of the fields that have a column, in the columns' order; None for raw values.
     `columns`: the name of each field's column.
+    `aliases`: names that fields had before, with those that they have here.
     """
 
     value_format: str = RAW
@@ -44,16 +49,19 @@ class TableShape:
     event_time: EventTime = field(default_factory=lambda: EventTime(RECORD))
     rules: JsonRules = field(default_factory=JsonRules)
     takes_new_fields: bool = True
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
         """Return the shape of a new table."""
         return cls(value_format, fields, column_names(fields or ()))
 
-    @property
-    def decoder(self) -> ValueDecoder | None:
-        """What decodes values; None for raw ones."""
-        return decoder_of(self.value_format, self.rules)
+    def decoder(self, registry: str | None = None) -> ValueDecoder | None:
+        """Return what decodes values; None for raw ones.
+
+        :param registry: the url of the schema registry.
+        """
+        return value_decoder(self.value_format, self.rules, registry, self.aliases)
 
     @property
     def has_event_time(self) -> bool:
@@ -65,15 +73,40 @@ class TableShape:
         """The column by whose day the table is partitioned."""
         return EVENT_TIME if self.has_event_time else "timestamp"
 
-    def grown_by(self, found: Fields) -> TableShape:
-        """Return the shape after records with other fields came; the same object where nothing is new."""
+    def grown_by(self, found: Fields, renames: Mapping[str, str] | None = None) -> TableShape:
+        """Return the shape after records with other fields came; the same object where nothing is new.
+
+        :param renames: fields that have another name by now, as the records' schemas say: old names and new.
+        """
         if self.fields is None or not self.takes_new_fields or not found:
             return self
-        after = grown(self.fields, found, FIELDS_MAX)
+        renaming = Renaming.of(self.fields, found, renames or {}, self.aliases)
+        before = self.renamed(renaming)
+        assert before.fields is not None, "values are decoded"
+        after = grown(before.fields, renaming.found, FIELDS_MAX)
         if after == dict(self.fields):
             return self
-        new = column_names([name for name in after if name not in self.fields], taken=self.columns.values())
-        return replace(self, fields=after, columns={**self.columns, **new})
+        new = column_names([name for name in after if name not in before.fields], taken=before.columns.values())
+        return replace(before, fields=after, columns={**before.columns, **new})
+
+    def renamed(self, renaming: Renaming) -> TableShape:
+        """Return the shape with fields, and their columns, under other names."""
+        fields, columns = dict(self.fields or {}), dict(self.columns)
+        event_time = self.event_time
+        for old, new in renaming.renamed.items():
+            others = [column for name, column in columns.items() if name != old]
+            columns[new] = column_names([new], taken=others)[new]
+            del columns[old]
+            fields = {new if name == old else name: kind for name, kind in fields.items()}
+            if event_time.field == old:
+                event_time = replace(event_time, source=new)
+        ordered = {name: columns[name] for name in fields}
+        return replace(self, fields=fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
+
+    def columns_renamed_in(self, after: TableShape) -> dict[str, str]:
+        """Return the columns that have another name after this shape has grown: old names and new."""
+        gone = {name: self.columns[name] for name in self.fields or {} if name not in (after.fields or {})}
+        return {column: after.columns[after.aliases[name]] for name, column in gone.items() if name in after.aliases}
 
     def properties(self) -> dict[str, str]:
         """Return what the table is to remember."""
@@ -84,6 +117,8 @@ class TableShape:
             told[JSON_RULES] = ",".join(name for name in ("nested", "decimals") if getattr(self.rules, name))
         if not self.takes_new_fields:
             told[NEW_FIELDS] = "value"
+        if self.aliases:
+            told[ALIASES] = json.dumps(self.aliases)
         return told
 
     @classmethod
@@ -101,4 +136,5 @@ class TableShape:
             EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)),
             JsonRules(nested="nested" in rules, decimals="decimals" in rules),
             takes_new_fields=properties.get(NEW_FIELDS) != "value",
+            aliases=json.loads(properties.get(ALIASES, "{}")),
         )

@@ -15,7 +15,9 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import coalesce
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.warehouse import Warehouse
@@ -66,4 +68,25 @@ def read_table(
     if any(task.delete_files for task in tasks):
         raise WarehouseError(f"table {name!r} has deleted rows: read it with Iceberg's runtime for Spark")
     schema = from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
-    return spark.read.schema(schema).parquet(*(task.file.file_path for task in tasks))
+    paths = [task.file.file_path for task in tasks]
+    former = _former_names(table)
+    if not former:
+        return spark.read.schema(schema).parquet(*paths)
+    whole = StructType(list(schema))
+    for column, names in former.items():
+        for former_name in names:
+            whole = whole.add(former_name, schema[column].dataType)
+    rows = spark.read.schema(whole).parquet(*paths)
+    # A file has a column under one of its names only, and the others are null.
+    columns = {name: [rows[f"`{each}`"] for each in (name, *former.get(name, ()))] for name in schema.names}
+    return rows.select(*(coalesce(*each).alias(name) for name, each in columns.items()))
+
+
+def _former_names(table: Table) -> dict[str, list[str]]:
+    """Return the names that columns have in files of before they were renamed; the table's name mapping has them."""
+    mapping = table.name_mapping()
+    now = {field.field_id: field.name for field in table.schema().fields}
+    own = set(now.values())
+    known = [(now.get(each.field_id or 0), each.names) for each in ([] if mapping is None else mapping.root)]
+    found = {column: [name for name in names if name not in own] for column, names in known if column is not None}
+    return {column: names for column, names in found.items() if names}

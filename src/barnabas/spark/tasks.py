@@ -32,10 +32,11 @@ from barnabas.spark.table_shape import TableShape
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How tasks reach the brokers."""
+    """How tasks reach the brokers and the schema registry."""
 
     bootstrap: str
     client_options: Mapping[str, str]
+    registry: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class Written:
     """A task that is done.
 
     `kept_values` counts values that the decoded columns do not give back, `without_time` records without an event time.
-    `found`: fields that need other columns than the shape has; where the shape would grow by them, the task has sent
-    no bad records, and is to be done again.
+    `found`: fields that need other columns than the shape has, `renames`: those that have another name by now; where
+    the shape would grow by them, the task has sent no bad records, and is to be done again.
     `event_times_ms`: the latest event time of each partition.
     `account`: what the audit counts; empty where it does not.
     """
@@ -74,6 +75,15 @@ class Written:
     found: Fields = field(default_factory=dict)
     event_times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The fields of records, and those that have another name by now: old names and new."""
+
+    fields: Fields
+    renames: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +105,9 @@ def write_ranges(
     prefix = f"{writing.folder}/{first.topic}-{first.partition}-{first.start_offset}-{attempt_id}"
     files = DayFiles(prefix, partial(create_file, writing.io_properties), time_column=writing.shape.time_column)
     bin_ = BadRecordBin(reading.bootstrap, writing.dead_letter)
-    task = _Task(writing, files, bin_)
     try:
         with closing(bin_):
+            task = _Task(writing, files, bin_, writing.shape.decoder(reading.registry))
             for current in wanted:
                 for part in read_range(current, reading.bootstrap, reading.client_options, on_batches=task.on_batches):
                     task.take(current.topic_partition, part)
@@ -109,13 +119,14 @@ def write_ranges(
 class _Task:
     """What a task has done so far."""
 
-    def __init__(self, writing: Writing, files: DayFiles, bad: BadRecordBin) -> None:
+    def __init__(self, writing: Writing, files: DayFiles, bad: BadRecordBin, decoder: ValueDecoder | None) -> None:
         self._writing = writing
-        self._decoder: ValueDecoder | None = writing.shape.decoder
+        self._decoder = decoder
         self._files = files
         self._bad = bad
         self._records = self._kept_values = self._without_time = 0
         self._found: Fields = {}
+        self._renames: dict[str, str] = {}
         self._event_times_ms: dict[TopicPartition, int] = {}
         self._audit = None if writing.audit_width_ms is None else AccountBuilder(writing.audit_width_ms)
         self.on_batches = None if self._audit is None else self._audit.saw
@@ -126,6 +137,8 @@ class _Task:
         sent_ms = part.column("timestamp").cast(pa.int64())
         for number, batch in enumerate(_batches(part)):
             rows = to_rows(batch, self._writing.shape, self._decoder)
+            if rows.found and self._decoder is not None:
+                self._renames.update(self._decoder.renames(batch.column("value")))
             self._files.add(rows.batch)
             self._count(partition, rows)
             if rows.reasons.null_count < len(rows.reasons):
@@ -152,7 +165,7 @@ class _Task:
         """Write and send what is left."""
         shape = self._writing.shape
         files = tuple(self._files.finish())
-        if shape.grown_by(self._found) is shape:
+        if shape.grown_by(self._found, self._renames) is shape:
             self._bad.send()
         return Written(
             self._records,
@@ -163,6 +176,7 @@ class _Task:
             self._found,
             self._event_times_ms,
             Account() if self._audit is None else self._audit.account,
+            self._renames,
         )
 
 
@@ -173,21 +187,24 @@ def _batches(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return to_record_batches(part, include_headers=True, include_raw_timestamp=True, records_max=BATCH_RECORDS)
 
 
-def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableShape) -> Fields | Failed:
+def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableShape) -> Inferred | Failed:
     """Return the fields of the records of ranges.
 
     :param shape: says which format the values have.
     """
-    decoder = shape.decoder
     current = wanted[0]
     found: Fields = {}
+    renames: dict[str, str] = {}
     try:
+        decoder = shape.decoder(reading.registry)
         for current in wanted:
             for part in read_range(current, reading.bootstrap, reading.client_options, include_headers=False):
-                found = merge_fields([found, {} if decoder is None else decoder.infer(part.column("value"))])
+                if decoder is not None:
+                    found = merge_fields([found, decoder.infer(part.column("value"))])
+                    renames.update(decoder.renames(part.column("value")))
     except (BarnabasError, OSError) as error:
         return _failed(current, error)
-    return found
+    return Inferred(found, renames)
 
 
 def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> Failed:

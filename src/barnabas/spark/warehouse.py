@@ -352,9 +352,15 @@ class TableBase:
 
     def _reshape(self, transaction: Transaction, shape: TableShape) -> None:
         """Give the table the columns that the shape has more."""
-        if shape == self.shape() and self.format is not None:
+        before = self.shape()
+        if shape == before and self.format is not None:
             return
         transaction.set_properties(shape.properties())
+        renamed = {} if before is None else before.columns_renamed_in(shape)
+        if renamed:
+            with transaction.update_schema() as update:
+                for old, new in renamed.items():
+                    update.rename_column(old, new)
         if shape.fields:
             wanted = table_schema(shape.fields, shape.columns, has_event_time=shape.has_event_time)
             with transaction.update_schema() as update:

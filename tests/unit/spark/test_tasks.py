@@ -18,7 +18,7 @@ from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.tasks import Failed, Reading, Writing, Written, infer_ranges, write_ranges
+from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
 
 RANGE = OffsetRange("t", 2, 0, 4)
 READING = Reading("nowhere:1", {})
@@ -93,7 +93,7 @@ def test_a_file_of_an_earlier_attempt_is_never_overwritten(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("log")
 def test_the_fields_of_a_range_are_found() -> None:
-    assert infer_ranges([RANGE], READING, JSON) == {"a": "long", "b": "long"}
+    assert infer_ranges([RANGE], READING, JSON) == Inferred({"a": "long", "b": "long"}, {})
 
 
 def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

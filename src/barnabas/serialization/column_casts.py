@@ -1,0 +1,102 @@
+"""Arrow columns as columns of another type, null where that does not take a value as it is: nothing is rounded."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from barnabas.formats.column_types import ColumnType, arrow_type, decimal_parts
+
+
+def fitted(array: pa.Array, wanted: ColumnType) -> pa.Array:
+    """Return a column of a type, also where it is nested: fields of structs go by their names."""
+    kind = arrow_type(wanted)
+    if array.type.equals(kind):
+        return array
+    if isinstance(wanted, dict) and pa.types.is_struct(array.type):
+        parts = {field.name: array.field(number) for number, field in enumerate(array.type)}
+        children = [
+            fitted(parts[name], inner) if name in parts else pa.nulls(len(array), arrow_type(inner))
+            for name, inner in wanted.items()
+        ]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if isinstance(wanted, list) and len(wanted) == 2 and pa.types.is_map(array.type):
+        if array.type.key_type.equals(kind.key_type):
+            return with_items(array, fitted(array.items, wanted[1]), kind)
+    elif isinstance(wanted, list) and len(wanted) == 1 and pa.types.is_list(array.type):
+        return with_items(array, fitted(array.values, wanted[0]), kind)
+    elif isinstance(wanted, str) and not pa.types.is_nested(array.type):
+        return widened(array, wanted)
+    return pa.nulls(len(array), kind)
+
+
+def without_large_types(array: pa.Array) -> pa.Array:
+    """Return an array with 32-bit offsets: pyiceberg gives columns that some files lack as large strings and lists."""
+    kind = _without_large(array.type)
+    return array if array.type.equals(kind) else array.cast(kind)
+
+
+def _without_large(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_large(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_large(kind.key_type), _without_large(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_large(kind.value_type)))
+    return kind
+
+
+def with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a list or map like `array`, of a type, with other items."""
+    children = [items]
+    if pa.types.is_map(kind):
+        children = [pa.StructArray.from_arrays([array.keys, items], fields=[kind.key_field, kind.item_field])]
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, children)
+
+
+def widened(array: pa.Array, wanted: str) -> pa.Array:
+    """Return a column of a simple type as another one, null where that does not take a value as it is."""
+    kind = arrow_type(wanted)
+    if array.type.equals(kind):
+        return array
+    if wanted == "string" and pa.types.is_binary(array.type):
+        return _as_text(array)
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)
+    if wanted == "string" and (is_number or pa.types.is_boolean(array.type)):
+        return array.cast(pa.string())
+    if is_number and (wanted in ("int", "long", "float", "double") or decimal_parts(wanted)):
+        return exactly(array, kind)
+    return array.cast(kind) if wanted == "binary" and pa.types.is_string(array.type) else pa.nulls(len(array), kind)
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(each) for each in array.to_pylist()], pa.string())
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return numbers of another type, null where that does not have a number."""
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([_one(each, kind) for each in array])
+
+
+def _one(number: pa.Scalar, kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array([number.as_py()], number.type).cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, kind)

@@ -1,0 +1,99 @@
+"""JSON values with a schema id before them, as serialisers for JSON Schema write them: a `ValueDecoder`.
+
+What stands behind the id is decoded as all JSON is. `json:7:columns` is the form of a value with schema 7 that comes
+back from its columns. The schema itself says nothing here; but an id that the registry does not know, or that is of
+another kind, is a bad record. Values without an id may stand among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.errors import SchemaRegistryError
+from barnabas.formats.column_types import ColumnType, Fields
+from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.formats.value_format import JsonDecoder
+from barnabas.serialization import wire_format
+from barnabas.serialization.record_values import BYTES_MAX, UNKNOWN_IDS_MAX, writers_by_id
+from barnabas.serialization.registry_client import JSON, NO_SUCH_SCHEMA, SchemaRegistry
+
+_FORM = r"^json:(?P<id>\d+):(?P<bare>.*)$"
+
+
+@dataclass(slots=True)
+class FramedJsonDecoder:
+    """Decodes JSON objects with or without a schema id before them. Not thread-safe."""
+
+    json: JsonDecoder
+    registry: SchemaRegistry
+    _unknown: dict[int, str] = field(default_factory=dict)
+
+    def infer(self, values: pa.Array) -> Fields:
+        return self.json.infer(_bare(values))
+
+    def renames(self, values: pa.Array) -> Mapping[str, str]:
+        return {}
+
+    def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
+        decoded = self.json.decode(_bare(values), fields)
+        is_framed = _is_framed(values)
+        if not is_framed.true_count:
+            return decoded
+        forms, reasons = decoded.forms, decoded.reasons
+        comes_back = pc.and_(is_framed, pc.invert(pc.is_in(forms, pa.array([VALUE, TOMBSTONE]))))
+        framed = pc.if_else(is_framed, values, pa.scalar(None, values.type))
+        for schema_id, rows in writers_by_id(framed, {}).items():
+            own = pc.is_in(pa.array(range(len(values)), rows.type), rows)
+            reason = self._why_unknown(schema_id)
+            if reason is not None:
+                reasons = pc.if_else(own, reason, reasons)
+            told = pc.binary_join_element_wise(f"json:{schema_id}", forms, ":") if reason is None else pa.scalar(VALUE)
+            forms = pc.if_else(pc.and_(own, comes_back), told, forms)
+        return Decoded(decoded.columns, forms, reasons, decoded.found)
+
+    def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
+        parts = pc.extract_regex(forms, _FORM)
+        if parts.null_count == len(parts):
+            return self.json.restore(values, forms, columns)
+        bare = self.json.restore(values, pc.if_else(parts.is_valid(), parts.field("bare"), forms), columns)
+        for number in pc.unique(parts.field("id").filter(parts.is_valid())).to_pylist():
+            own = pc.and_(parts.is_valid(), pc.equal(parts.field("id"), number)).fill_null(False)
+            head = pa.scalar(wire_format.header(int(number)), bare.type)
+            bare = pc.if_else(own, pc.binary_join_element_wise(head, bare, pa.scalar(b"", bare.type)), bare)
+        return bare
+
+    def _why_unknown(self, schema_id: int) -> str | None:
+        """Return why a schema id is none of JSON values, None where it is one."""
+        if schema_id in self._unknown:
+            return self._unknown[schema_id]
+        if len(self._unknown) >= UNKNOWN_IDS_MAX:
+            return f"more than {UNKNOWN_IDS_MAX} ids of schemas that the registry does not know"
+        try:
+            kind = self.registry.schema(schema_id).kind
+        except SchemaRegistryError as error:
+            if error.code != NO_SUCH_SCHEMA:
+                raise
+            self._unknown[schema_id] = f"schema {schema_id} is not known to the registry"
+            return self._unknown[schema_id]
+        if kind == JSON:
+            return None
+        self._unknown[schema_id] = f"schema {schema_id} is of type {kind}, not {JSON}"
+        return self._unknown[schema_id]
+
+
+def _is_framed(values: pa.Array) -> pa.Array:
+    magic = bytes([wire_format.MAGIC])
+    starts = pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(magic, values.type))
+    return pc.and_(starts, pc.greater_equal(pc.binary_length(values), wire_format.HEADER_BYTES)).fill_null(False)
+
+
+def _bare(values: pa.Array) -> pa.Array:
+    """Return values without schema ids."""
+    is_framed = _is_framed(values)
+    if not is_framed.true_count:
+        return values
+    return pc.if_else(is_framed, pc.binary_slice(values, wire_format.HEADER_BYTES, BYTES_MAX), values)

@@ -1,0 +1,60 @@
+"""The decoder of each format, also of those that ask a schema registry.
+
+They are named here, and not beside the others in `barnabas.formats`: that package is pure and stands below
+`barnabas.serialization`, which has the registry's client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from barnabas.errors import ConfigurationError
+from barnabas.formats.decoding import ValueDecoder
+from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.value_format import JSON, JsonDecoder, decoder_of
+from barnabas.serialization.avro_values import AvroKind
+from barnabas.serialization.framed_json import FramedJsonDecoder
+from barnabas.serialization.protobuf_values import ProtobufKind
+from barnabas.serialization.record_values import RecordDecoder, RecordKind
+from barnabas.serialization.registry_client import SchemaRegistry
+
+AVRO, PROTOBUF = "avro", "protobuf"
+_KINDS: Mapping[str, type[RecordKind]] = {AVRO: AvroKind, PROTOBUF: ProtobufKind}
+
+
+def value_decoder(
+    value_format: str,
+    rules: JsonRules | None = None,
+    registry: str | None = None,
+    aliases: Mapping[str, str] | None = None,
+) -> ValueDecoder | None:
+    """Return the decoder for a format, None for raw values.
+
+    :param rules: how JSON becomes columns.
+    :param registry: the url of a schema registry.
+    :param aliases: names that fields had before, with the names that they have in the table.
+    :raises ConfigurationError: there is no such format, a registry is missing, or there is no use for it.
+    """
+    kind = _KINDS.get(value_format)
+    if kind is None:
+        decoder = decoder_of(value_format, rules)
+        if registry is None:
+            return decoder
+        if isinstance(decoder, JsonDecoder):
+            return FramedJsonDecoder(decoder, _registry(registry))
+        raise ConfigurationError("a registry (--registry) is for formats avro, protobuf and json (--format avro)")
+    if registry is None:
+        raise ConfigurationError(
+            f"format {value_format} needs the registry that has the schemas: registry='http://localhost:8081' "
+            "(--registry URL)"
+        )
+    if rules and rules != JsonRules():
+        raise ConfigurationError(f"nested and decimals (--nested, --decimals) are for format {JSON} (--format {JSON})")
+    return RecordDecoder(kind(), _registry(registry), aliases or {})
+
+
+@lru_cache(maxsize=16)
+def _registry(url: str) -> SchemaRegistry:
+    """Return the one client of this process, which remembers what it has been told."""
+    return SchemaRegistry(url)

@@ -1,0 +1,329 @@
+"""Avro records as columns: each type, what comes back from its columns, what is kept, and what is bad."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import SchemaRegistryError, TimedOutError
+from barnabas.formats.column_types import ColumnType, settled
+from barnabas.formats.decoding import Decoded
+from barnabas.serialization.avro_bytes import PythonCodec
+from barnabas.serialization.avro_codec import CompiledCodec
+from barnabas.serialization.avro_values import AvroKind, AvroRecords
+from barnabas.serialization.record_values import UNKNOWN_IDS_MAX, RecordDecoder
+from barnabas.serialization.registry_client import Schema, SchemaRegistry
+from tests.known_schemas import avro_record, registry_of
+
+PAGE: dict[str, Any] = {"name": "page", "type": "string"}
+NUMBER: dict[str, Any] = {"name": "number", "type": "int"}
+
+
+def record(*fields: dict[str, Any], name: str = "Click") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def binary(*values: bytes | None) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
+def decoder(*schemas: Schema | dict[str, Any], aliases: Mapping[str, str] | None = None) -> RecordDecoder:
+    return RecordDecoder(AvroKind(), registry_of(*schemas), aliases or {})
+
+
+def fields_of(values: pa.Array, *schemas: Schema | dict[str, Any]) -> dict[str, ColumnType]:
+    return {name: settled(kind) for name, kind in decoder(*schemas).infer(values).items()}
+
+
+def come_back(
+    values: pa.Array, fields: Mapping[str, ColumnType], decoded: Decoded, own: RecordDecoder
+) -> list[bytes | None]:
+    kept = pc.if_else(pc.equal(decoded.forms, "value"), values, pa.scalar(None, values.type))
+    return list(own.restore(kept, decoded.forms, dict(zip(fields, decoded.columns, strict=True))).to_pylist())
+
+
+def enum(*symbols: str) -> dict[str, Any]:
+    return {"type": "enum", "name": "E", "symbols": list(symbols)}
+
+
+def logical(kind: str, meaning: str, /, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": meaning, **more}
+
+
+NODE = record({"name": "id", "type": "long"}, {"name": "next", "type": ["null", "Node"]}, name="Node")
+MOMENT = datetime(2015, 5, 17, 10, 5, 3, 123000, tzinfo=UTC)
+TYPES: list[tuple[str, Any, Any, ColumnType | None, Any]] = [
+    ("int", "int", -(2**31), "int", -(2**31)),
+    ("long", "long", 2**63 - 1, "long", 2**63 - 1),
+    ("float", "float", 1.5, "float", 1.5),
+    ("double", "double", -0.1, "double", -0.1),
+    ("boolean", "boolean", True, "boolean", True),
+    ("string", "string", "\u00e4\U0001f600", "string", "\u00e4\U0001f600"),
+    ("bytes", "bytes", b"\xff\0", "binary", b"\xff\0"),
+    ("fixed", {"type": "fixed", "name": "F", "size": 3}, b"\xff\0a", "binary", b"\xff\0a"),
+    ("enum", enum("A", "B"), "B", "string", "B"),
+    ("nullable", ["null", "string"], None, "string", None),
+    ("null last", ["string", "null"], "x", "string", "x"),
+    ("only branch", ["long"], 7, "long", 7),
+    ("date", logical("int", "date"), date(2015, 5, 17), "date", date(2015, 5, 17)),
+    ("millis", logical("long", "timestamp-millis"), MOMENT, "timestamp", MOMENT),
+    ("micros", ["null", logical("long", "timestamp-micros")], MOMENT, "timestamp", MOMENT),
+    ("nanos", logical("long", "timestamp-nanos"), 1_431_857_103_123_000_000, "timestamp", MOMENT),
+    (
+        "local",
+        logical("long", "local-timestamp-micros"),
+        MOMENT.replace(tzinfo=None),
+        "timestamp_ntz",
+        MOMENT.replace(tzinfo=None),
+    ),
+    ("time", logical("int", "time-millis"), 1000, "int", 1000),
+    (
+        "decimal",
+        logical("bytes", "decimal", precision=38, scale=2),
+        Decimal("-1.05"),
+        "decimal(38,2)",
+        Decimal("-1.05"),
+    ),
+    (
+        "decimal in a fixed",
+        ["null", logical("fixed", "decimal", name="D", size=9, precision=10, scale=3)],
+        Decimal("12.500"),
+        "decimal(10,3)",
+        Decimal("12.500"),
+    ),
+    (
+        "uuid",
+        logical("string", "uuid"),
+        "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+        "string",
+        "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+    ),
+    ("list", {"type": "array", "items": ["null", "int"]}, [1, None], ["int"], [1, None]),
+    ("list of bytes", {"type": "array", "items": "bytes"}, [b"\xff", b""], ["binary"], [b"\xff", b""]),
+    (
+        "map",
+        {"type": "map", "values": {"type": "array", "items": "bytes"}},
+        {"b": [b"\xff"], "a": []},
+        ["string", ["binary"]],
+        [("b", [b"\xff"]), ("a", [])],
+    ),
+    (
+        "record",
+        record({"name": "x", "type": "bytes"}, {"name": "y", "type": ["null", enum("P", "Q")]}, name="R"),
+        {"x": b"\xfe", "y": "Q"},
+        {"x": "binary", "y": "string"},
+        {"x": b"\xfe", "y": "Q"},
+    ),
+    (
+        "nullable record",
+        ["null", record({"name": "x", "type": {"type": "array", "items": "long"}}, name="R")],
+        None,
+        {"x": ["long"]},
+        None,
+    ),
+    (
+        "union",
+        ["null", "long", "string", record(PAGE, name="a.R")],
+        ("a.R", {"page": "p"}),
+        {"long": "long", "string": "string", "R": {"page": "string"}},
+        {"long": None, "string": None, "R": {"page": "p"}},
+    ),
+    ("union of numbers", ["int", "long"], ("long", 5), {"int": "int", "long": "long"}, {"int": None, "long": 5}),
+    ("null", "null", None, None, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "column", "cell"), [each[1:] for each in TYPES], ids=[e[0] for e in TYPES])
+def test_each_type_has_its_column_and_comes_back(kind: Any, value: Any, column: ColumnType | None, cell: Any) -> None:
+    schema = record({"name": "a", "type": kind}, NUMBER)
+    values = binary(avro_record(1, schema, {"a": value, "number": 7}), None)
+    fields = fields_of(values, schema)
+    assert fields == ({} if column is None else {"a": column}) | {"number": "int"}
+    decoded = decoder(schema).decode(values, fields)
+    assert decoded.columns[-1].to_pylist() == [7, None]
+    if column is not None:
+        assert decoded.columns[0].to_pylist() == [cell, None]
+    assert (decoded.forms.to_pylist(), decoded.found) == (["avro:1", "tombstone"], {})
+    assert decoded.reasons.null_count == 2
+    assert come_back(values, fields, decoded, decoder(schema)) == values.to_pylist()
+
+
+def test_usual_schemas_are_compiled_and_the_others_read_in_python() -> None:
+    def codec(schema: dict[str, Any]) -> object:
+        found = AvroKind().record_type(registry_of(schema), next(iter(AvroKind().writers(binary(b"\0\0\0\0\1"), {}))))
+        return type(found._codec)
+
+    assert codec(record(PAGE, {"name": "b", "type": "bytes"}, {"name": "m", "type": {"type": "map", "values": "int"}}))
+    assert codec(record(PAGE, {"name": "b", "type": ["null", "bytes"]})) is CompiledCodec
+    assert codec(record({"name": "f", "type": {"type": "fixed", "name": "F", "size": 1}})) is PythonCodec
+    assert codec(NODE) is PythonCodec
+
+
+def test_a_record_within_itself_keeps_its_value_and_has_the_other_columns() -> None:
+    alone, pair = ({"id": 1, "next": None}, {"id": 1, "next": {"id": 2, "next": None}})
+    values = binary(avro_record(1, NODE, alone), avro_record(1, NODE, pair))
+    fields = fields_of(values, NODE)
+    decoded = decoder(NODE).decode(values, fields)
+    assert (fields, decoded.columns[0].to_pylist()) == ({"id": "long"}, [1, 1])
+    assert (decoded.forms.to_pylist(), decoded.reasons.to_pylist()) == (["avro:1", "value"], [None, None])
+
+
+def test_each_record_is_read_with_its_own_schema() -> None:
+    old, new = record(NUMBER), record(PAGE, {"name": "number", "type": "double"})
+    values = binary(
+        avro_record(2, new, {"number": 0.5, "page": "/a"}), avro_record(1, old, {"number": 7}), None, b"\0\0\0\0\2"
+    )
+    fields = fields_of(values, old, new)
+    assert fields == {"number": "double", "page": "string"}
+    decoded = decoder(old, new).decode(values, fields)
+    assert [each.to_pylist() for each in decoded.columns] == [[0.5, 7.0, None, None], ["/a", None, None, None]]
+    assert decoded.forms.to_pylist() == ["avro:2", "avro:1", "tombstone", "value"]
+    assert come_back(values, fields, decoded, decoder(old, new)) == values.to_pylist()
+
+
+def test_a_field_that_a_column_does_not_take_is_found_told_and_kept() -> None:
+    schema = record({"name": "a", "type": "long"}, {"name": "b", "type": "string"})
+    values = binary(avro_record(1, schema, {"a": 2**40, "b": "x"}), avro_record(1, schema, {"a": 7, "b": ""}))
+    decoded = decoder(schema).decode(values, {"a": "int", "b": "long"})
+    assert [each.to_pylist() for each in decoded.columns] == [[None, 7], [None, None]]
+    assert decoded.found == {"a": "long", "b": "string"}
+    assert decoded.reasons.to_pylist() == ["field 'b' does not fit its column (long)"] * 2
+    assert come_back(values, {"a": "int", "b": "long"}, decoded, decoder(schema)) == values.to_pylist()
+
+
+def test_fields_of_before_go_to_the_column_of_their_new_name() -> None:
+    old, new = record(PAGE), record({"name": "url", "type": "string", "aliases": ["page"]})
+    values = binary(avro_record(1, old, {"page": "/a"}), avro_record(2, new, {"url": "/b"}))
+    assert decoder(old, new).renames(values) == {"page": "url"}
+    renamed = decoder(old, new, aliases={"page": "url"})
+    decoded = renamed.decode(values, {"url": "string"})
+    assert (decoded.columns[0].to_pylist(), decoded.found) == (["/a", "/b"], {})
+    assert come_back(values, {"url": "string"}, decoded, renamed) == values.to_pylist()
+
+
+def test_a_name_that_was_another_field_has_no_column_again() -> None:
+    both = record({"name": "url", "type": "string"}, PAGE)
+    values = binary(avro_record(1, both, {"url": "/a", "page": "p"}))
+    decoded = decoder(both, aliases={"page": "url"}).decode(values, {"url": "string"})
+    assert (decoded.columns[0].to_pylist(), decoded.forms.to_pylist()) == (["/a"], ["value"])
+
+
+def written(*parts: bytes) -> bytes:
+    return b"\0\0\0\0\1" + b"".join(parts)
+
+
+DAMAGED = {
+    b"": "0 bytes are too few for a record with a schema id, which has 5 before it",
+    b"\x05\0\0\0\1..": "the first byte is 5 instead of 0: the record was written without a schema id",
+    b"\0\0\0\0\x63..": "schema 99 is not known to the registry",
+    b"\0\0\0\0\2\0": "schema 2: it is of type JSON, not AVRO",
+    b"\0\0\0\0\3\0": "schema 3: only records have columns",
+    written(): "the record ends before its last field",
+    written(b"\x04a"): "a length is more than what is left of the record",
+    written(b"\x02\xff", b"\0", b"\0"): "a string is not UTF-8",
+    written(b"\x02a", b"\x80\x80\x80\x80\x20", b"\0"): "a number does not fit into 32 bits",
+    written(b"\x02a", b"\0", b"\x06"): "a union has no such type",
+    written(b"\x02a", b"\0", b"\0", b"?"): "bytes are left over behind the record",
+}
+
+
+@pytest.mark.parametrize("bad", DAMAGED, ids=DAMAGED.values())
+def test_a_bad_record_says_why_and_leaves_nothing_in_the_columns(bad: bytes) -> None:
+    schema = record(PAGE, NUMBER, {"name": "flag", "type": ["null", "boolean"]})
+    good = avro_record(1, schema, {"page": "a", "number": 1, "flag": None})
+    own = decoder(schema, Schema("{}", "JSON"), Schema('"int"'))
+    values = binary(good, bad, good)
+    decoded = own.decode(values, fields_of(binary(good), schema))
+    assert decoded.reasons.to_pylist() == [None, DAMAGED[bad], None]
+    assert [column.to_pylist() for column in decoded.columns] == [["a", None, "a"], [1, None, 1], [None, None, None]]
+    assert decoded.forms.to_pylist() == ["avro:1", "value", "avro:1"]
+
+
+def test_a_record_that_is_written_in_an_unusual_way_is_sound_and_kept() -> None:
+    schema = record({"name": "a", "type": {"type": "array", "items": "int"}})
+    values = binary(written(b"\x02\x02", b"\x02\x04", b"\0"), written(b"\x03\x04\x02\x04\0"), written(b"\x82\0\x02\0"))
+    decoded = decoder(schema).decode(values, {"a": ["int"]})
+    assert decoded.columns[0].to_pylist() == [[1, 2], [1, 2], [1]]
+    assert decoded.forms.to_pylist() == ["value"] * 3
+    assert decoded.reasons.null_count == 3
+
+
+def test_what_is_too_long_ago_for_a_table_is_null_and_kept() -> None:
+    schema = record({"name": "at", "type": logical("long", "timestamp-millis")})
+    values = binary(written(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+    decoded = decoder(schema).decode(values, {"at": "timestamp"})
+    assert (decoded.columns[0].to_pylist(), decoded.forms.to_pylist()) == ([None], ["value"])
+    assert decoded.reasons.to_pylist() == ["field 'at' does not fit its column (timestamp)"]
+
+
+def test_arrays_of_nothing_and_endless_schemas_are_refused() -> None:
+    nothing = record({"name": "a", "type": {"type": "array", "items": "null"}})
+    many: dict[str, Any] = record(PAGE, name="R0")
+    for number in range(1, 20):
+        inner = {"name": "a", "type": many}
+        many = record(inner, {"name": "b", "type": f"R{number - 1}"}, name=f"R{number}")
+    decoded = decoder(nothing, many).decode(binary(written(b"\x02\0"), b"\0\0\0\0\2\0"), {})
+    assert decoded.reasons.to_pylist() == [
+        "schema 1: arrays of what takes no bytes are not decoded",
+        "schema 2: no Avro schema: ValueError('it has more than 5000 types')",
+    ]
+
+
+def test_a_registry_that_is_away_is_no_fault_of_a_record() -> None:
+    clock = ManualClock()
+
+    def away(*_arguments: Any) -> Any:
+        clock.advance(1)
+        raise ConnectionRefusedError("refused")
+
+    def forbidden(*_arguments: Any) -> Any:
+        return 401, b'{"error_code":40101,"message":"who are you?"}', {}
+
+    values = binary(written())
+    own = RecordDecoder(AvroKind(), SchemaRegistry(transport=away, clock=clock, timeout_s=0.5))
+    with pytest.raises(TimedOutError, match="start it, or give the url"):
+        own.decode(values, {})
+    with pytest.raises(SchemaRegistryError, match="who are you"):
+        RecordDecoder(AvroKind(), SchemaRegistry(transport=forbidden)).decode(values, {})
+
+
+def test_the_registry_is_not_asked_for_any_number_of_ids_that_it_does_not_know() -> None:
+    asked = []
+
+    def answer(url: str, *_rest: Any) -> Any:
+        asked.append(url)
+        return 404, b'{"error_code":40403,"message":"Schema not found"}', {}
+
+    own = RecordDecoder(AvroKind(), SchemaRegistry(transport=answer))
+    values = binary(*(b"\0" + number.to_bytes(4, "big") for number in range(1_000)))
+    decoded = own.decode(values, {})
+    assert (len(asked), decoded.reasons.null_count) == (UNKNOWN_IDS_MAX, 0)
+    assert set(decoded.reasons.to_pylist()[UNKNOWN_IDS_MAX:]) == {
+        "more than 100 ids of schemas that the registry does not know"
+    }
+
+
+def test_compiled_and_python_codecs_agree() -> None:
+    schema = record(PAGE, NUMBER, {"name": "x", "type": {"type": "map", "values": ["null", "bytes"]}})
+    tree = AvroKind().record_type(registry_of(schema), next(iter(AvroKind().writers(binary(written()), {}))))._tree
+    rows = [{"page": "p" * n, "number": -n, "x": {"k": b"\xff" * n, "n": None}} for n in range(200)]
+    out = []
+    for row in rows:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(json.dumps(schema))), row)
+        out.append(stream.getvalue())
+    fast, slow = CompiledCodec(tree), PythonCodec(tree)
+    columns = fast.decode(out)
+    assert [each.to_pylist() for each in columns] == [each.to_pylist() for each in slow.decode(out)]
+    assert fast.encode(columns, 200).to_pylist() == slow.encode(columns, 200).to_pylist() == out
+    assert isinstance(AvroRecords(tree), AvroRecords)
