@@ -155,8 +155,7 @@ class LogMoves:
         is_done = False
         try:
             while not is_done:
-                await self._note()
-                await self._wait_for_quota()
+                await self._wait_for_quota(move, folder)
                 replica = self._replica_of(move, folder)
                 if await self._copy_some(move, replica) > NEARLY:
                     continue
@@ -167,10 +166,16 @@ class LogMoves:
             await asyncio.shield(asyncio.ensure_future(run(self._end, move, is_done)))
         log.info("%s is in %s now", where, folder)
 
-    async def _wait_for_quota(self) -> None:
-        """Return when more may be copied. What appends wait for does not wait here."""
-        while self._quota.is_exceeded:  # noqa: ASYNC110 - time alone ends it
+    async def _wait_for_quota(self, move: LogMove, folder: Path) -> None:
+        """Return when more may be copied; meanwhile note what is asked for. What appends wait for does not wait here.
+
+        :raises StorageError: it is not to be moved there any more, however long the wait would be.
+        """
+        await self._note()
+        while self._quota.is_exceeded:
             await asyncio.sleep(min(max(self._quota.wait_s, WAIT_S_MIN), WAIT_S_MAX))
+            await self._note()
+            self._replica_of(move, folder)
 
     def _end(self, move: LogMove, is_done: bool) -> None:
         self._folders.end_move(move, is_done=is_done)

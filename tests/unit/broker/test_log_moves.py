@@ -170,6 +170,33 @@ def test_move_waits_for_its_quota_and_goes_on_at_another_rate(tmp_path: Path, mo
     home.close()
 
 
+@pytest.mark.parametrize("target", [0, 2], ids=["it is to stay", "it is to go elsewhere"])
+def test_move_that_waits_for_its_quota_ends_when_something_else_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: int
+) -> None:
+    async def scenario() -> None:
+        for offset in range(COUNT):
+            await home.append(b"x" * 100, offset, 1)
+        moving = asyncio.create_task(home.moves.run())
+        home.moves.ask(CLICKS, str(home.paths[1].absolute()))
+        await until(lambda: quota.overdraft_count)
+        assert home.moves.ask(CLICKS, str(home.paths[target].absolute())) == 0
+        await until(lambda: CLICKS not in home.folders.moves or home.folders.moves[CLICKS].target == home.paths[2])
+        wanted = {CLICKS: home.paths[2]} if target else {}
+        await until(lambda: home.folders.wanted_moves.read() == wanted)
+        moving.cancel()
+
+    quota = ReplicationQuota(1, ManualClock().monotonic)
+    monkeypatch.setattr(log_moves, "COPY_BYTES", 300)
+    monkeypatch.setattr(log_moves, "NEARLY", 5)
+    monkeypatch.setattr(log_moves, "WAIT_S_MAX", 0.02)
+    home = Home(tmp_path, "abc", quota)
+    home.follow()
+    asyncio.run(scenario())
+    assert home.follower.log.folder == home.paths[0] / "clicks-0"
+    home.close()
+
+
 def test_folder_is_chosen_for_partitions_that_exist_and_those_of_others_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
