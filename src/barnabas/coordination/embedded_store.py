@@ -208,8 +208,9 @@ class Store:
 
     def keep_session(self, session: KeptSession) -> None:
         """Begin a session of another process, which lasts until `end_kept_session`, also over a restart."""
-        with self.lock, self._translated_errors(), self._transaction():
-            self._nodes.insert_session(session)
+        with self.lock:
+            with self._translated_errors(), self._transaction():
+                self._nodes.insert_session(session)
             self._kept[session.id] = session
 
     def is_kept(self, session_id: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from barnabas.clock import ManualClock
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.embedded_store import FORMAT_VERSION, Store
 from barnabas.coordination.node_table import FullStat, KeptSession
-from barnabas.coordination.tree import Create, Delete, EventKind, NodeExistsError
+from barnabas.coordination.tree import Create, Delete, EventKind, NodeExistsError, TreeUnavailableError
 from barnabas.errors import ClosedError
 
 SESSION = KeptSession(1 << 40, b"p" * 16, 9_000)
@@ -63,6 +64,33 @@ def test_tree_that_keeps_no_sessions_ends_those_that_it_finds(path: Path) -> Non
     tree = open_tree(path)
     assert tree.store.kept_sessions() == []
     assert tree.children("/") == []
+    tree.close()
+
+
+class FullAtCommit:
+    """A database on a disk that is full when a transaction ends."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str) -> sqlite3.Cursor:
+        if statement == "COMMIT":
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._connection.execute(statement)
+
+
+def test_session_that_cannot_be_kept_is_none(path: Path) -> None:
+    tree = open_tree(path)
+    connection = tree.store._connection
+    tree.store._connection = FullAtCommit(connection)  # type: ignore[assignment]
+    with pytest.raises(TreeUnavailableError):
+        tree.store.keep_session(SESSION)
+    tree.store._connection = connection
+    assert not tree.store.is_kept(SESSION.id)
+    assert tree.store.kept_sessions() == []
     tree.close()
 
 
