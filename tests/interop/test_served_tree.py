@@ -115,6 +115,14 @@ def test_session_of_a_client_that_is_gone_is_over_after_its_timeout(broker: Brok
     other.cut()
 
 
+def test_who_asks_for_much_at_once_gets_all_of_it_in_order(broker: BrokerProcess) -> None:
+    client, path = zk.RawClient(port_of(broker)), new_path()
+    client.ask(zk.CREATE, zk.create(path, bytes(700_000)))
+    answers = client.ask_at_once(100, zk.GET_DATA, zk.read(path))
+    assert {(each.error, len(each.body) > 700_000) for each in answers} == {(0, True)}
+    client.ask(zk.CLOSE)
+
+
 def test_connection_before_hears_nothing_more_when_its_session_has_moved(broker: BrokerProcess) -> None:
     before = zk.RawClient(port_of(broker))
     after = zk.RawClient(port_of(broker), before.session)

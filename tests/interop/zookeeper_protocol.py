@@ -83,12 +83,22 @@ class RawClient:
         """End the connection, and not the session."""
         self._sock.close()
 
+    def ask_at_once(self, count: int, kind: int, body: bytes) -> list[Answer]:
+        """Send the same request so many times, and then take the answers, which must come in order."""
+        xids = range(self._xid + 1, self._xid + 1 + count)
+        self._xid += count
+        self.send_bytes(b"".join(buffer(int_(xid) + int_(kind) + body) for xid in xids))
+        return [self._answer_to(xid) for xid in xids]
+
     def ask(self, kind: int, body: bytes = b"", xid: int | None = None) -> Answer:
         """Send a request, and wait for its answer."""
         if xid is None:
             self._xid += 1
             xid = self._xid
         self._send(int_(xid) + int_(kind) + body)
+        return self._answer_to(xid)
+
+    def _answer_to(self, xid: int) -> Answer:
         while True:
             frame = self._receive()
             got, zxid, error = struct.unpack_from(">iqi", frame)

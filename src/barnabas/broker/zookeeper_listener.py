@@ -172,10 +172,12 @@ class ZooKeeperListener:
     async def _carry_out(self, connection: _Connection, batch: list[bytes]) -> Answer:
         connection.is_busy = True
         try:
-            await self._in_tree_thread(self._serving.carry_out, connection, batch)
+            done = await self._in_tree_thread(self._serving.carry_out, connection, batch)
         finally:
             connection.is_busy = False
         connection.flush()
+        if done < len(batch):
+            connection.peer.give_back([bytearray(each) for each in batch[done:]])
         if connection.has_left:
             if not self._store.is_kept(connection.session_id):
                 self._sessions.end(connection.session_id)

@@ -67,6 +67,7 @@ class Peer:
 
     __slots__ = (
         "address",
+        "give_back",
         "hang_up",
         "host",
         "is_gone",
@@ -98,6 +99,9 @@ class Peer:
         """Sends what is no answer, in a protocol in which a server speaks unasked; set by the connection."""
         self.hang_up: Callable[[str], None] = _cannot
         """Ends the connection, with a line in the log where there is something to say; set by the connection."""
+        self.give_back: Callable[[Sequence[Frame]], None] = _cannot
+        """Lets requests wait again that were taken and not begun, in front of those that wait: until the client has
+        taken its answers. To be called before the rest of the answer is there; set by the connection."""
         self.session: object = None
         """What the handler knows of it, where requests belong to something that lasts longer."""
         self.on_gone: Callable[[], None] | None = None
@@ -162,6 +166,7 @@ class ServerConnection:
         self._partial_since_s = 0.0
         self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
         peer.push = self._stream.send
+        peer.give_back = self._give_back
         peer.hang_up = self.close
 
     @property
@@ -368,6 +373,11 @@ class ServerConnection:
             size += len(self._frames.popleft())
         self._waiting_bytes -= size
         return size
+
+    def _give_back(self, frames: Sequence[Frame]) -> None:
+        if self._answering and not self._listener.is_finishing:
+            self._frames.extendleft(reversed(frames))
+            self._waiting_bytes += sum(map(len, frames))
 
     def _own_waiting_frames(self) -> None:
         """Copy requests that have to wait out of larger memory of which they are a part."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import TreeUnavailableError
 from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, long, string, vector
 from barnabas.coordination.zookeeper.server.requests import Kind
+from barnabas.coordination.zookeeper.server.serving import ANSWERED_BYTES_MAX
 from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX
 from barnabas.errors import CoordinationError, MalformedMessageError
 from barnabas.net.limits import Limits
-from barnabas.net.server_connection import Handler, Peer
+from barnabas.net.server_connection import Frame, Handler, Peer
 
 OPEN = vector([int_(31) + string("world") + string("anyone")])
 
@@ -45,8 +46,15 @@ class Connection:
         self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
         self.peer.push = self.sent.extend
         self.peer.hang_up = lambda _reason: self.end()
+        self.peer.give_back = self._take_back
+        self.given_back: list[bytearray] = []
+        self.sizes: list[int] = []
+        """How many bytes it was sent for what was handled at once."""
         self.session = 0, bytes(16)
         self.timeout_ms = 0
+
+    def _take_back(self, frames: Sequence[Frame]) -> None:
+        self.given_back = [bytearray(each) for each in frames]
 
     def end(self) -> None:
         """The connection ends."""
@@ -70,10 +78,12 @@ class Connection:
         frames = [bytearray(int_(number) + each) for number, each in enumerate(requests)]
         before = len(self.sent)
         while frames:
+            known = len(self.sent)
             carried = self.world.handler(frames, self.peer)
             if carried.later is not None:
                 await carried.later
-            del frames[: carried.request_count]
+            frames[: carried.request_count], self.given_back = self.given_back, []
+            self.sizes.append(sum(map(len, self.sent[known:])))
         return [struct.unpack_from(">i", frame, 16)[0] for frame in self.sent[before:]]
 
 
@@ -137,6 +147,7 @@ def create(path: str, flags: int = 0) -> bytes:
     return int_(Kind.CREATE) + string(path) + buffer(b"") + OPEN + int_(flags)
 
 
+SIZE = 300_000
 PING = int_(Kind.PING)
 CLOSE = int_(Kind.CLOSE_SESSION)
 
@@ -256,6 +267,19 @@ def test_damaged_request_ends_its_connection_and_not_the_session(play: Callable[
         again = Connection(world)
         await again.connect(client.session)
         assert again.session == client.session
+
+    play(scenario)
+
+
+def test_client_takes_what_it_has_asked_for_before_more_of_it_is_looked_at(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        world.tree.create("/large", bytes(SIZE))
+        client = await world.connected()
+        read = int_(Kind.GET_DATA) + string("/large") + boolean(False)
+        assert await client.ask(*[read] * 20, PING) == [0] * 21
+        assert max(client.sizes) <= ANSWERED_BYTES_MAX + 2 * SIZE
+        xids = [struct.unpack_from(">i", frame, 4)[0] for frame in client.sent]
+        assert xids == list(range(21)), "each is answered once, in order"
 
     play(scenario)
 

@@ -42,6 +42,8 @@ from barnabas.coordination.zookeeper.server.watches import ServedWatches
 
 WATCH_BYTES_MAX = 4 * 1024 * 1024
 """Of one connection."""
+ANSWERED_BYTES_MAX = 1024 * 1024
+"""When it was answered so much at once, a client takes that before more of what it has asked is looked at."""
 EPHEMERAL = 1
 SEQUENTIAL = 2
 """Flags of a node that is created; others are containers and nodes with a lifetime, which are not served."""
@@ -81,12 +83,14 @@ class Serving:
         self._watches: ServedWatches[Client] = ServedWatches(WATCH_BYTES_MAX)
         store.on_change = self._tell
 
-    def carry_out(self, client: Client, frames: Sequence[bytes]) -> None:
+    def carry_out(self, client: Client, frames: Sequence[bytes]) -> int:
         """Carry out requests in their order, and send the answers; those behind the end of the session are dropped.
 
+        :returns: how many; those behind them are not begun, since so much is to be sent by now.
         :raises MalformedMessageError: a frame is no request; those before it were carried out.
         """
-        for frame in frames:
+        answered_bytes = 0
+        for number, frame in enumerate(frames, 1):
             xid, request = read_request(frame)
             with self._store.lock:
                 try:
@@ -99,7 +103,11 @@ class Serving:
                     answered = answer(xid, self._store.last_change, error=Error.SYSTEM_ERROR)
                 client.send(answered)
             if client.has_left:
-                return
+                break
+            answered_bytes += len(answered)
+            if answered_bytes >= ANSWERED_BYTES_MAX:
+                return number
+        return len(frames)
 
     def keep_session(self, session: KeptSession) -> None:
         """Begin a session.
