@@ -16,9 +16,8 @@ from barnabas.spark import open_table
 COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
 
 
-@pytest.mark.timeout(600)
-def test_load_brings_json_lines_into_a_table_once(broker, tmp_path: Path) -> None:
-    warehouse = tmp_path / "warehouse"
+@pytest.mark.timeout(900)
+def test_loads_bring_json_lines_into_a_table_once_and_go_on_until_they_are_told_to_end(broker, tmp_path: Path) -> None:
     environment = {**os.environ, "BARNABAS_BOOTSTRAP": broker.bootstrap}
 
     def run(*arguments: str, given: str = "") -> str:
@@ -28,33 +27,17 @@ def test_load_brings_json_lines_into_a_table_once(broker, tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    load = ("load", "clicks", "--warehouse", str(warehouse), "--format", "json", "--json")
+    warehouse = tmp_path / "warehouse"
+    place = ("--warehouse", str(warehouse))
+    load = ("load", "clicks", *place, "--format", "json", "--json")
     run("topic", "create", "clicks", "--partitions", "2")
     run("produce", "clicks", given="".join(f'{{"page": "/jobs/{number}"}}\n' for number in range(100)))
     (first,) = json.loads(run(*load))
     assert (first["records"], first["snapshot_id"] is not None) == (100, True)
     run("produce", "clicks", given='{"page": "/home"}\n')
-    (second,) = json.loads(run(*load))
-    assert second["records"] == 1
-    pages = open_table(warehouse, first["table"]).scan().to_arrow()["page"].to_pylist()
-    assert sorted(pages) == sorted(["/home", *(f"/jobs/{number}" for number in range(100))])
-
-
-@pytest.mark.timeout(600)
-def test_a_load_goes_on_until_it_is_told_to_end_and_tables_tell_how_far_they_are(broker, tmp_path: Path) -> None:
-    warehouse = tmp_path / "warehouse"
-    environment = {**os.environ, "BARNABAS_BOOTSTRAP": broker.bootstrap}
-
-    def run(*arguments: str, given: str = "") -> str:
-        return subprocess.run(
-            [*COMMAND, *arguments], input=given, capture_output=True, text=True, env=environment, check=True
-        ).stdout
-
-    place = ("--warehouse", str(warehouse))
-    run("topic", "create", "clicks")
-    run("produce", "clicks", given='{"page": "/a"}\n')
-    command = [*COMMAND, "load", "clicks", *place, "--format", "json", "--every", "1s", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as service:
+    with subprocess.Popen(
+        [*COMMAND, *load, "--every", "1s"], stdout=subprocess.PIPE, text=True, env=environment
+    ) as service:
         assert service.stdout is not None
         events = (json.loads(line) for line in service.stdout)
         assert next(event for event in events if event.get("records"))["records"] == 1
@@ -66,8 +49,12 @@ def test_a_load_goes_on_until_it_is_told_to_end_and_tables_tell_how_far_they_are
         service.stdout.read()
         assert service.wait(60) == 143
     status = json.loads(run("table", "status", "clicks", *place, "--json"))
-    assert status["topics"] == {"clicks": {"0": 3}}
-    assert (status["records"], "new" in status["fields"]) == (3, True)
+    assert sum(status["topics"]["clicks"].values()) == 103
+    assert (status["records"], "new" in status["fields"]) == (103, True)
     (done,) = json.loads(run("table", "maintain", "clicks", *place, "--json"))
-    assert done["new_files"] == 1
-    assert json.loads(run("table", "status", "clicks", *place, "--json"))["topics"] == {"clicks": {"0": 3}}
+    assert done["new_files"] >= 1
+    assert json.loads(run("table", "status", "clicks", *place, "--json"))["topics"] == status["topics"]
+    pages = open_table(warehouse, first["table"]).scan().to_arrow()["page"].to_pylist()
+    assert sorted(pages, key=str) == sorted(
+        ["/home", "/b", None, *(f"/jobs/{number}" for number in range(100))], key=str
+    )
