@@ -34,11 +34,11 @@ from tests.crash.test_broker_kill import PARTITIONS, Load, OurSender, check_all_
 from tests.direct import DirectReader, DirectSender, Told, values_by_offset
 from tests.interop.reading import wait_until
 from tests.interop.test_raw_frames import RawConnection, connection_to
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import FAULTS
 from tests.linked_cluster import LinkedCluster
 from tests.links import Link
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(FAULTS)
 
 SETTINGS = {
     "zookeeper_session_timeout_ms": "3000",

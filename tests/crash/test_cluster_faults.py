@@ -33,9 +33,9 @@ from tests.crash.test_broker_kill import (
 )
 from tests.direct import DirectReader, Told
 from tests.interop.reading import TIMEOUT_S, wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import FAULTS
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(FAULTS)
 
 SETTINGS = {
     "zookeeper_session_timeout_ms": "4000",

@@ -16,9 +16,9 @@ from tests.faults.stage import Result
 from tests.faults.table import line, table
 from tests.interop.java.maven import java
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import FAULTS
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(RUN_S_MAX + 2 * END_S)]
+pytestmark = [pytest.mark.xdist_group(FAULTS), pytest.mark.timeout(RUN_S_MAX + 2 * END_S)]
 
 SEED = 1
 NAMED = [name for name in SCENARIOS if name != "random"]

@@ -15,9 +15,9 @@ from tests.interop.cluster_command import barnabas
 from tests.interop.java import maven
 from tests.interop.java.tools import Said, Tools, kafka_tools
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 SETTINGS = {"log_retention_ms": "1000000"}
 NAME = "log.retention.ms"

@@ -16,9 +16,9 @@ from tests.cluster import Cluster
 from tests.conftest import BrokerProcess
 from tests.interop.conftest import CLIENTS
 from tests.interop.reading import read_topic, wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(CLUSTERS)
 
 SETTINGS = {
     "zookeeper_session_timeout_ms": "4000",

@@ -29,9 +29,9 @@ from tests.interop.clients.neutral import (
 )
 from tests.interop.conftest import CLIENTS
 from tests.interop.reading import TIMEOUT_S, Member, read_topic, wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(CLUSTERS)
 
 SETTINGS = {"zookeeper_session_timeout_ms": "4000", "replica_lag_time_max_ms": "3000"}
 """Of the brokers."""

@@ -16,11 +16,11 @@ import barnabas as client
 from barnabas.net.free_port import EPHEMERAL_RANGE
 from tests.interop.cluster_command import TIMEOUT_S, ClusterCommand, barnabas, processes_below, runs
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP, new_chroot, start_servers
+from tests.interop.zookeeper import CLUSTERS, new_chroot, start_servers
 from tests.ports import free_port
 
 pytestmark = [
-    pytest.mark.xdist_group(GROUP),
+    pytest.mark.xdist_group(CLUSTERS),
     pytest.mark.skipif(sys.platform != "linux", reason="which processes there are is read from /proc"),
 ]
 

@@ -8,9 +8,9 @@ import barnabas
 from barnabas.cli.main import main
 from tests.cluster import Cluster
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 
 SETTINGS = {"default_replication_factor": "2", "offsets_topic_replication_factor": "2"}
 PARTITIONS = 6

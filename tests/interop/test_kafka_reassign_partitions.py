@@ -13,9 +13,9 @@ from tests.cluster import Cluster
 from tests.interop.java import maven
 from tests.interop.java.tools import Tools, kafka_tools
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 SETTINGS = {
     "zookeeper_session_timeout_ms": "4000",

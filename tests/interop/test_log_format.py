@@ -17,7 +17,7 @@ import barnabas
 from tests.conftest import BrokerProcess
 from tests.interop.cluster_command import BARNABAS, ClusterCommand
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
 
 class JsonBroker(BrokerProcess):
@@ -70,7 +70,7 @@ def test_start_that_fails_says_so_in_json(json_broker: JsonBroker) -> None:
     assert (failure["level"], str(json_broker.data) in failure["message"]) == ("CRITICAL", True)
 
 
-@pytest.mark.xdist_group(GROUP)
+@pytest.mark.xdist_group(CLUSTERS)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are killed by what /proc says")
 def test_cluster_passes_on_json_and_adds_its_own(cluster_in: Callable[..., ClusterCommand]) -> None:
     cluster = cluster_in("--brokers", 2, "--port", 0, "--restart", "--log-format", "json")

@@ -20,9 +20,9 @@ from barnabas.errors import BarnabasError
 from tests.cluster import Cluster, running_cluster
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

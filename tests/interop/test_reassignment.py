@@ -12,9 +12,9 @@ import pytest
 import barnabas
 from tests.cluster import Cluster
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 
 SETTINGS = {"zookeeper_session_timeout_ms": "4000", "replica_lag_time_max_ms": "3000"}
 

@@ -15,10 +15,10 @@ import barnabas
 from tests.cluster import Cluster, running_cluster
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 from tests.releases import ASKED_FOR, last_release, unpack
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(CLUSTERS)
 
 RECORDS = 50
 

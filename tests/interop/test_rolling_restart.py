@@ -16,10 +16,10 @@ import barnabas as client
 from barnabas.testing.history import History, Outcome, RecordedConsumer, RecordedProducer, check, read_to_the_end
 from tests.interop.cluster_command import ClusterCommand, barnabas
 from tests.interop.reading import TIMEOUT_S, wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = [
-    pytest.mark.xdist_group(GROUP),
+    pytest.mark.xdist_group(CLUSTERS),
     pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform != "linux", reason="barnabas cluster up ends its processes with it on Linux"),
 ]

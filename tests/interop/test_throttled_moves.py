@@ -16,9 +16,9 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.replication.quota import BURST_S
 from tests.cluster import Cluster
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP
+from tests.interop.zookeeper import CLUSTERS
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 
 SETTINGS = {"replica_fetch_max_bytes": "65536", "replica_fetch_response_max_bytes": "131072"}
 RATE = 400_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,21 +12,38 @@ import pytest
 
 from barnabas.spark import JavaNotFoundError, local_session, stop_session
 from barnabas.spark.java import find_java_home
+from tests.pipeline.quick_java import quick_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PROGRAMS = ("test_cli_load.py", "test_demo.py", "test_own_session.py", "test_readme.py")
+"""These start Sparks of their own, in programs, and use no session of the tests."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, one process has all of this folder: one Spark at a time is enough for a machine."""
+    """Where tests run side by side, one process has all that share a session, and one all that start programs: two
+    Sparks at a time are enough for a machine."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("Spark programs" if item.path.name in PROGRAMS else "spark"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """All Sparks that tests of this folder start do so fast."""
+    with pytest.MonkeyPatch.context() as patched:
+        with suppress(JavaNotFoundError):  # tests without it say so
+            for name, value in quick_environment().items():
+                patched.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    request: pytest.FixtureRequest, quick_java: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """A local session on two cores."""
     if "PYTEST_XDIST_TESTRUNUID" in os.environ:
         assert any(item.nodeid.endswith("@spark") for item in request.session.items), "groups are not kept together"

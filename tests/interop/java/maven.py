@@ -1,23 +1,22 @@
-"""Jars of other people's programs, brought by Maven once, into `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`).
+"""Jars of other people's programs, brought by Maven once, into the tests' cache.
 
 Where Maven, Java or a way to Maven's registry is missing, the test that asks is skipped, and pytest says why.
 """
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
+from tests.cache import cached
+
 GROUP = "Java programs"
 """The name for `xdist_group` of all tests that start Java: one process runs them, one after the other."""
 MAVEN_TIMEOUT_S = 300
@@ -55,7 +54,7 @@ def jars(name: str, *artifacts: str) -> Path:
             (Path(project) / "pom.xml").write_text(pom, encoding="utf-8")
             _run_maven(Path(project), "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
 
-    return _cached(name, bring)
+    return cached(name, bring)
 
 
 @functools.cache
@@ -73,7 +72,7 @@ def unpacked(name: str, artifact: str) -> Path:
                 f"-Dproject.basedir={project}",
             )
 
-    return _cached(name, bring)
+    return cached(name, bring)
 
 
 @functools.cache
@@ -89,21 +88,7 @@ def classes(source: Path, libraries: Path) -> Path:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    return _cached(f"java-{source.stem}-{digest}", compile_to)
-
-
-def _cached(name: str, fill: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache, filled once by whichever process comes first; the others wait for it."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder = CACHE / name
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            incomplete = CACHE / f"{name}.{os.getpid()}"
-            shutil.rmtree(incomplete, ignore_errors=True)
-            fill(incomplete)
-            incomplete.rename(folder)
-    return folder
+    return cached(f"java-{source.stem}-{digest}", compile_to)
 
 
 def _run_maven(project: Path, *arguments: str) -> None:
