@@ -20,6 +20,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 register_profiles()
 
+
+def _no_fsync(_file: object) -> None:
+    """Return at once: nobody cuts the power while tests run. Those of what is left then have a file system that forgets
+    what it was not told to keep (`tests/crash/conftest.py`, `tests/simulation/disk.py`). Broker processes do wait."""
+
+
+os.fsync = _no_fsync  # many tests that write at once wait for little else
+
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 

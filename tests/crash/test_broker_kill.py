@@ -7,6 +7,7 @@ what a group committed is committed; and consumers that live through it miss not
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from tests.interop.reading import Member, read, read_topic, wait_until
 TOPIC = "numbers"
 PARTITIONS = 3
 FLUSH_S = 60.0
+KILLS = int(os.environ.get("KILLS", "6"))
+"""So many under one load; `make faults` has as many as it has runs of each scenario."""
 RECORDS_BETWEEN_KILLS = 3_000
 RECORDS_AT_ONCE = 20
 RECORDS_IN_FLIGHT_MAX = 2_000
@@ -189,7 +192,7 @@ def numbers_by_partition(bootstrap: str, count: int, topic: str = TOPIC) -> dict
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("interrupt", "times"), [(kill_and_restart, 20), (stop_and_restart, 3)])
+@pytest.mark.parametrize(("interrupt", "times"), [(kill_and_restart, KILLS), (stop_and_restart, 2)])
 @pytest.mark.parametrize("make_sender", [LibrdkafkaSender, OurSender])
 def test_every_acknowledged_record_is_there_once_and_in_order(numbers_broker, make_sender, interrupt, times) -> None:
     load = Load(make_sender(numbers_broker.bootstrap))
