@@ -482,7 +482,7 @@ class DataFolders:
     def begin_move(self, partition: TopicPartition, target: Path) -> LogMove:
         """Begin to move a log to another folder; may wait for the disk.
 
-        :raises StorageError: there is no such log or folder now, or the disk refuses.
+        :raises StorageError: there is no such log or folder now, something has its name there, or the disk refuses.
         """
         source, to = self._manager_of(partition), self._managers.get(target)
         current = None if source is None else source.get(partition)

@@ -48,10 +48,13 @@ class MovedLogs:
         """Begin a log that is to take the place of one in another data folder.
 
         :param source_id: the id of that folder.
-        :raises StorageError: the disk refuses.
+        :raises StorageError: something else has its name here, or the disk refuses.
         """
         folder = self._folders.future_path(current.partition)
         try:
+            if self._folders.exists(current.partition):
+                # If that came out when it takes the place, the log would be offline until the next start.
+                raise StorageError(f"{self._folders.path_of(current.partition)} is in the way, and not of this log")
             self._folders.note_move(folder, source_id, topic_id)
             return self._loader.open(current.partition, current.config, folder=folder)
         except OSError as error:

@@ -158,6 +158,25 @@ def test_log_that_could_not_be_let_go_of_is_when_it_moves_again(disks: Disks, ma
     assert folders.folder_of(CLICKS) == disks.folder / "c"
 
 
+def test_log_is_not_moved_to_where_something_else_has_its_name(disks: Disks, make_batch: MakeBatch) -> None:
+    """As of a topic that was deleted, and made again, while the disk was away."""
+    folders = disks.open()
+    log = folders.create(CLICKS, topic_id=TOPIC_ID)
+    log.append(make_batch(1), 0)
+    folders.note_boot()
+    others = disks.folder / "b" / "clicks-0" / "00000000000000000000.log"
+    others.parent.mkdir()
+    others.write_bytes(b"another's")
+    with pytest.raises(StorageError, match="b/clicks-0 is in the way"):
+        folders.swap(copy(folders, "b"))
+    assert not log.is_offline
+    assert folders.get(CLICKS) is log
+    log.append(make_batch(1), 0)
+    assert log.log_end_offset == 2
+    assert others.read_bytes() == b"another's"
+    assert not list((disks.folder / "b").glob("clicks-0?*"))
+
+
 def make_with_a_disk_away(disks: Disks, make_batch: MakeBatch) -> None:
     """A log is in `b`; that is away when the partition comes here once more, and it is made in `a`."""
     folders = disks.open()
