@@ -17,9 +17,6 @@ from tests.pipeline.quick_java import quick_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROGRAMS = ("test_cli_load.py", "test_demo.py", "test_own_session.py", "test_readme.py")
-"""These start Sparks of their own, in programs, and use no session of the tests."""
-
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,7 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Sparks at a time are enough for a machine."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("Spark programs" if item.path.name in PROGRAMS else "spark"))
+            shares = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("spark" if shares else "Spark programs"))
 
 
 @pytest.fixture(scope="session", autouse=True)
