@@ -51,13 +51,11 @@ def load(
     :param topics: one or several; without `table`, each goes into a table named after it. What one of these tables
         ends with does not stop the others.
     :param bootstrap: `"host:port"` of one or several brokers; `client_options`: settings under Kafka's dotted names.
-    :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
-    :param table: `"table"` or `"namespace.table"`.
-    :param spark: the session to run in, or what gives one where there is something to load; None starts a local one
-        then, and stops it at the end.
-    :param format: `raw` keeps values as bytes; `json` decodes their top-level fields into columns; `lines:PATTERN`
-        the groups of a pattern, which is a named one (`common`, `combined`, `syslog`, ...) or a regular expression;
-        `avro` and `protobuf` the fields that the schemas of the records have.
+    :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration. `table`:
+        `"table"` or `"namespace.table"`.
+    :param spark: the session to run in, or what gives one when it is needed; None: a local one that is stopped again.
+    :param format: `raw` keeps values as bytes; `json`, `avro` and `protobuf` decode their fields into columns,
+        `lines:PATTERN` the groups of a pattern: a named one (`common`, `syslog`, ...) or a regular expression.
     :param fields: the fields and their types, for a table that is new; None finds out from the records.
     :param nested: for a new table: objects and arrays of JSON are structs and lists. `decimals`: numbers with a
         fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
@@ -65,15 +63,13 @@ def load(
         (s, ms, us, ns). None for the group `time` of a pattern, else the record's timestamp.
     :param dead_letter: a topic for copies of bad records, made where there is none. `audit`: whether the audit is told
         what is loaded (docs/audit.md); None: if anybody tells it anything.
-    :param registry: the schema registry, `http://user:password@host:port`, for avro, protobuf, and JSON with schema
-        ids; executors ask it too.
+    :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
         After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
     :param partitions_min: about so many tasks, None for as many as run at once; `records_per_task_max`: of one task.
     :raises LoadsFailedError: of several tables some could not be loaded; it says which, and what was loaded.
-    :raises LoadError: it could not be done; the table is as before. There are kinds of it for a table that somebody
-        else changed, for records that are gone, for a topic that was made again (errors.py).
+    :raises LoadError: it could not be done; the table is as before. errors.py has the kinds of it.
     """
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
     settings = LoadSettings(
@@ -93,26 +89,25 @@ def load(
         registry=registry,
     )
     _check(settings, names)
-    groups = {table: names} if table else {name: [topic] for name, topic in tables_of_topics(names).items()}
     target = Warehouse.open(warehouse, catalog=catalog)
-    report = on_progress or (lambda progress: None)
-    return _load_groups(groups, table is None, target, settings, report, spark)
+    return _load_groups(names, table, target, settings, on_progress or (lambda progress: None), spark)
 
 
 def _load_groups(
-    groups: Mapping[str, list[str]],
-    are_named_after_topics: bool,
+    topics: list[str],
+    table: str | None,
     target: Warehouse,
     settings: LoadSettings,
     report: ProgressCallback,
     given: SparkSession | Sessions | None,
 ) -> LoadResult:
     """Load the topics of each table in the given session, or in one of its own that is stopped afterwards."""
+    groups = {table: topics} if table else {name: [topic] for name, topic in tables_of_topics(topics).items()}
     with _sessions(given) as sessions:
 
         def load_table(name: str, group: list[str]) -> TableLoad:
             loader = TableLoader(sessions, target, name, settings, report)
-            return loader.run(group, is_named_after=group[0] if are_named_after_topics else None)
+            return loader.run(group, is_named_after=None if table else group[0])
 
         return load_each(groups, load_table)
 
