@@ -18,7 +18,7 @@ IMPRESSION, CLICK, SHARE, FOLLOW = range(4)
 KINDS = ("impression", "click", "share", "follow")
 NONE = -1
 
-EVENTS_PER_SESSION = 7.9
+EVENTS_PER_SESSION = 8.1
 EVENTS_PER_BOT_SESSION = 360.0
 BOT_SHARE = 0.05
 LENGTH_MEAN, LENGTH_MAX = 7.0, 40
@@ -26,7 +26,7 @@ PAUSE_MEAN_S, BOT_PAUSE_MEAN_S = 20.0, 0.5
 IN_GROUP, IN_FASHION = 0.8, 0.15
 CLICK_AFTER_MEAN_S, CLICK_AFTER_MAX_S = 8.0, 600.0
 BOT_CLICKS, BOT_ON_ITEM = 0.6, 0.7
-SHARES, FOLLOWS = 0.08, 0.1
+SHARES, FOLLOWS = 0.15, 0.3
 LATE_SHARE, LATE_MAX_S, ARRIVES_AFTER_MEAN_S = 0.01, 600.0, 0.3
 
 
@@ -67,7 +67,7 @@ class Events:
 def human_sessions(world: World, draw: Drawing, start_ms: int, length_ms: int, count: int, first: int) -> Events:
     """Return what people do in sessions that begin in a stretch of time.
 
-    :param first: the number of the first session; ids of events are numbered by `number`.
+    :param first: the number of the first session.
     """
     members = draw.ranks(world.activity, count)
     lengths = 1 + np.minimum(draw.exponential(LENGTH_MEAN - 0.5, count), LENGTH_MAX - 1).astype(np.int64)
@@ -83,7 +83,7 @@ def human_sessions(world: World, draw: Drawing, start_ms: int, length_ms: int, c
     clicks = happened.take(np.flatnonzero(happened.kind == CLICK))
     shared = clicks.take(np.flatnonzero(draw.chance(SHARES, len(clicks))))
     follower = np.flatnonzero(draw.chance(FOLLOWS, count))
-    followed = draw.ranks(world.activity, len(follower))
+    followed = draw.ranks(world.fame, len(follower))
     started = time[np.cumsum(lengths) - lengths]
     follows = Events.of(
         len(follower),

@@ -76,6 +76,7 @@ class World:
         draw = Drawing(settings.seed, _WORLD)
         members, items = settings.member_count, settings.items
         self.activity = zipf(members, 0.5)
+        self.fame = zipf(members, 1.0)
         self.popularity = zipf(items, 1.0)
         self.item_of_rank: Ints = draw.permutation(items)
         self.group_count = items // GROUP_ITEMS
