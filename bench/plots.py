@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from barnabas.reports.pictures import COLOURS, FAINT, save
 from bench.goals import Results
 from bench.results import Case, Result, Row
-from demo.picture_style import COLOURS, FAINT, save
 
 SERVER_COLOURS = {
     "Barnabas": COLOURS[0],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.ticker import FuncFormatter
 
-from demo.picture_style import COLOURS, save, two_panels
+from barnabas.reports.pictures import COLOURS, save, two_panels
 
 
 def draw_departures(

@@ -7,12 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from barnabas.reports.pictures import COLOURS, bars, save, time_axis, two_panels
 
-from demo.picture_style import COLOURS, save, two_panels
-
-LABEL_LENGTH_MAX = 48
 STATUS_CLASSES = {"2": "success", "3": "redirect", "4": "client error", "5": "server error", "": "no request"}
 
 
@@ -40,14 +36,12 @@ def draw_access_log(path: Path, hourly: Sequence[tuple[datetime, str, int]], pag
             label=name,
         )
         below = {hour: low + height for (hour, low), height in zip(below.items(), heights, strict=True)}
-    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
-    left.xaxis.set_major_locator(locator)
-    left.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    time_axis(left)
     left.set_title("Requests by hour")
     left.set_ylim(0, max(below.values()) * 1.2)
     left.legend(frameon=False, ncols=2, loc="upper left", borderaxespad=0.1)
     right.set_title("Top pages")
-    _bars(right, pages)
+    bars(right, pages)
     figure.subplots_adjust(wspace=0.75)
     save(figure, path)
 
@@ -58,20 +52,5 @@ def draw_kinds_of_lines(path: Path, total: int, kinds: Sequence[tuple[str, int]]
     figure.delaxes(left)
     right.set_position((0.42, 0.13, 0.54, 0.69))
     right.set_title("Most frequent kinds of lines (# is any number)")
-    _bars(right, kinds)
+    bars(right, kinds)
     save(figure, path)
-
-
-def _bars(axes: Axes, counts: Sequence[tuple[str, int]]) -> None:
-    """Draw horizontal bars with their counts, the greatest on top."""
-    texts = [text if len(text) <= LABEL_LENGTH_MAX else f"…{text[1 - LABEL_LENGTH_MAX :]}" for text, _ in counts]
-    places = range(len(counts))
-    bars = axes.barh(places, [count for _, count in counts], color=COLOURS[0], height=0.66)
-    axes.bar_label(bars, [f"{count:,}" for _, count in counts], padding=4, fontsize=9)
-    axes.set_yticks(places, [text.replace("$", r"\$") for text in texts], fontsize=8.5)
-    axes.invert_yaxis()
-    axes.grid(visible=False)
-    axes.set_xticks([])
-    axes.spines["bottom"].set_visible(False)
-    axes.tick_params(length=0)
-    axes.margins(x=0.12)

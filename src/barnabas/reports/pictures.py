@@ -1,0 +1,132 @@
+"""Draws reports with matplotlib. `two_panels`, `bars`, `over_time` and `save` are for pictures of one's own as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from barnabas.reports.report import Bars, Lines, Panel, Report
+
+COLOURS = ("#3b6fb6", "#e8894a", "#4a9d7c", "#b0578d", "#8a8f98")
+INK, FAINT, PAPER = "#23272e", "#8a8f98", "#ffffff"
+SOURCE_NOTE = "queried from the Iceberg table that Barnabas loaded"
+LABEL_LENGTH_MAX = 48
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "ytick.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#e6e8eb",
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+}
+
+
+def draw(report: Report, path: Path) -> None:
+    """Draw a report's panels, and write the picture.
+
+    :raises OSError: it cannot be written.
+    """
+    figure = _figure(report.title)
+    widths = [1.25, 1.0] if len(report.panels) == 2 else [1.0] * len(report.panels)
+    places = figure.subplots(1, len(widths), gridspec_kw={"width_ratios": widths}, squeeze=False)[0]
+    for axes, panel in zip(places, report.panels, strict=True):
+        _draw_panel(axes, panel)
+    figure.tight_layout(rect=(0.02, 0.06, 0.98, 0.92), w_pad=3.0)
+    save(figure, path)
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title)
+    match panel:
+        case Bars():
+            bars(axes, panel.bars)
+            if panel.mark is not None:
+                axes.axvline(panel.mark, color=COLOURS[1], linewidth=1.6, linestyle="--")
+                axes.text(panel.mark, len(panel.bars) - 0.4, f" {panel.mark_name}", color=COLOURS[1], va="bottom")
+        case Lines():
+            over_time(axes, panel.series, percent=panel.percent)
+
+
+def two_panels(title: str, widths: tuple[float, float]) -> tuple[Figure, Axes, Axes]:
+    """Return a figure with two panels side by side."""
+    figure = _figure(title)
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": widths})
+    figure.subplots_adjust(left=0.06, right=0.97, top=0.82, bottom=0.13, wspace=0.22)
+    return figure, left, right
+
+
+def _figure(title: str) -> Figure:
+    mpl.rcParams.update(_STYLE)
+    figure = Figure(figsize=(12, 5.6), dpi=150)
+    figure.suptitle(title.replace("$", r"\$"), x=0.03, y=0.97, ha="left", fontsize=15, fontweight="bold")
+    figure.text(0.03, 0.02, SOURCE_NOTE, color=FAINT, fontsize=8.5)
+    return figure
+
+
+def bars(axes: Axes, values: Sequence[tuple[str, float]]) -> None:
+    """Draw horizontal bars with their values, the first on top."""
+    texts = [text if len(text) <= LABEL_LENGTH_MAX else f"…{text[1 - LABEL_LENGTH_MAX :]}" for text, _ in values]
+    places = range(len(values))
+    drawn = axes.barh(places, [value for _, value in values], color=COLOURS[0], height=0.66)
+    labels = [f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}" for _, value in values]
+    axes.bar_label(drawn, labels, padding=4, fontsize=9)
+    axes.set_yticks(places, [text.replace("$", r"\$") for text in texts], fontsize=8.5)
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    axes.tick_params(length=0)
+    axes.margins(x=0.12)
+
+
+def over_time(axes: Axes, series: Mapping[str, Sequence[tuple[int, float]]], *, percent: bool = False) -> None:
+    """Draw a line for each name; at most as many as there are colours."""
+    for (name, points), colour in zip(series.items(), COLOURS, strict=False):
+        times = [_EPOCH + timedelta(milliseconds=at) for at, _ in points]
+        values = [value for _, value in points]
+        axes.plot(cast("Any", times), values, color=colour, linewidth=1.9, label=name.replace("$", r"\$"))
+    time_axis(axes)
+    axes.set_ylim(bottom=0)
+    axes.margins(y=0.25)
+    form = "{:.1f} %" if percent else "{:,.0f}"
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form.format(100 * value if percent else value)))
+    if len(series) > 1:
+        axes.legend(frameon=False, ncols=2, loc="upper left", borderaxespad=0.1)
+
+
+def time_axis(axes: Axes) -> None:
+    """Label the lower axis with times, in few letters."""
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the picture; whoever looks at the old one meanwhile sees it whole."""
+    unfinished = path.with_name(f"{path.name}.new.png")
+    figure.savefig(unfinished)
+    unfinished.replace(path)

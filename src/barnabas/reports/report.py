@@ -1,0 +1,88 @@
+"""A report as data: columns and rows, remarks, and the panels of its picture. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+Cell = str | int | float | None
+
+
+class Kind(enum.Enum):
+    """What the cells of a column are."""
+
+    TEXT = "text"
+    COUNT = "count"
+    NUMBER = "number"
+    SHARE = "share"
+    """A part of 1, shown in percent."""
+    TIME = "time"
+    """Milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a report's table."""
+
+    name: str
+    kind: Kind = Kind.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Horizontal bars, the greatest first. `mark` is a value to be seen beside them, such as a threshold."""
+
+    title: str
+    bars: Sequence[tuple[str, float]]
+    mark: float | None = None
+    mark_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Values over time: for each name what was at which time, in milliseconds."""
+
+    title: str
+    series: Mapping[str, Sequence[tuple[int, float]]]
+    percent: bool = False
+
+
+Panel = Bars | Lines
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is shown: cells as they are, in the order of the columns. `figures` are for programs, beside the rows."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    remarks: Sequence[str] = ()
+    panels: Sequence[Panel] = ()
+    figures: Mapping[str, Cell] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """Return table and figures for programs; times are milliseconds."""
+        names = [column.name for column in self.columns]
+        rows = [dict(zip(names, row, strict=True)) for row in self.rows]
+        return {"report": self.name, **self.figures, "rows": rows}
+
+
+def shown(cell: Cell, kind: Kind) -> str | int | None:
+    """Return a cell as people read it.
+
+    >>> shown(0.0312, Kind.SHARE), shown(1.5, Kind.NUMBER), shown(0, Kind.TIME), shown(7, Kind.COUNT)
+    ('3.12 %', '1.50', '1970-01-01 00:00', 7)
+    """
+    if cell is None:
+        return None
+    if kind is Kind.SHARE:
+        return f"{100 * float(cell):.2f} %"
+    if kind is Kind.NUMBER:
+        return f"{float(cell):,.2f}"
+    if kind is Kind.TIME:
+        return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(cell)):%Y-%m-%d %H:%M}"
+    return int(cell) if kind is Kind.COUNT else str(cell)
