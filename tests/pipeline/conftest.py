@@ -52,3 +52,12 @@ def spark(
     session = local_session("barnabas tests", master="local[2]", log_file=tmp_path_factory.mktemp("spark") / "log")
     yield session
     stop_session(session)
+
+
+@pytest.fixture
+def one_shuffle(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that makes one task of a shuffle: the frames are small."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", before)

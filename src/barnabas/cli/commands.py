@@ -48,6 +48,7 @@ COMMANDS = {
     "mirror": "Have topics of one cluster follow in another.",
     "load": "Load topics into warehouse tables with Spark.",
     "sql": "Ask topics with SQL, each a table; at once by DuckDB, or by Spark.",
+    "report": "What loaded tables tell: popularity, trends, click-through rates, abuse ...",
     "audit": "Prove that nothing was lost or doubled, or say what was.",
     "registry": "Start a schema registry, with Confluent's REST interface.",
     "table": "Look at loaded tables, and maintain them.",

@@ -1,0 +1,37 @@
+"""Reports on loaded tables, or on any DataFrame of events: what is popular, what is seen together, who abuses.
+
+    from barnabas.spark.reports import REPORTS, Asked
+
+    find_popular = REPORTS["popularity"]
+    report = find_popular(frame, Asked(Roles(frame.columns)))
+
+Each is a function from a frame to a `Report`, in a module of its own; what goes through windows is in
+`barnabas.spark.streams`. Only the rows that are shown come to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame
+
+from barnabas.reports.report import Report
+from barnabas.spark.reports.abuse import abuse
+from barnabas.spark.reports.asked import Asked
+from barnabas.spark.reports.click_through import click_through
+from barnabas.spark.reports.newsfeed import newsfeed
+from barnabas.spark.reports.popularity import popularity
+from barnabas.spark.reports.together import co_occurrence, recommendations
+from barnabas.spark.reports.trending import trending
+
+__all__ = ["REPORTS", "Asked"]
+
+REPORTS: Mapping[str, Callable[[DataFrame, Asked], Report]] = {
+    "popularity": popularity,
+    "trending": trending,
+    "co-occurrence": co_occurrence,
+    "recommendations": recommendations,
+    "ctr": click_through,
+    "abuse": abuse,
+    "newsfeed": newsfeed,
+}

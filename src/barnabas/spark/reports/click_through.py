@@ -1,0 +1,86 @@
+"""How many of the impressions of each hour were clicked."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from barnabas.reports.report import Column, Kind, Lines, Report
+from barnabas.reports.roles import Role
+from barnabas.spark.reports.asked import Asked
+from barnabas.spark.streams.event_time import column
+from barnabas.spark.streams.joins import join_within
+from barnabas.spark.streams.repeats import drop_repeats
+from barnabas.spark.streams.windows import WINDOW, count_windows
+
+WINDOWS_MAX = 10_000
+
+
+def click_through(frame: DataFrame, asked: Asked) -> Report:
+    """Count impressions and those that were clicked, by windows of the impression's time.
+
+    Where clicks name their impression, each impression counts once, and is clicked or not. Else the clicks of a window
+    are compared with its impressions.
+    """
+    roles = asked.roles
+    of_type, own_id, impression = roles.need(Role.TYPE), roles.find(Role.ID), roles.find(Role.IMPRESSION)
+    time = roles.need(Role.TIME)
+    names_impression = own_id is not None and impression is not None
+    events = frame.select(
+        column(time).alias("time"),
+        column(of_type).alias("type"),
+        column(own_id).alias("id") if own_id is not None else F.lit(None).alias("id"),
+        column(impression).alias("impression") if impression is not None else F.lit(None).alias("impression"),
+    ).where(F.col("type").isin(asked.impression, asked.click))
+    counts = _joined(events, asked) if names_impression else _side_by_side(events, asked)
+    start = F.unix_millis(F.col(WINDOW)["start"]).alias("start_ms")
+    found = counts.select(start, "impressions", "clicked").orderBy("start_ms").limit(WINDOWS_MAX).collect()
+    rows = [
+        (row.start_ms, row.impressions, row.clicked, row.clicked / row.impressions if row.impressions else None)
+        for row in found
+    ]
+    impressions, clicked = sum(row.impressions for row in found), sum(row.clicked for row in found)
+    rate = clicked / impressions if impressions else None
+    return Report(
+        "ctr",
+        f"{impressions:,} impressions" + ("" if rate is None else f", of which {100 * rate:.2f} % were clicked"),
+        (
+            Column("from", Kind.TIME),
+            Column("impressions", Kind.COUNT),
+            Column("clicked", Kind.COUNT),
+            Column("ctr", Kind.SHARE),
+        ),
+        rows,
+        remarks=() if names_impression else ("clicks do not say of what: they are counted beside the impressions",),
+        panels=(
+            Lines(
+                "Click-through rate", {"ctr": [(row[0], row[3]) for row in rows if row[3] is not None]}, percent=True
+            ),
+            Lines(f"Impressions {asked.per_window}", {"impressions": [(row[0], row[1]) for row in rows]}),
+        ),
+        figures={"impressions": impressions, "clicked": clicked, "ctr": rate},
+    )
+
+
+def _joined(events: DataFrame, asked: Asked) -> DataFrame:
+    shown = drop_repeats(events.where(F.col("type") == asked.impression).select("time", "id"), "id", time="time")
+    clicks = events.where(F.col("type") == asked.click)
+    clicks = clicks.select(F.col("time").alias("click_time"), F.col("impression").alias("id"))
+    once = drop_repeats(clicks, "id", time="click_time")
+    pairs = join_within(shown, once, "id", asked.within, left_time="time", right_time="click_time", how="left")
+    flagged = pairs.withColumn("was_clicked", F.col("click_time").isNotNull())
+    counts = count_windows(flagged, asked.window, by="was_clicked", time="time")
+    return counts.groupBy(WINDOW).agg(
+        F.sum("count").alias("impressions"),
+        F.sum(F.when(F.col("was_clicked"), F.col("count")).otherwise(0)).alias("clicked"),
+    )
+
+
+def _side_by_side(events: DataFrame, asked: Asked) -> DataFrame:
+    counts = count_windows(events, asked.window, by="type", time="time")
+    return counts.groupBy(WINDOW).agg(
+        *(
+            F.sum(F.when(F.col("type") == kind, F.col("count")).otherwise(0)).alias(name)
+            for kind, name in ((asked.impression, "impressions"), (asked.click, "clicked"))
+        )
+    )

@@ -1,0 +1,59 @@
+"""The rows of several loaded tables as one frame of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from barnabas.errors import ConfigurationError
+from barnabas.spark.errors import WarehouseError
+from barnabas.spark.tables import read_table
+from barnabas.spark.warehouse import table_name_of_topic
+
+
+def events_of_tables(
+    spark: SparkSession,
+    names: Sequence[str],
+    warehouse: str | Path | None,
+    catalog: str | None = None,
+    where: str | None = None,
+) -> DataFrame:
+    """Return the rows of all tables; a column that one of them does not have is null in its rows.
+
+    :param names: topics, or tables as in `web.clicks`.
+    :param where: a condition in SQL.
+    :raises WarehouseError: a table is not there.
+    :raises ConfigurationError: a column is of several types; the condition is none.
+    """
+    frames = [_read(spark, name, warehouse, catalog) for name in names]
+    try:
+        events = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        _ = events.columns
+    except AnalysisException as error:
+        raise ConfigurationError(f"these tables do not go together: {_line(error)}") from error
+    if where is None:
+        return events
+    try:
+        chosen = events.where(where)
+        _ = chosen.columns
+    except AnalysisException as error:
+        raise ConfigurationError(f"--where: {_line(error)}") from error
+    return chosen
+
+
+def _read(spark: SparkSession, name: str, warehouse: str | Path | None, catalog: str | None) -> DataFrame:
+    """Return the rows of a topic's table; what has a dot may be a table in a namespace as well."""
+    try:
+        return read_table(spark, warehouse, table_name_of_topic(name), catalog=catalog)
+    except WarehouseError:
+        if "." not in name:
+            raise
+    return read_table(spark, warehouse, name, catalog=catalog)
+
+
+def _line(error: AnalysisException) -> str:
+    return " ".join(str(error).partition("\n")[0].split())
