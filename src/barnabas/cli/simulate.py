@@ -6,6 +6,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from barnabas.cli.options import bootstrap_option, connect, properties_option, q
 from barnabas.cli.progress import record_progress
 from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms, show_time_ms
-from barnabas.clock import SYSTEM_CLOCK
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.errors import ConfigurationError
 from barnabas.perf.pacing import OpenLoop
 
 if TYPE_CHECKING:
@@ -105,11 +107,10 @@ def clicks(
     barnabas simulate clicks --rate 500              # until Ctrl-C
     """
     from barnabas import Producer
-    from barnabas.records.arrow import import_pyarrow
 
-    import_pyarrow()
+    require_extra()
     total = COUNT_DEFAULT if count is None and rate is None else count
-    stream = _stream(_click_settings(total, rate, **asked))
+    stream = _stream(click_settings(total, rate, **asked))
     end_on_sigterm()
     if truth is not None:
         truth.touch()
@@ -131,7 +132,21 @@ def clicks(
     return EXIT_INTERRUPTED if interrupted else None
 
 
-def _click_settings(
+def require_extra() -> None:
+    """Look whether what makes activity up is installed.
+
+    :raises ConfigurationError: a package is not.
+    """
+    for package in ("numpy", "pyarrow"):
+        try:
+            import_module(package)
+        except ModuleNotFoundError:
+            raise ConfigurationError(
+                f"the package {package} is missing, which making up activity needs: pip install 'barnabas[activity]'"
+            ) from None
+
+
+def click_settings(
     total: int | None,
     rate: float | None,
     event_rate: float | None,
@@ -140,6 +155,7 @@ def _click_settings(
     members: int | None,
     items: int,
     bots: int,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> ClickSettings:
     """Return what was asked for. Where no start was said, the events end now, or those with a rate begin now."""
     from barnabas.activity.world import ClickSettings
@@ -147,7 +163,7 @@ def _click_settings(
     density = event_rate or rate or max((total or 0) / DAY_S, 0.001)
     if start_ms is None:
         lasts_ms = 0 if rate is not None else round((total or 0) / density * 1000)
-        start_ms = SYSTEM_CLOCK.time_ms() - lasts_ms
+        start_ms = clock.time_ms() - lasts_ms
     is_live = rate is not None and event_rate is None  # the times of events are then about those of sending
     return ClickSettings(seed, start_ms, density, members, items, bots, daily=not is_live)
 
