@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry import avro as their_avro
@@ -18,6 +20,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import barnabas
+from barnabas.serialization.avro_columns import decode_avro
 from tests.conftest import BrokerProcess
 from tests.registry_process import RegistryProcess
 
@@ -95,6 +98,35 @@ def test_avro(ours: barnabas.SchemaRegistry, theirs: Any, topic: str) -> None:
     assert their_avro.AvroSerializer(theirs, json.dumps(CLICK))(VALUE, context(topic)) == record
     assert their_avro.AvroDeserializer(theirs)(record, context(topic)) == VALUE
     assert barnabas.AvroDeserializer(ours).deserialize(record) == VALUE
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_columns_are_sent_as_avro_and_polled_as_columns(
+    ours: barnabas.SchemaRegistry, theirs: Any, bootstrap: str, topic: str, is_async: bool
+) -> None:
+    rows = [{**VALUE, "number": number} for number in range(300)]
+    table = pa.Table.from_pylist(rows).append_column("user", pa.array([b"key"] * 300))
+    options: dict[str, Any] = {"key": "user", "value_schema": barnabas.AvroSerializer(ours, CLICK)}
+
+    async def send() -> None:
+        async with barnabas.AsyncProducer(bootstrap) as producer:
+            await producer.send_arrow(topic, table, **options)
+
+    if is_async:
+        asyncio.run(send())
+    else:
+        with barnabas.Producer(bootstrap) as producer:
+            producer.send_arrow(topic, table, **options).check()
+    polled = []
+    with barnabas.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(topic)
+        while sum(map(len, polled)) < len(rows):
+            batch = consumer.poll_arrow(timeout_s=60)
+            assert batch.num_rows, "nothing came for a minute"
+            polled.append(batch.column("value"))
+    values = pa.chunked_array(polled)
+    assert decode_avro(values, ours).batch.to_pylist() == rows
+    assert their_avro.AvroDeserializer(theirs)(values[0].as_py(), context(topic)) == rows[0]
 
 
 def test_avro_with_another_reader_and_references(ours: barnabas.SchemaRegistry, topic: str) -> None:

@@ -189,7 +189,7 @@ def arrow_rows(
     :raises TypeError: it is no Arrow data, or a column has values of another type.
     :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
     """
-    table = _table(data)
+    table = arrow_table(data)
     if value is None:
         value = "value" if "value" in table.column_names or table.num_columns != 1 else table.column_names[0]
     names = [name for name in (value, key, timestamp) if name is not None]
@@ -206,7 +206,7 @@ def arrow_rows(
     ]
 
 
-def _table(data: Any) -> Any:
+def arrow_table(data: Any) -> Any:
     """Return Arrow data of any kind as a table; a single column is called `value`."""
     pa = import_pyarrow()
     if isinstance(data, pa.Table):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import SerializationError
 from barnabas.serialization import wire_format
@@ -13,6 +13,9 @@ from barnabas.serialization.extras import need
 from barnabas.serialization.registering import Registering
 from barnabas.serialization.registry_client import AVRO, Schema, SchemaReference, SchemaRegistry
 from barnabas.serialization.subject_names import SubjectName, by_topic
+
+if TYPE_CHECKING:
+    from barnabas.serialization.avro_batches import AvroBatches
 
 
 def parse(registry: SchemaRegistry, schema: Schema) -> Any:
@@ -74,7 +77,22 @@ class AvroSerializer:
         self._to_dict = to_dict
         self._strict = strict
         self._parsed: dict[Schema, Any] = {self._schema: parse(registry, self._schema)}
+        self._batches: dict[Schema, AvroBatches] = {}
         self._type_name = type_name(self._parsed[self._schema])
+
+    def serialize_columns(self, table: Any, topic: str, is_key: bool = False) -> Any:
+        """Return a record for each row of an Arrow table (an array of bytes), without an object for each.
+
+        :raises SerializationError: a column is missing, or a value does not fit the schema; the message says which.
+        :raises SchemaRegistryError: the registry refuses the schema.
+        :raises TimedOutError: no registry answers.
+        """
+        from barnabas.serialization.avro_batches import AvroBatches  # noqa: PLC0415  who sends objects needs no pyarrow
+
+        schema_id, schema = self._registering.resolve(topic, is_key, self._type_name, self._schema)
+        if schema not in self._batches:
+            self._batches[schema] = AvroBatches(self._registering.registry, schema)
+        return self._batches[schema].encode(table, schema_id)
 
     def serialize(self, value: Any, topic: str, is_key: bool = False) -> bytes:
         """Return the record.

@@ -89,10 +89,14 @@ class CompiledCodec:
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
             raise SerializationError(str(error)) from error
         except BaseException as error:
-            # A panic of Rust is no Exception, so that nobody catches it by accident; here it is one record's fault.
-            if type(error).__name__ != "PanicException":
+            if not is_panic(error):
                 raise
             raise SerializationError(f"the decoder gave up: {error}") from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether compiled code has given up. That is no Exception, so that nobody catches it by accident."""
+    return type(error).__name__ == "PanicException"
 
 
 def _bytes_as_strings(written: Any) -> Any:

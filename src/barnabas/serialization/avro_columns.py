@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from barnabas.errors import SchemaRegistryError, SerializationError
 from barnabas.serialization import wire_format
 from barnabas.serialization.avro import parse
+from barnabas.serialization.avro_codec import is_panic
 from barnabas.serialization.extras import need
 from barnabas.serialization.registry_client import AVRO, Schema, SchemaRegistry
 
@@ -160,7 +161,9 @@ class _Target:
         shape = _Shape.of(registry, schema)
         try:
             arrow = need("pyruhvro").avro_to_arrow_schema(shape.text)
-        except ValueError as error:
+        except BaseException as error:
+            if not isinstance(error, ValueError) and not is_panic(error):
+                raise
             raise SerializationError(f"the schema has no columns: {error}") from error
         if any("union" in str(field.type) for field in arrow):
             raise SerializationError("the schema has no columns: it has unions of several types")
@@ -191,7 +194,12 @@ class _Decoding:
     def _batch(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
         if self._sources is None:
             return self._batch_of_objects(payloads)
-        batch = self._decode(list(payloads), self._writer.text)
+        try:
+            batch = self._decode(list(payloads), self._writer.text)
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            return self._batch_of_objects(payloads)  # bytes and fixed it does not know
         batch.validate(full=True)  # that strings are UTF-8, among others
         columns = []
         for field, source in zip(self._target.arrow, self._sources, strict=True):

@@ -155,3 +155,10 @@ def test_a_schema_that_refers_to_others() -> None:
         rows(record(1, whole, {"at": {"page": "/"}})), SchemaRegistry("http://registry", transport=answer)
     )
     assert decoded.batch.to_pylist() == [{"at": {"page": "/"}}]
+
+
+def test_fields_of_bytes_are_read_one_record_after_the_other() -> None:
+    schema = click({"name": "raw", "type": "bytes"})
+    decoded = decode_avro(rows(record(1, schema, {"raw": b"\xff"}), b"\0\0\0\0\1\x08"), registry(schema))
+    assert decoded.batch.to_pylist() == [{"raw": b"\xff"}, {"raw": None}]
+    assert decoded.reasons.null_count == 1

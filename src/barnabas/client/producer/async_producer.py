@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.life import ApplicationLoop
 from barnabas.client.producer.accumulator import TopicQueues
+from barnabas.client.producer.column_values import ColumnSerializer, with_values
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
 from barnabas.client.producer.routing import Run
@@ -164,8 +165,12 @@ class AsyncProducer:
         key: str | None = None,
         timestamp: str | None = None,
         partition: int | None = None,
+        value_schema: ColumnSerializer | None = None,
     ) -> Deliveries:
         """Send the rows of an Arrow table; see `Producer.send_arrow`. If it is cancelled, some may be sent."""
+        if value_schema is not None:
+            # On a thread: it waits for the registry, and may take long.
+            batch, value = await asyncio.to_thread(with_values, batch, topic, value_schema, value)
         queues = await self._queues(topic)
         deliveries, runs = self._records.runs_of_rows(queues, batch, value, key, timestamp, partition)
         return await self._append_all(deliveries, runs)

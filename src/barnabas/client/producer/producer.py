@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.loop_thread import LoopThread
+from barnabas.client.producer.column_values import ColumnSerializer, with_values
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
 from barnabas.client.producer.routing import Run
@@ -121,6 +122,7 @@ class Producer:
         key: str | None = None,
         timestamp: str | None = None,
         partition: int | None = None,
+        value_schema: ColumnSerializer | None = None,
     ) -> Deliveries:
         """Send the rows of an Arrow table, without making Python objects of them.
 
@@ -131,10 +133,15 @@ class Producer:
         :param key: the column of keys; None for records without one.
         :param timestamp: the column of event times, timestamps or int64 in ms; None is now.
         :param partition: overrules key and partitioner.
+        :param value_schema: an `AvroSerializer`: the values are records of its schema, made of the columns that are
+            named like its fields.
         :returns: the outcomes, in the order of the rows.
         :raises TypeError: it is no Arrow data, or a column has another type.
         :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
+        :raises SerializationError: a row does not fit the schema; none was sent.
         """
+        if value_schema is not None:
+            batch, value = with_values(batch, topic, value_schema, value)
         deliveries, runs = self._records.runs_of_rows(
             self._engine.queues(topic), batch, value, key, timestamp, partition
         )
