@@ -21,7 +21,7 @@ from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.reading import wait_until
 from tests.mirror_process import MirrorProcess, stored
 
-KILLS = 6
+KILLS = 4
 BROKER_SETTINGS = {**COMPACTS_SOON, "log_retention_check_interval_ms": "86400000"}
 _numbers = itertools.count(1)
 

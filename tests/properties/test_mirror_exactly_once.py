@@ -147,14 +147,14 @@ class Mirror:
         if offset < 0 or not sender.acknowledged(outgoing, offset, self.now_s):
             sender.forget()
 
-    def work(self) -> None:
+    def work(self, *, refused: bool = False) -> None:
         """A little of everything."""
         if not self.copy.is_placed:
             self.place()
         self.fetch(3)
         for _ in range(3):
             self.send()
-        self.deliver()
+        self.deliver(refused=refused)
         self.deliver()
 
     def lose_connection(self) -> None:
@@ -195,6 +195,7 @@ class World:
             "die": mirror.die,
             "note": mirror.note,
             "work": mirror.work,
+            "work refused": lambda: mirror.work(refused=True),
             "producers forgotten": self.forget_producers,
         }
         steps[step]()
@@ -257,7 +258,8 @@ class World:
 STEPS = st.sampled_from(
     ["append", "work"] * 3
     + ["fetch", "send", "send", "deliver", "deliver"]
-    + ["compact", "compact", "answer lost", "refused", "connection lost", "die", "note", "producers forgotten"]
+    + ["compact", "compact", "work refused", "refused", "answer lost", "connection lost", "die", "note"]
+    + ["producers forgotten"]
 )
 STEP = st.tuples(STEPS, st.integers(0, MIRRORS - 1), st.integers(0, 10_000))
 STORY = st.lists(STEP, min_size=30, max_size=80)
@@ -265,9 +267,13 @@ STORY = st.lists(STEP, min_size=30, max_size=80)
 
 
 @settings(max_examples=examples(300))
-@given(st.integers(0, 70_000), STORY)
-def test_each_record_is_there_once_and_in_order(start: int, steps: list[tuple[str, int, int]]) -> None:
+@given(st.integers(0, 70_000), st.lists(st.integers(0, 255), max_size=10), STORY)
+def test_each_record_is_there_once_and_in_order(start: int, kept: list[int], steps: list[tuple[str, int, int]]) -> None:
     world = World(start)
+    for _ in kept:
+        world.source.append(3)
+    for place, keep in enumerate(kept):
+        world.source.compact(place, keep)
     for step in steps:
         world.do(*step)
         world.check()

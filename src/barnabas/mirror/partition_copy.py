@@ -193,6 +193,7 @@ class PartitionCopy:
             is_full = len(self._in_flight) >= IN_FLIGHT_MAX or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
             if is_full or first.is_first or not self._is_confirmed:
                 return None
+        self._is_confirmed = self._is_confirmed and not first.is_first
         self._ready.popleft()
         self._ready_bytes -= first.size
         self._in_flight.append(first)
