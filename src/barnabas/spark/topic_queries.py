@@ -61,8 +61,9 @@ def make_topic_view(
 ) -> None:
     """Make a temporary view called like a topic: its records' own columns, and those of their values.
 
-    Conditions on `partition`, `offset` and `timestamp` reach the brokers as in any query on the data source: Spark
-    carries them past the columns that are made here.
+    It is for one statement: what a view has read once, and by which conditions, it may read for all that come after.
+    Conditions on `partition`, `offset` and `timestamp` reach the brokers where they do in any query on the data source:
+    Spark carries them past the columns that are made here.
 
     :param schema: the columns that `decode` makes.
     :param as_text: makes text of keys and values.
@@ -78,6 +79,11 @@ def make_topic_view(
         records = records.withColumn(_FIELDS, fields(col("value")))
         columns += [col(_FIELDS).getField(name).alias(name) for name in schema.names]
     records.select(*columns).createOrReplaceTempView(_quoted(topic))
+
+
+def drop_topic_view(spark: SparkSession, topic: str) -> None:
+    """Forget a view that `make_topic_view` has made."""
+    spark.sql(f"DROP VIEW IF EXISTS {_quoted(topic)}")  # the catalog's own call takes no quoted names
 
 
 def begin_query(spark: SparkSession, statement: str) -> DataFrame:

@@ -36,6 +36,8 @@ class SparkEngine:
         self._spark = spark
         self._queries = require("barnabas.spark.topic_queries")
         self._queries.prepare(spark)
+        self._views: list[str] = []
+        """Of the statement that was begun last."""
 
     def split(self, text: str) -> list[str]:
         """Return the queries that a text has; see `Engine`."""
@@ -47,6 +49,7 @@ class SparkEngine:
 
     def run(self, query: str) -> Result:
         """Begin a query; see `Engine`."""
+        self._drop_views()
         for _ in range(TABLES_MAX):
             try:
                 frame = self._queries.begin_query(self._spark, query)
@@ -64,9 +67,15 @@ class SparkEngine:
         except self._queries.QueryRefusedError as error:
             raise SqlError(str(error)) from None
 
+    def _drop_views(self) -> None:
+        for name in self._views:
+            self._queries.drop_topic_view(self._spark, name)
+        self._views = []
+
     def _make_view(self, table: TopicTable) -> None:
         values = table.rows.values
         decode = partial(values.decode, wanted=values.schema.names)
+        self._views.append(table.name)
         self._queries.make_topic_view(self._spark, self._topics.bootstrap, table.name, values.schema, decode, as_text)
 
 

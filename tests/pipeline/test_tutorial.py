@@ -1,0 +1,161 @@
+"""The tutorial: each command runs as it stands, but for the ports, and says what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from barnabas.spark import JavaNotFoundError
+from barnabas.spark.java import find_java_home
+from tests.ports import free_port
+
+pytest.importorskip("duckdb")
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
+BLOCKS = re.findall(r"```(console|python)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+INSTALLS = ("python3 -m venv", "pip install")
+GOES_ON = ("barnabas up", "--watch", "--every")
+"""What a reader starts in a terminal of its own."""
+TIMEOUT_S = 400
+RECORDS = 20_001
+
+
+@dataclass
+class Step:
+    """A command and what the page shows of its output."""
+
+    command: str
+    shown: list[str] = field(default_factory=list)
+
+
+def steps(block: str) -> list[Step]:
+    found: list[Step] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append(Step(line[2:]))
+        else:
+            found[-1].shown.append(line)
+    return found
+
+
+def alike(line: str) -> str:
+    """Return a line without what differs each time: numbers and blanks."""
+    return re.sub(r"\s+", " ", re.sub(r"\d[\d,]*", "N", line)).strip()
+
+
+class Folder:
+    """The folder of a reader, and what runs in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ports = (free_port(), free_port())
+        self.running: list[subprocess.Popen[str]] = []
+        programs = path / ".venv"
+        programs.mkdir()
+        for name, arguments in (("barnabas", "-m barnabas.cli.main"), ("python", "")):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+            program.chmod(0o755)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
+        self.environment = {
+            **own,
+            "PATH": f"{programs}:{own['PATH']}",
+            "XDG_STATE_HOME": str(path / "state"),
+            "BARNABAS_BOOTSTRAP": f"127.0.0.1:{self.ports[0]}",
+        }
+
+    def with_ports(self, command: str) -> str:
+        """Return a command with ports that are free here."""
+        if command == "barnabas up --data ./log":
+            return f"{command} --port {self.ports[0]}"
+        return re.sub(r"\b9092\b", str(self.ports[0]), re.sub(r"\b9192\b", str(self.ports[1]), command))
+
+    def run(self, command: str) -> str:
+        """Run a command to its end and return what it printed."""
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {self.with_ports(command)}"],
+            cwd=self.path,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def start(self, step: Step) -> None:
+        """Start a command that goes on, and wait for what the page shows of it, or for anything."""
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {self.with_ports(step.command)}"],
+            cwd=self.path,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.running.append(process)
+        assert process.stdout
+        wanted = alike(step.shown[0]) if step.shown else ""
+        watchdog = threading.Timer(TIMEOUT_S, process.kill)
+        watchdog.start()
+        came = any(wanted in alike(line) for line in process.stdout)
+        watchdog.cancel()
+        assert came, step
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+
+    def close(self) -> None:
+        """End all that goes on, what was started last first."""
+        for process in reversed(self.running):
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    try:
+        find_java_home(os.environ)
+    except JavaNotFoundError as error:
+        pytest.skip(str(error))
+    made = Folder(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(1200)
+def test_each_command_of_the_tutorial_says_what_the_page_says(folder: Folder) -> None:
+    said = ""
+    for kind, block in BLOCKS:
+        if kind == "python":
+            if "dashboard.png" in block:
+                (folder.path / "dashboard.py").write_text(block)
+            else:
+                (folder.path / "log.py").write_text(block)
+                folder.run("python log.py")
+            continue
+        for step in steps(block):
+            if step.command.startswith(INSTALLS):
+                continue
+            if any(word in step.command for word in GOES_ON):
+                folder.start(step)
+                continue
+            said = folder.run(step.command)
+            lines = [alike(line) for line in said.splitlines()]
+            assert [line for line in step.shown if alike(line) not in lines] == [], f"{step.command}\n{said}"
+            if "dashboard.py" in step.command:
+                assert f"{RECORDS:,} requests" in said
+    assert said.split()[-1] == str(RECORDS)
+    assert (folder.path / "dashboard.png").stat().st_size > 10_000
