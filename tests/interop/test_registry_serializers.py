@@ -20,8 +20,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import barnabas
-from barnabas.serialization.avro_columns import decode_avro
 from tests.conftest import BrokerProcess
+from tests.ports import free_port
 from tests.registry_process import RegistryProcess
 
 CLICK = {
@@ -117,16 +117,38 @@ def test_columns_are_sent_as_avro_and_polled_as_columns(
     else:
         with barnabas.Producer(bootstrap) as producer:
             producer.send_arrow(topic, table, **options).check()
-    polled = []
+    away = barnabas.AvroDeserializer(barnabas.SchemaRegistry(f"http://127.0.0.1:{free_port()}", timeout_s=0.1))
     with barnabas.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.subscribe(topic)
-        while sum(map(len, polled)) < len(rows):
-            batch = consumer.poll_arrow(timeout_s=60)
-            assert batch.num_rows, "nothing came for a minute"
-            polled.append(batch.column("value"))
-    values = pa.chunked_array(polled)
-    assert decode_avro(values, ours).batch.to_pylist() == rows
-    assert their_avro.AvroDeserializer(theirs)(values[0].as_py(), context(topic)) == rows[0]
+        polled = poll_all(consumer, len(rows), away, barnabas.AvroDeserializer(ours))
+    assert polled["value_fields"].to_pylist() == rows
+    assert polled["value_error"].null_count == len(rows)
+    assert their_avro.AvroDeserializer(theirs)(polled["value"][0].as_py(), context(topic)) == rows[0]
+
+
+def poll_all(consumer: barnabas.Consumer, count: int, away: Any, schema: Any) -> pa.Table:
+    """Return so many records, of which none is lost where the registry is away at first."""
+    with pytest.raises(barnabas.TimedOutError, match="no schema registry answers"):
+        consumer.poll_arrow(timeout_s=60, value_schema=away)
+    batches = []
+    while sum(batch.num_rows for batch in batches) < count:
+        batches.append(consumer.poll_arrow(timeout_s=60, value_schema=schema))
+        assert batches[-1].num_rows, "nothing came for a minute"
+    return pa.Table.from_batches(batches)
+
+
+def test_columns_of_bad_records_say_why(ours: barnabas.SchemaRegistry, bootstrap: str, topic: str) -> None:
+    with barnabas.Producer(bootstrap) as producer:
+        producer.send_many(topic, [b"?", b"no schema"], partition=0).check()
+
+    async def poll() -> pa.RecordBatch:
+        async with barnabas.AsyncConsumer(bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(topic)
+            return await consumer.poll_arrow(timeout_s=60, value_schema=barnabas.AvroDeserializer(ours))
+
+    batch = asyncio.run(poll())
+    assert batch.column("value_fields").null_count == batch.num_rows == 2
+    assert "was written without a schema id" in batch.column("value_error")[1].as_py()
 
 
 def test_avro_with_another_reader_and_references(ours: barnabas.SchemaRegistry, topic: str) -> None:

@@ -129,10 +129,11 @@ class AvroDeserializer:
         from_dict: Callable[[Any], Any] | None = None,
     ) -> None:
         self._read = need("fastavro").schemaless_reader
-        self._registry = registry
+        self.registry = registry
         self._from_dict = from_dict
         text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
-        self._reader = None if text is None else parse(registry, Schema(text, AVRO, references))
+        self.schema = None if text is None else Schema(text, AVRO, references)
+        self._reader = None if self.schema is None else parse(registry, self.schema)
         self._writers: dict[int, Any] = {}
 
     def deserialize(self, data: bytes, topic: str = "", is_key: bool = False) -> Any:
@@ -145,7 +146,7 @@ class AvroDeserializer:
         schema_id = wire_format.schema_id(data)
         writer = self._writers.get(schema_id)
         if writer is None:
-            writer = self._writers[schema_id] = parse(self._registry, self._registry.schema(schema_id))
+            writer = self._writers[schema_id] = parse(self.registry, self.registry.schema(schema_id))
         stream = io.BytesIO(data)
         stream.seek(wire_format.HEADER_BYTES)
         try:

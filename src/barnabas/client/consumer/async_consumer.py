@@ -19,6 +19,7 @@ from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.shells import Listener, LoopGuard, LoopShell, listeners_of
 from barnabas.client.consumer.steps import Steps
+from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.life import ApplicationLoop
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import pandas
     import polars  # type: ignore[import-not-found, unused-ignore]
     import pyarrow
+
+    from barnabas.serialization.avro import AvroDeserializer
 
 T = TypeVar("T")
 
@@ -129,12 +132,21 @@ class AsyncConsumer:
         nested = self._shell.inside_listener
         return await self._run(self._core.poll(max_records, timeout_s, nested=nested))
 
-    async def poll_arrow(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pyarrow.RecordBatch:
+    async def poll_arrow(
+        self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, *, value_schema: AvroDeserializer | None = None
+    ) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; see `Consumer.poll_arrow`."""
         self._core.check_readable()
         await self._shell.give_way()
         nested = self._shell.inside_listener
-        return await self._run(self._core.poll_columns(max_records, timeout_s, nested=nested))
+        if value_schema is not None:
+            check_schema(value_schema)
+        batch = await self._run(self._core.poll_columns(max_records, timeout_s, nested=nested))
+        if value_schema is None:
+            return batch
+        with self._core.taken_back_on_failure():
+            # On a thread: it may wait for the registry.
+            return await asyncio.to_thread(with_fields, batch, value_schema)
 
     async def poll_polars(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
         """Return what `poll_arrow` would as a data frame of polars."""

@@ -18,6 +18,7 @@ from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.shells import BlockingShell, Listener, ThreadGuard, listeners_of
+from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import pandas
     import polars  # type: ignore[import-not-found, unused-ignore]
     import pyarrow
+
+    from barnabas.serialization.avro import AvroDeserializer
 
 COLUMNS_MAX = 100_000
 """Records that one poll for columns returns at most, if not told otherwise."""
@@ -146,17 +149,28 @@ class Consumer:
         nested = self._shell.inside_listener
         return self._shell.run(self._core.poll(max_records, timeout_s, nested=nested))
 
-    def poll_arrow(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pyarrow.RecordBatch:
+    def poll_arrow(
+        self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, *, value_schema: AvroDeserializer | None = None
+    ) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; else like `poll`.
 
         The columns are topic, partition, offset, timestamp, timestamp_type, key, value and headers. No object is
         made for a record, and other threads run while batches are decoded.
 
+        :param value_schema: adds the columns `value_fields`, a struct of what Avro values hold, and `value_error`: why
+            that is null for a bad record.
         :raises ConfigurationError: pyarrow is not installed.
+        :raises TimedOutError: no schema registry answers; the next call returns the same records.
         """
         self._core.check_readable()
+        if value_schema is not None:
+            check_schema(value_schema)
         nested = self._shell.inside_listener
-        return self._shell.run(self._core.poll_columns(max_records, timeout_s, nested=nested))
+        batch = self._shell.run(self._core.poll_columns(max_records, timeout_s, nested=nested))
+        if value_schema is None:
+            return batch
+        with self._core.taken_back_on_failure():
+            return with_fields(batch, value_schema)
 
     def poll_polars(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
         """Return what `poll_arrow` would as a data frame of polars.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.cluster import Cluster
@@ -185,6 +186,15 @@ class ConsumerCore:
         columns = self._columns
         yield from self._ask(deadline_s, lambda: self._at_hand.fill(cursor, columns, records_max), nested)
         return columns.finish()
+
+    @contextmanager
+    def taken_back_on_failure(self) -> Iterator[None]:
+        """Where what is done with records that were just handed out fails, they do not count as handed out."""
+        try:
+            yield
+        except BaseException:
+            self._at_hand.begin_again(self.cursor)
+            raise
 
     def _all_or_nothing(self, cursor: Cursor, steps: Steps[T]) -> Steps[T]:
         """Take a call that hands out records to its end. Where it is interrupted, nothing counts as handed out."""
