@@ -269,8 +269,7 @@ class Topics(Workload):
         self._living: list[TopicLife] = []
         self._admins = [TopicAdmin(self, f"passing-{number}") for number in range(draw.randint(1, 2))]
         pace_s = draw.choice([0.5, 2.0])
-        for admin in self._admins:
-            self.start(admin.host, admin.run(pace_s))
+        self._changing = [(admin.host, self.start(admin.host, admin.run(pace_s))) for admin in self._admins]
 
     def heal(self) -> None:
         for admin in self._admins:
@@ -313,6 +312,9 @@ class Topics(Workload):
 
     async def finish(self, at_end: Mapping[TopicPartition, list[int]]) -> bool:
         del at_end
+        # A topic that is just being made gets producers yet.
+        if changing := {task for host, task in self._changing if host.is_alive}:
+            await asyncio.wait(changing)
         for life in self._living:
             self._end(life)
         await self.end_tasks()
