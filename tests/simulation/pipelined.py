@@ -132,5 +132,8 @@ class Pipelined(Workload):
         for producer in self._producers:
             producer.is_done = True
 
+    async def settle(self) -> None:
+        await self.end_tasks()
+
     async def finish(self, at_end: Mapping[TopicPartition, list[int]]) -> bool:
         return True

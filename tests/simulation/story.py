@@ -193,6 +193,8 @@ class Story:
             reader.is_done = True
         for task in running:
             await task
+        for workload in workloads:
+            await workload.settle()
         end_s = loop.time() + HEAL_S * self.world.scale
         while loop.time() < end_s and not self.invariants.is_whole():  # noqa: ASYNC110 - looked at from outside
             await asyncio.sleep(0.5 * self.world.scale)

@@ -45,6 +45,9 @@ class Workload(ABC):
     def heal(self) -> None:
         """End the faults that are this one's own; nothing is changed any more from now on."""
 
+    async def settle(self) -> None:  # noqa: B027 - most send nothing there
+        """Return when nothing of this one's is on its way to the plain producers' places any more."""
+
     @abstractmethod
     async def finish(self, at_end: Mapping[TopicPartition, list[int]]) -> bool:
         """Check what has to hold at the end; return whether all has come back.
