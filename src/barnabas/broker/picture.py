@@ -36,7 +36,8 @@ class Picture:
         """The partitions whose replicas are being changed."""
         self._moving_of: dict[str, list[TopicPartition]] = {}
         """The same by topic."""
-        self._earlier: dict[TopicPartition, int] = {}
+        self._earlier: dict[tuple[bytes, int], int] = {}
+        """By topic's id and partition: a topic that is deleted and made again begins with epoch 0 once more."""
 
     # -- this broker's lives --------------------------------------------------------------------------------
 
@@ -54,11 +55,15 @@ class Picture:
         """Do the same for a topic that could not be read when this broker registered."""
         for number, each in enumerate(topic.partitions):
             if each.state.leader == broker_id:
-                self._earlier[TopicPartition(topic.name, number)] = each.state.leader_epoch
+                self._earlier[topic.topic_id, number] = each.state.leader_epoch
 
     def leads_in_this_life(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
-        """Whether the state makes this broker the leader, in an epoch that began after it had registered."""
-        return state.leader == broker_id and state.leader_epoch > self._earlier.get(where, NO_LEADER_EPOCH)
+        """Whether the state makes this broker the leader, in an epoch that began after it had registered.
+
+        :param where: of a topic that is known.
+        """
+        earlier = self._earlier.get((self.topics[where.topic].topic_id, where.partition), NO_LEADER_EPOCH)
+        return state.leader == broker_id and state.leader_epoch > earlier
 
     # -- what is known --------------------------------------------------------------------------------------
 

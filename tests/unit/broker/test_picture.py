@@ -71,6 +71,18 @@ def test_topic_made_anew_has_nothing_of_the_deleted_one() -> None:
     assert picture.put_states([change(1, 1, topic_id=SECOND)]) == {"clicks": [0]}
 
 
+def test_topic_made_anew_is_led_whatever_was_led_of_the_deleted_one_in_an_earlier_life() -> None:
+    """Simulated seed 20531 had nobody who led it."""
+    picture = Picture()
+    picture.put_topic(topic(info(4, 9)))
+    picture.begin_life(1, picture.topics.values())
+    assert not picture.leads_in_this_life(1, CLICKS, info(4, 9).state)
+    assert picture.leads_in_this_life(1, CLICKS, info(5, 10).state)
+    picture.remove_topic("clicks")
+    picture.put_topic(topic(info(0, 0), topic_id=SECOND))
+    assert picture.leads_in_this_life(1, CLICKS, info(0, 0).state)
+
+
 def test_states_of_what_is_not_known_are_left_out() -> None:
     picture = Picture()
     assert picture.put_states([change(1, 1)]) == {}
