@@ -122,6 +122,16 @@ def test_frames_can_be_computed_with(filled: BrokerProcess, read: Read) -> None:
     assert {row["partition"]: row["count"] for row in counts} == {0: 10, 1: 10, 2: 10}
 
 
+def test_queries_on_one_frame_with_other_conditions_have_their_own_rows(filled: BrokerProcess, read: Read) -> None:
+    frame = read(subscribe=TOPIC)
+    assert frame.where("partition = 1").count() == 333
+    assert frame.count() == 1_000
+    both = frame.where("partition = 0").unionAll(frame.where("partition = 2"))
+    assert {row["partition"]: row["count"] for row in both.groupBy("partition").count().collect()} == {0: 334, 2: 333}
+    last = frame.where("offset >= 330").alias("last")
+    assert last.join(frame.alias("any"), on=["partition", "offset"]).count() == 4 + 3 + 3
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

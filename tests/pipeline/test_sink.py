@@ -108,6 +108,7 @@ def test_a_table_in_sql_is_read_narrowed_and_written_to(session: SparkSession, b
         for number in range(30):
             producer.send("a", b"%d" % number, partition=number % 3, timestamp_ms=1_700_000_000_000 + number)
     options = f"`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe 'a'"
+    register(session, pushdown=True)
     try:
         session.sql(f"CREATE TABLE clicks USING barnabas OPTIONS ({options})")
         assert session.sql("SELECT count(*) AS n FROM clicks").collect()[0]["n"] == 30

@@ -28,6 +28,7 @@ from barnabas.spark.errors import (
 from barnabas.spark.extras import require
 
 if TYPE_CHECKING:
+    from barnabas.spark.batch_append import append_batch
     from barnabas.spark.load_types import LoadProgress, LoadResult, TableLoad
     from barnabas.spark.loading import load
     from barnabas.spark.session import is_alive, local_session, stop_session
@@ -51,6 +52,7 @@ __all__ = [
     "RecreatedTopicError",
     "TableLoad",
     "WarehouseError",
+    "append_batch",
     "is_alive",
     "load",
     "local_session",
@@ -69,6 +71,7 @@ _HOMES = {
     "OffsetsBehind": "barnabas.spark.stream_lag",
     "TableLoad": "barnabas.spark.load_types",
     "is_alive": "barnabas.spark.session",
+    "append_batch": "barnabas.spark.batch_append",
     "load": "barnabas.spark.loading",
     "local_session": "barnabas.spark.session",
     "offsets_behind": "barnabas.spark.stream_lag",

@@ -27,11 +27,6 @@ class BarnabasReader(DataSourceReader):
         self._columns = columns
         self._narrowing = Narrowing()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Take note of what the query's conditions leave to read; return those that Spark still has to check."""
-        self._narrowing, rest = push(filters)
-        return rest
-
     def partitions(self) -> list[InputPartition]:
         """Ask the brokers for the offsets and split them into tasks."""
         options = self._options
@@ -49,3 +44,12 @@ class BarnabasReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task as Arrow batches of bounded size."""
         return read_partition(partition, self._options, self._columns)
+
+
+class NarrowingReader(BarnabasReader):
+    """Leaves unread what the query's conditions exclude. Where that is safe, pushdown.py says."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Take note of what the query's conditions leave to read; return those that Spark still has to check."""
+        self._narrowing, rest = push(filters)
+        return rest

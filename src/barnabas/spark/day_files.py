@@ -77,7 +77,7 @@ class DayFiles:
         for day, table in split_by_day(pa.Table.from_batches(self._batches), self._time_column):
             path = f"{self._prefix}-{day or NO_DAY}-{len(self._files):05}.parquet"
             with self._create(path) as file:
-                pq.write_table(table, file, compression="zstd", write_statistics=_columns_with_bounds(table))
+                pq.write_table(table, file, compression="zstd", write_statistics=columns_with_bounds(table))
             self._files.append(DataFile(path, table.num_rows))
         self._batches, self._buffered_bytes = [], 0
 
@@ -101,7 +101,7 @@ def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tu
         start = end
 
 
-def _columns_with_bounds(table: pa.Table) -> bool | list[str]:
+def columns_with_bounds(table: pa.Table) -> bool | list[str]:
     """Return the columns whose least and greatest value may be told to the catalog; True for all of them.
 
     pyiceberg cuts a long text and adds one to its last letter, to have a bound above it. After U+D7FF comes half of

@@ -1,24 +1,39 @@
-"""Runs one function over many items as the tasks of one Spark job, and tells how far it is."""
+"""Runs one function over many items as the tasks of one Spark job, and tells how far it is.
+
+In a session of Spark Connect there are no RDDs, so the items are rows there, a partition each, and the function is
+`mapInArrow`'s.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, TaskContext
+from pyspark import Accumulator, SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
-from barnabas.spark.worker_python import worker_python
+from barnabas.spark.worker_packages import explain_missing
+from barnabas.spark.worker_python import context_of, worker_python
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 POLL_INTERVAL_S = 0.2
+CONNECT_TASKS = 8
+"""About so many tasks where nobody can ask how many run at once."""
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks the session runs at once, as far as it tells."""
+    context = context_of(spark)
+    return CONNECT_TASKS if context is None else context.defaultParallelism
 
 
 def run_tasks(
@@ -37,23 +52,79 @@ def run_tasks(
     :raises ConfigurationError: the executors run a Python without this package.
     :raises LoadError: a task failed with an exception, or Spark did.
     """
-    context = spark.sparkContext
+    context = context_of(spark)
+    try:
+        if context is None:
+            return _run_as_rows(spark, items, work, sum(map(weight, items)), on_done)
+        return _run_as_rdd(spark, context, items, work, weight, on_done)
+    except (Py4JError, PySparkException) as error:
+        raise LoadError(f"a Spark task failed: {told_in_short(error)}") from error
+
+
+def _run_as_rdd(
+    spark: SparkSession,
+    context: SparkContext,
+    items: Sequence[ItemT],
+    work: Callable[[ItemT, int], ResultT],
+    weight: Callable[[ItemT], int],
+    on_done: Callable[[int], None],
+) -> list[ResultT]:
     done = context.accumulator(0)
 
     def run_one(item: ItemT) -> ResultT:
-        task = TaskContext.get()
-        result = work(item, task.taskAttemptId() if task else 0)
+        result = work(item, _attempt_id())
         done.add(weight(item))
         return result
 
     with worker_python(spark), _watch(done, on_done):
         try:
             return context.parallelize(items, len(items)).map(run_one).collect()
-        except (Py4JError, PySparkException) as error:
-            raise LoadError(f"a Spark task failed: {_last_line(str(error))}") from error
+        except (Py4JError, PySparkException):
+            raise
         except BaseException:
             context.cancelAllJobs()
             raise
+
+
+def _run_as_rows(
+    spark: Any,
+    items: Sequence[ItemT],
+    work: Callable[[ItemT, int], ResultT],
+    total: int,
+    on_done: Callable[[int], None],
+) -> list[ResultT]:
+    """Do it with a frame of a row for each item.
+
+    :param spark: a session of Spark Connect, whose class is not the one of other sessions.
+    """
+
+    def run_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                result = pickle.dumps(work(items[number], _attempt_id()))
+                yield pa.record_batch({"number": pa.array([number], pa.int64()), "result": pa.array([result])})
+
+    def tell(stages: Any, **_more: Any) -> None:
+        for stage in stages or ():
+            on_done(total * stage.num_completed_tasks // max(stage.num_tasks, 1))
+
+    frame = spark.range(0, len(items), 1, len(items)).mapInArrow(run_some, "number bigint, result binary")
+    spark.registerProgressHandler(tell)
+    try:
+        rows = frame.collect()
+    except BaseException as error:
+        if not isinstance(error, PySparkException):
+            spark.interruptAll()
+        raise
+    finally:
+        spark.removeProgressHandler(tell)
+    results = {row["number"]: row["result"] for row in rows}
+    return [pickle.loads(results[number]) for number in range(len(items))]
+
+
+def _attempt_id() -> int:
+    task = TaskContext.get()
+    return task.taskAttemptId() if task else 0
 
 
 @contextmanager
@@ -75,6 +146,11 @@ def _watch(done: Accumulator[int], on_done: Callable[[int], None]) -> Iterator[N
     finally:
         ended.set()
         thread.join()
+
+
+def told_in_short(error: Exception) -> str:
+    """Return what an error of Spark's says, in one line."""
+    return explain_missing(str(error)) or _last_line(str(error))
 
 
 def _last_line(text: str) -> str:

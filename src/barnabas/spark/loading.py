@@ -16,6 +16,7 @@ from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
+from barnabas.spark.reading import check_reachable
 from barnabas.spark.session import Sessions, local_session, stop_session
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.value_decoders import value_decoder
@@ -115,11 +116,9 @@ def _load_groups(
 @contextmanager
 def _sessions(given: SparkSession | Sessions | None) -> Iterator[Sessions]:
     """Yield what gives the session; one that was started here is stopped at the end."""
-    if isinstance(given, SparkSession):
-        yield lambda: given
-        return
     if given is not None:
-        yield given
+        # A session of Spark Connect is of another class than others.
+        yield given if callable(given) else lambda: given
         return
     started: list[SparkSession] = []
 

@@ -21,9 +21,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from barnabas.errors import BarnabasError, ConfigurationError
-from barnabas.spark.batch_reader import BarnabasReader
+from barnabas.spark.batch_reader import BarnabasReader, NarrowingReader
 from barnabas.spark.columns import column_names
 from barnabas.spark.options import parse_any_options, parse_options, parse_stream_options
+from barnabas.spark.pushdown import keeps_scans_apart
 from barnabas.spark.range_partition import check_columns, make_schema
 from barnabas.spark.reading import check_reachable
 from barnabas.spark.sink import BarnabasStreamWriter, BarnabasWriter
@@ -37,11 +38,14 @@ from barnabas.spark.table_options import (
     with_options,
 )
 from barnabas.spark.telling import told_in_one_line
+from barnabas.spark.worker_packages import check_workers
 from barnabas.spark.worker_python import worker_python
 
 
 class BarnabasDataSource(DataSource):
     """`spark.read.format("barnabas")`; see the options in docs/pipeline.md."""
+
+    reader_class: type[BarnabasReader] = BarnabasReader
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +68,7 @@ class BarnabasDataSource(DataSource):
     def reader(self, schema: StructType) -> BarnabasReader:
         """Return what plans and reads one query."""
         with told_in_one_line():
-            return BarnabasReader(parse_options(options_of_query(self.options, schema)), check_columns(schema))
+            return self.reader_class(parse_options(options_of_query(self.options, schema)), check_columns(schema))
 
     def streamReader(self, schema: StructType) -> BarnabasStreamReader | RefusedStream:  # noqa: N802  Spark's name
         """Return what plans and reads the batches of a streaming query."""
@@ -86,9 +90,15 @@ class BarnabasDataSource(DataSource):
             return BarnabasWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> BarnabasStreamWriter:  # noqa: N802  Spark's name
-        """Return what writes the rows of one batch of a stream."""
+        """Return what writes the rows of one batch of a stream.
+
+        :raises ConfigurationError: an option or a column is wrong.
+        :raises TimedOutError: nobody listens at the brokers' addresses.
+        """
         with told_in_one_line():
-            return BarnabasStreamWriter(self._sink_options(schema, overwrite=overwrite))
+            options = self._sink_options(schema, overwrite=overwrite)
+            check_reachable(options.bootstrap, options.client_options)
+            return BarnabasStreamWriter(options)
 
     def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
         if overwrite:
@@ -97,14 +107,25 @@ class BarnabasDataSource(DataSource):
         return parse_sink_options(options_of_insert(self.options, schema), types)
 
 
-def register(spark: SparkSession) -> None:
+class NarrowingDataSource(BarnabasDataSource):
+    """The same, with queries whose conditions leave records unread."""
+
+    reader_class = NarrowingReader
+
+
+def register(spark: SparkSession, *, pushdown: bool | None = None) -> None:
     """Make the format `barnabas` known to a session, to read from and to write to.
 
-    Conditions of queries reach data sources in Python from then on (`spark.sql.python.filterPushdown.enabled`).
-
-    :raises ConfigurationError: the session's workers run a Python without this package.
+    :param pushdown: whether conditions on topic, partition, offset and timestamp leave records unread; None: where
+        Spark keeps the queries on one frame apart. Spark 4.3 does not: two queries with other conditions on the frame
+        of one `load()` get wrong rows. Whoever says True makes a frame for each query. It sets
+        `spark.sql.python.filterPushdown.enabled` in the session.
+    :raises ConfigurationError: the session's workers run a Python without this package, or without one that it needs.
     """
-    # Off by default; Spark refuses a source that can make use of conditions while it is off.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    narrows = keeps_scans_apart(spark) if pushdown is None else pushdown
+    if narrows:
+        # Off by default; Spark refuses a source that can make use of conditions while it is off.
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    check_workers(spark)
     with worker_python(spark):
-        spark.dataSource.register(BarnabasDataSource)
+        spark.dataSource.register(NarrowingDataSource if narrows else BarnabasDataSource)

@@ -40,7 +40,7 @@ from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadError, WarehouseError
 from barnabas.spark.field_names import Renaming
-from barnabas.spark.jobs import run_tasks
+from barnabas.spark.jobs import parallelism, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
 from barnabas.spark.load_audit import LoadAudit, wants_audit
@@ -221,10 +221,10 @@ class TableLoader:
     def _shares(self, plan: TopicPlan) -> list[Share]:
         if not any(wanted.count for wanted in plan.ranges):
             return []  # and Spark is not even started
-        parallelism = self._settings.partitions_min or self._sessions().sparkContext.defaultParallelism
+        tasks = self._settings.partitions_min or parallelism(self._sessions())
         records_max = self._settings.records_per_task_max
-        pieces = split_ranges(plan.ranges, partitions_min=parallelism, records_max=records_max)
-        return share_out(pieces, parallelism, records_max) if pieces else []
+        pieces = split_ranges(plan.ranges, partitions_min=tasks, records_max=records_max)
+        return share_out(pieces, tasks, records_max) if pieces else []
 
     def _shape(self, base: TableBase, shares: Sequence[Share]) -> TableShape:
         """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell."""

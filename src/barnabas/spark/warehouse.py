@@ -109,6 +109,11 @@ class Warehouse:
         except (OSError, ValueError, SQLAlchemyError) as error:
             raise WarehouseError(f"cannot open the warehouse {folder or catalog}: {error}") from error
 
+    @property
+    def catalog(self) -> Catalog:
+        """pyiceberg's catalog."""
+        return self._catalog
+
     def find_table(self, name: str) -> Table | None:
         """Return a table as it is now, None where there is none."""
         try:
@@ -142,7 +147,7 @@ class Warehouse:
         if table is None:
             return set()
         wanted = set(load_ids)
-        found = {_summary(snapshot).get(LOAD_ID, "") for snapshot in table.metadata.snapshots} & wanted
+        found = {summary_of(snapshot).get(LOAD_ID, "") for snapshot in table.metadata.snapshots} & wanted
         if wanted - found:
             # Expired snapshots take their properties with them, while their files may live on.
             paths = table.inspect.all_files().column("file_path").to_pylist()
@@ -247,7 +252,7 @@ class TableBase:
         snapshot = None if self._table is None else self._table.current_snapshot()
         if self._table is None or snapshot is None:
             return {}
-        loads = (_summary(each) for each in ancestors_of(snapshot, self._table.metadata))
+        loads = (summary_of(each) for each in ancestors_of(snapshot, self._table.metadata))
         return next((properties for properties in loads if LEDGER in properties), {})
 
     def ledger(self) -> Ledger:
@@ -265,7 +270,7 @@ class TableBase:
             return Ledger()
         oldest = snapshot
         for oldest in ancestors_of(snapshot, self._table.metadata):
-            properties = _summary(oldest)
+            properties = summary_of(oldest)
             if LEDGER in properties:
                 return Ledger.parse(properties[LEDGER])
         if _is_followed_by(self._table.properties, oldest):
@@ -384,7 +389,7 @@ class TableBase:
                 f"table {self.name}: cannot tell whether the commit was done ({error}); run the load again"
             ) from second
         for snapshot in snapshots:
-            if _summary(snapshot).get(LOAD_ID) == load_id:
+            if summary_of(snapshot).get(LOAD_ID) == load_id:
                 return snapshot.snapshot_id
         kind = CommitUnknownError if isinstance(error, RESTError) else WarehouseError
         raise kind(f"table {self.name}: cannot commit, the table is as before: {error}") from error
@@ -396,7 +401,7 @@ class TableBase:
         if not self._is_there():
             return "it was dropped"
         snapshot = self._catalog.load_table(self._name).current_snapshot()
-        load_id = _summary(snapshot).get(LOAD_ID) if snapshot else None
+        load_id = summary_of(snapshot).get(LOAD_ID) if snapshot else None
         return f"another load ({load_id}) was committed" if load_id else "it was changed by somebody else"
 
 
@@ -418,5 +423,6 @@ def _dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
     return json.dumps(by_topic)
 
 
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return what a snapshot says of itself."""
     return snapshot.summary.additional_properties if snapshot.summary else {}

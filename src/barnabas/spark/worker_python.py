@@ -33,7 +33,7 @@ def worker_python(spark: SparkSession) -> Iterator[None]:
 
     :raises ConfigurationError: the Python that was chosen lacks this package; the message says what to set.
     """
-    context = _context(spark)
+    context = context_of(spark)
     if context is None:
         yield
         return
@@ -76,7 +76,7 @@ def has_package(python: str) -> bool:
     return done.returncode == 0
 
 
-def _context(spark: SparkSession) -> SparkContext | None:
+def context_of(spark: SparkSession) -> SparkContext | None:
     """Return the session's context, None with Spark Connect, whose server has the workers."""
     try:
         return spark.sparkContext

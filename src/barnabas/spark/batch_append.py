@@ -1,0 +1,183 @@
+"""`append_batch`: the batches of a stream into an Iceberg table, each of them once, from `foreachBatch`.
+
+    def keep(batch, batch_id):
+        barnabas.spark.append_batch(batch, batch_id, warehouse="./warehouse", table="clicks")
+
+    stream.writeStream.foreachBatch(keep).option("checkpointLocation", ...).start()
+
+After a crash Spark hands the batch that was under way to `foreachBatch` again, with the same number and the same rows.
+It may be in the table by then, so the number has to be there with the rows, in the same commit. The steps are those of
+a load (table_load.py), and so is what a kill leaves: before the commit files that no snapshot names, which the next
+batch removes; after it a batch that is there, which the next try finds and passes over.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from barnabas.errors import ConfigurationError
+from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
+from barnabas.spark.errors import CommitUnknownError, LoadConflictError, LoadError, WarehouseError
+from barnabas.spark.jobs import told_in_short
+from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
+from barnabas.spark.streamed_table import StreamedTable
+from barnabas.spark.warehouse import Location, Warehouse, local_path
+from barnabas.spark.worker_python import context_of, worker_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TRIES_MAX = 5
+"""How often a commit is tried while others change the table."""
+_QUERY_ID_OF_SPARK = "sql.streaming.queryId"
+
+
+def append_batch(
+    batch: DataFrame,
+    batch_id: int,
+    *,
+    table: str,
+    warehouse: str | Path | None = None,
+    catalog: str | None = None,
+    query_id: str | None = None,
+) -> bool:
+    """Append the rows of one batch of a stream to an Iceberg table, in one commit, unless the table has them.
+
+    :param batch: and `batch_id`: what `foreachBatch` hands over.
+    :param table: `"table"` or `"namespace.table"`; made with the columns of the first batch where there is none.
+    :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
+    :param query_id: tells streams apart that go into the same table, and is the same for all runs of one checkpoint;
+        None for the one that Spark keeps in the checkpoint, which it does not tell through Spark Connect.
+    :return: whether rows were added; False where the table has the batch already, or it has no rows.
+    :raises LoadConflictError: others changed the table again and again; nothing was kept.
+    :raises LoadError: it could not be done; the table is as before, unless the message says that nobody knows.
+    """
+    query = query_id or _query_of(batch)
+    target = Warehouse.open(warehouse, catalog=catalog)
+    columns = pa.schema([field.with_nullable(True) for field in to_arrow_schema(batch.schema, timezone="UTC")])
+    base = StreamedTable(target, table, columns)
+    location = base.location()
+    if location.local_folder is not None:
+        remove_leftovers(location.local_folder, partial(target.committed_loads, table))
+    if base.has_batch(query, batch_id):
+        return False
+    load_id = uuid.uuid4().hex
+    folder = _claim(location, load_id, base.name)
+    try:
+        files = _write(batch, f"{location.uri}/data/{load_id}", location, base.arrow_schema())
+        is_added = bool(files) and _commit(base, files, load_id, query, batch_id, partial(StreamedTable, target, table))
+    except CommitUnknownError:
+        folder.abandon()
+        raise
+    except BaseException:
+        folder.discard()
+        raise
+    if is_added:
+        folder.release()
+    else:
+        folder.discard()
+    return is_added
+
+
+def _query_of(batch: DataFrame) -> str:
+    """Return the id of the query whose batch it is."""
+    context = context_of(batch.sparkSession)
+    query = None if context is None else context.getLocalProperty(_QUERY_ID_OF_SPARK)
+    if query is None:
+        raise ConfigurationError(
+            "whose batch is this? Outside of foreachBatch, and with Spark Connect, give query_id: a name that all "
+            "runs of one checkpoint have in common, and no other stream into this table"
+        )
+    return query
+
+
+def _claim(location: Location, load_id: str, name: str) -> LoadFolder | RemoteFolder:
+    if location.local_folder is None:
+        return RemoteFolder()
+    try:
+        return LoadFolder.claim(location.local_folder, load_id)
+    except OSError as error:
+        raise WarehouseError(f"table {name} is as before: cannot write: {error}") from error
+
+
+def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[str]:
+    """Have the executors write the rows, and return the files of the tasks that counted."""
+    try:
+        with worker_python(batch.sparkSession):
+            written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), "path string").collect()
+    except (Py4JError, PySparkException) as error:
+        raise LoadError(f"a Spark task failed, and the table is as before: {told_in_short(error)}") from error
+    files = [row["path"] for row in written]
+    if location.local_folder is not None:
+        kept = {local_path(path).name for path in files}
+        for path in local_path(folder).iterdir():
+            if path.name not in kept:  # of an attempt that failed
+                path.unlink(missing_ok=True)
+    return files
+
+
+def _writer(
+    folder: str, io_properties: Mapping[str, str], schema: pa.Schema
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what a task does: write its rows, and yield the paths of its files."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None, "it runs on an executor"
+        for number, rows in enumerate(_gathered(batches)):
+            path = f"{folder}/{task.partitionId():05}-{task.taskAttemptId()}-{number:05}.parquet"
+            made = rows.cast(schema)
+            with create_file(io_properties, path) as file:
+                pq.write_table(made, file, compression="zstd", write_statistics=columns_with_bounds(made))
+            yield pa.record_batch({"path": pa.array([path])})
+
+    return write
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows in tables for a file each."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            held_bytes += batch.nbytes
+        if held_bytes >= BUFFERED_BYTES_MAX:
+            yield pa.Table.from_batches(held)
+            held, held_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _commit(
+    base: StreamedTable,
+    files: list[str],
+    load_id: str,
+    query: str,
+    batch_id: int,
+    look_again: Callable[[pa.Schema], StreamedTable],
+) -> bool:
+    """Commit, again where others have changed the table meanwhile, unless one of them added this very batch."""
+    for number in range(TRIES_MAX):
+        if base.has_batch(query, batch_id):
+            return False
+        try:
+            base.append(files, load_id, query, batch_id)
+        except LoadConflictError:
+            if number == TRIES_MAX - 1:
+                raise
+            base = look_again(base.columns)
+        else:
+            return True
+    raise AssertionError("the last try raises or returns")

@@ -1,0 +1,122 @@
+"""Which batches of which streams a table has: in its snapshots, after they have expired, after a rollback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.streamed_table import BATCHES, EPOCH_ID, QUERIES_KEPT_MAX, QUERY_ID, StreamedTable
+from barnabas.spark.warehouse import Warehouse
+
+COLUMNS = pa.schema([pa.field("number", pa.int64()), pa.field("at", pa.timestamp("us", tz="UTC"))])
+TABLE = "clicks"
+
+
+class Lake:
+    """A warehouse in a folder, and files for its table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.warehouse = Warehouse.open(folder / "warehouse")
+        self.files = 0
+
+    def table(self, columns: pa.Schema = COLUMNS) -> StreamedTable:
+        return StreamedTable(self.warehouse, TABLE, columns)
+
+    def file(self, rows: int = 2, columns: pa.Schema = COLUMNS) -> str:
+        self.files += 1
+        path = self.folder / f"{self.files}.parquet"
+        pq.write_table(pa.Table.from_pylist([{"number": number} for number in range(rows)], schema=columns), path)
+        return str(path)
+
+    def append(self, query: str, batch: int, base: StreamedTable | None = None) -> int:
+        return (base or self.table()).append([self.file()], f"load-{query}-{batch}", query, batch)
+
+    def has(self, query: str) -> list[int]:
+        """Return which of the first batches of a query are there."""
+        table = self.table()
+        return [batch for batch in range(6) if table.has_batch(query, batch)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def test_a_batch_is_there_when_it_or_a_later_one_of_its_query_was_added(lake: Lake) -> None:
+    assert lake.has("a") == []
+    lake.append("a", 0)
+    lake.append("a", 2)
+    lake.append("b", 0)
+    assert (lake.has("a"), lake.has("b"), lake.has("c")) == ([0, 1, 2], [0], [])
+    table = lake.warehouse.table(TABLE)
+    assert table.scan().to_arrow().num_rows == 6
+    summary = table.snapshots()[1].summary
+    assert summary is not None
+    assert (summary[QUERY_ID], summary[EPOCH_ID]) == ("a", "2")
+
+
+def test_expired_snapshots_leave_the_last_batch_of_each_query_in_the_properties(lake: Lake) -> None:
+    for query, batch in (("a", 0), ("a", 1), ("b", 4)):
+        lake.append(query, batch)
+    table = lake.warehouse.table(TABLE)
+    expire = table.maintenance.expire_snapshots()
+    expire.by_ids([snapshot.snapshot_id for snapshot in table.snapshots()[:-1]]).commit()
+    assert (lake.has("a"), lake.has("b")) == ([0, 1], [0, 1, 2, 3, 4])
+
+
+def test_a_batch_that_was_rolled_back_is_not_there(lake: Lake) -> None:
+    first = lake.append("a", 0)
+    lake.append("b", 3)
+    lake.append("a", 1)
+    lake.warehouse.table(TABLE).manage_snapshots().rollback_to_snapshot(first).commit()
+    assert (lake.has("a"), lake.has("b")) == ([0], [])
+
+
+def test_two_that_append_at_once_do_not_both_succeed(lake: Lake) -> None:
+    lake.append("a", 0)
+    one, other = lake.table(), lake.table()
+    lake.append("a", 1, one)
+    with pytest.raises(LoadConflictError):
+        lake.append("a", 1, other)
+    assert lake.warehouse.table(TABLE).scan().to_arrow().num_rows == 4
+
+
+def test_a_table_of_somebody_else_is_taken_and_then_refuses_conflicts_too(lake: Lake) -> None:
+    lake.warehouse.catalog.create_namespace_if_not_exists("default")
+    lake.warehouse.catalog.create_table(("default", TABLE), COLUMNS)
+    one, other = lake.table(), lake.table()
+    lake.append("a", 0, one)
+    with pytest.raises(LoadConflictError):
+        lake.append("b", 0, other)
+
+
+def test_columns_that_the_table_lacks_and_types_that_iceberg_lacks_are_told(lake: Lake) -> None:
+    lake.append("a", 0)
+    more = COLUMNS.append(pa.field("page", pa.string()))
+    with pytest.raises(WarehouseError, match="has no column page: select those that it has"):
+        lake.table(more).arrow_schema()
+    with pytest.raises(WarehouseError, match="Iceberg has no such column"):
+        StreamedTable(lake.warehouse, "other", pa.schema([pa.field("took", pa.duration("us"))])).arrow_schema()
+
+
+def test_some_of_the_columns_are_enough_and_small_numbers_become_ints(lake: Lake) -> None:
+    lake.append("a", 0)
+    assert lake.table(pa.schema([COLUMNS.field("at")])).arrow_schema().names == ["at"]
+    small = pa.schema([pa.field("n", pa.int16())])
+    assert StreamedTable(lake.warehouse, "other", small).arrow_schema().field("n").type == pa.int32()
+
+
+def test_the_properties_keep_a_bounded_number_of_queries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert QUERIES_KEPT_MAX >= 100
+    monkeypatch.setattr("barnabas.spark.streamed_table.QUERIES_KEPT_MAX", 2)
+    for query in ("a", "b", "c"):
+        lake.append(query, 0)
+    kept = lake.warehouse.table(TABLE).properties[BATCHES]
+    assert '"a"' not in kept
+    assert '"b"' in kept
+    assert '"c"' in kept

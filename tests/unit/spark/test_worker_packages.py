@@ -1,0 +1,102 @@
+"""What a cluster's workers lack is found out by a task that needs none of it, and told in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+from barnabas.errors import ConfigurationError
+from barnabas.spark import worker_packages
+from barnabas.spark.worker_packages import check_workers, explain_missing
+
+
+class Context:
+    """A context whose one worker is this process."""
+
+    def __init__(self, master: str, application: str) -> None:
+        self.master = master
+        self.applicationId = application
+        self.jobs = 0
+
+    def setJobGroup(self, *_group: str, interruptOnCancel: bool) -> None:  # noqa: N802, N803
+        assert interruptOnCancel
+
+    def setLocalProperty(self, name: str, value: None) -> None:  # noqa: N802
+        pass
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        raise AssertionError(group)
+
+    def parallelize(self, items: list[int], _count: int) -> Any:
+        self.jobs += 1
+        return Rows(items)
+
+
+class Rows:
+    """What a job is about."""
+
+    def __init__(self, items: list[int]) -> None:
+        self.items = items
+
+    def mapPartitions(self, work: Any) -> Rows:  # noqa: N802
+        return Rows(list(work(iter(self.items))))
+
+    def collect(self) -> list[Any]:
+        return self.items
+
+
+class Session:
+    """A session on a cluster."""
+
+    def __init__(self, master: str, application: str) -> None:
+        self.sparkContext = Context(master, application)
+
+
+def test_packages_that_a_worker_lacks_are_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_packages, "NEEDED", ("json", "lacking_one", "lacking_two.part"))
+    session: Any = Session("spark://there:7077", "app-1")
+    with pytest.raises(ConfigurationError, match="lack the packages lacking_one, lacking_two: every") as caught:
+        check_workers(session)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_is_asked_once_and_this_machine_never() -> None:
+    session: Any = Session("spark://there:7077", "app-2")
+    check_workers(session)
+    check_workers(session)
+    assert session.sparkContext.jobs == 1
+    local: Any = Session("local[2]", "app-3")
+    check_workers(local)
+    assert local.sparkContext.jobs == 0
+
+
+def test_the_task_needs_nothing_of_this_package(tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    sent.write_bytes(cloudpickle.dumps(worker_packages._finder(("json", "lacking_one"))))
+    code = f"import pickle, sys; print(list(pickle.load(open({str(sent)!r}, 'rb'))(None)), 'barnabas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['lacking_one'] False"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Caused by: x\nModuleNotFoundError: No module named 'barnabas'\n\n\tat org.apache...", "package barnabas"),
+        ("ModuleNotFoundError: No module named 'cramjam.zstd'", "package cramjam"),
+        ("[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed; however, it was not found.", "package pyarrow"),
+    ],
+)
+def test_an_error_of_spark_about_a_package_is_told_in_a_line(text: str, told: str) -> None:
+    explained = explain_missing(text)
+    assert explained is not None
+    assert explained.startswith(f"Spark's workers lack the {told}: every worker needs")
+    assert "\n" not in explained
+
+
+def test_other_errors_of_spark_are_not_explained_so() -> None:
+    assert explain_missing("Job aborted due to stage failure: Task 0 failed 4 times") is None
