@@ -217,8 +217,17 @@ LATENCY: list[Column] = [
     ("broker", lambda _, row: _cpu(server_cpu_per_million(row))),
     ("records x runs", _records),
 ]
+
+
+def _seconds(case: Case, row: Row) -> str:
+    del case
+    seconds = row.median(lambda run: run.seconds)
+    return f"{seconds:.2f}" if seconds is not None else ""
+
+
 COLUMNS: dict[str, list[Column]] = {
     "W3": [("bytes a message beyond the payload", _stored), ("records", lambda _, row: f"{row.runs[-1].records:,}")],
     "W12": LATENCY,
     "W12R": LATENCY,
+    "W13": [("seconds", _seconds), *THROUGHPUT],
 }

@@ -5,25 +5,37 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 
+from barnabas import Producer
 from bench.contest import Contest, problem_of
 from bench.downloads import UnavailableError
 from bench.drivers import DRIVERS
 from bench.drivers.job import Job
 from bench.peers import SERVERS
+from bench.peers.server import Server
 from bench.processes import ClientError, run_client
 from bench.results import Case, Row, Run
 from bench.spark_kafka_source import kafka_source_jars
 from bench.workloads.workload import Workload
 
-READ, LOAD = "count and sum of lengths", "load into the warehouse"
+READ, FIRST = "count and sum of lengths", "the first query of a session"
 STREAM = "a stream of all that there is, into Parquet files"
+LOAD, LOAD_JSON = "load into the warehouse", "load of JSON with 10 fields into columns"
+NOTHING = "load where nothing is new"
+MANY, PARTITION = "count and sum of lengths, 200 partitions", "count and sum of lengths, one of 6 partitions"
+LAST = "count and sum of lengths, the last hundredth by time"
 BARNABAS_SOURCE, KAFKA_SOURCE, LOADER = "Spark, `barnabas`", "Spark, its own `kafka` source", "`barnabas load`"
 LIMIT_SHARE = 4
 """Spark does all rounds in one process, which gets so many times the limit of one run."""
+PARTITIONS_MANY = 200
+MAIN, WIDE, JSON = "spark", "spark-200", "spark-json"
+JSON_CHUNK = 20_000
+JSON_VALUE = (
+    '{"id":%d,"user":"user-%d","page":"/products/%d","referrer":"https://example.org/search","status":200,"bytes":%d,'
+    '"seconds":0.%03d,"agent":"Mozilla/5.0","country":"AT","cached":%s}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,64 +47,123 @@ class SparkReport:
     cpu_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One row of a case: what `bench.spark_job` does, with which source and on which topic."""
+
+    case: str
+    work: str
+    client: str = BARNABAS_SOURCE
+    source: str = "barnabas"
+    topic: str = MAIN
+    format: str = "raw"
+
+
+BOTH_SERVERS = (
+    Asked(READ, "read"),
+    Asked(READ, "read", KAFKA_SOURCE, "kafka"),
+    Asked(STREAM, "stream"),
+    Asked(STREAM, "stream", KAFKA_SOURCE, "kafka"),
+)
+BARNABAS_ONLY = (
+    Asked(FIRST, "first"),
+    Asked(LOAD, "load", LOADER),
+    Asked(LOAD_JSON, "load", LOADER, topic=JSON, format="json"),
+    Asked(NOTHING, "nothing", LOADER),
+    Asked(MANY, "read", topic=WIDE),
+    Asked(PARTITION, "partition"),
+    Asked(LAST, "last"),
+)
+
+
 def measure_spark(contest: Contest) -> Sequence[Case]:
     """Measure W13."""
-    job = Job("produce", contest.scale.records(6_000_000, 12_000_000, 50_000_000), topic="spark")
-    read, stream, load = (Case(name, job.size) for name in (READ, STREAM, LOAD))
+    count = contest.scale.records(2_000_000, 5_000_000, 50_000_000)
+    job = Job("produce", count, topic=MAIN)
+    cases = {asked.case: Case(asked.case, job.size) for asked in (*BOTH_SERVERS, *BARNABAS_ONLY)}
     for name in ("barnabas", "kafka"):
         try:
             server = contest.arena.server(name)
-            server.create_topic(job.topic, job.partitions)
-            contest.progress.say(f"{contest.name}: filling a topic of {server.title} with {job.records:,} records")
-            DRIVERS["confluent"].run(server, job, contest.scale.limit_s)
+            _fill(contest, server, job)
+            if name == "barnabas":
+                _fill(contest, server, replace(job, topic=WIDE, partitions=PARTITIONS_MANY))
+                cases[LOAD_JSON].size = _fill_json(contest, server, count // 5)
         except Exception as error:  # noqa: BLE001  # the others go on
-            read.rows.append(Row(SERVERS[name].title, BARNABAS_SOURCE, problem=problem_of(error)))
+            cases[READ].rows.append(Row(SERVERS[name].title, BARNABAS_SOURCE, problem=problem_of(error)))
             continue
-        for case, arguments in ((read, []), (stream, ["--stream"])):
-            case.rows.append(_row(contest, name, BARNABAS_SOURCE, "barnabas", *arguments))
-            case.rows.append(_row(contest, name, KAFKA_SOURCE, "kafka", *arguments))
-        if name == "barnabas":
-            load.rows.append(_row(contest, name, LOADER, "load"))
-    return [read, stream, load]
+        for asked in (*BOTH_SERVERS, *BARNABAS_ONLY) if name == "barnabas" else BOTH_SERVERS:
+            cases[asked.case].rows.append(_row(contest, name, asked))
+    return list(cases.values())
 
 
-def _row(contest: Contest, name: str, client: str, action: str, *arguments: str) -> Row:
+def _fill(contest: Contest, server: Server, job: Job) -> None:
+    server.create_topic(job.topic, job.partitions)
+    contest.progress.say(
+        f"{contest.name}: filling {job.topic} of {server.title} ({job.partitions} partitions, {job.records:,} records)"
+    )
+    DRIVERS["confluent"].run(server, job, contest.scale.limit_s)
+
+
+def _fill_json(contest: Contest, server: Server, records: int) -> int:
+    """Send objects of ten fields, and return how many bytes one has."""
+    server.create_topic(JSON, 6)
+    contest.progress.say(f"{contest.name}: filling {JSON} of {server.title} with {records:,} records")
+    with Producer(server.address, linger_ms=20) as producer:
+        for first in range(0, records, JSON_CHUNK):
+            numbers = range(first, min(first + JSON_CHUNK, records))
+            values = [
+                (JSON_VALUE % (n, n % 9973, n % 499, n % 65536, n % 1000, "true" if n % 3 else "false")).encode()
+                for n in numbers
+            ]
+            producer.send_many(JSON, values).result(contest.scale.limit_s)
+    return len(values[-1]) if records else 0
+
+
+def _row(contest: Contest, name: str, asked: Asked) -> Row:
     server = contest.arena.server(name)
-    row = Row(server.title, client)
-    told = f"{contest.name}: {server.title} < {client}"
+    row = Row(server.title, asked.client)
+    told = f"{contest.name} {asked.case}: {server.title} < {asked.client}"
     try:
-        if action == "kafka":
+        if asked.source == "kafka":
             kafka_source_jars()
     except UnavailableError as error:
         row.problem = str(error)
         contest.progress.say(f"{told} is left out: {error}")
         return row
     contest.progress.say(f"{told}: starting Spark")
-    with TemporaryDirectory(prefix="barnabas-bench-warehouse-") as warehouse:
-        command = [sys.executable, "-m", "bench.spark_job", action, "--bootstrap", server.address, "--topic", "spark"]
-        command += ["--rounds", str(contest.scale.rounds), "--warehouse", str(Path(warehouse)), *arguments]
-        server.reset_memory_peak()
-        cpu_before_s = server.cpu_s()
+    # A session has one first query.
+    for _ in range(contest.scale.rounds if asked.work == "first" else 1):
         try:
-            finished = run_client(command, contest.scale.limit_s * LIMIT_SHARE)
-            report = parse_report(finished.output)
+            row.runs += _runs(contest, server, asked)
         except ClientError as error:
             row.problem = str(error)
             contest.progress.say(f"{told}: failed: {error}")
             return row
-    cpu_server_s = server.cpu_s() - cpu_before_s
-    for took_s in report.seconds:
-        row.runs.append(
-            Run(
-                records=report.records,
-                seconds=took_s,
-                cpu_client_s=report.cpu_s / len(report.seconds),
-                cpu_server_s=cpu_server_s / (len(report.seconds) + 1),  # it warmed up once
-                memory_server_mib=server.memory_mib_max(),
-            )
-        )
     contest.progress.say(f"{told}: {row.records_per_s or 0:,.0f} records/s")
     return row
+
+
+def _runs(contest: Contest, server: Server, asked: Asked) -> list[Run]:
+    """Run Spark in a process of its own; return what it measured."""
+    with TemporaryDirectory(prefix="barnabas-bench-warehouse-") as folder:
+        command = [sys.executable, "-m", "bench.spark_job", asked.work, "--source", asked.source]
+        command += ["--bootstrap", server.address, "--topic", asked.topic, "--format", asked.format]
+        command += ["--rounds", str(contest.scale.rounds), "--folder", folder]
+        server.reset_memory_peak()
+        cpu_before_s = server.cpu_s()
+        report = parse_report(run_client(command, contest.scale.limit_s * LIMIT_SHARE).output)
+    cpu_server_s = server.cpu_s() - cpu_before_s
+    turns = len(report.seconds) + (asked.work != "first")  # all others warm up once
+    return [
+        Run(
+            records=report.records,
+            seconds=took_s,
+            cpu_client_s=report.cpu_s / len(report.seconds),
+            cpu_server_s=cpu_server_s / turns,
+            memory_server_mib=server.memory_mib_max(),
+        )
+        for took_s in report.seconds
+    ]
 
 
 def parse_report(output: str) -> SparkReport:
@@ -114,6 +185,9 @@ WORKLOADS = (
         "4.3 M/s was measured for a data source that only makes Arrow batches",
         "Records of 100 B, 6 partitions, `local[2]`; `count(*)` and `sum(length(value))` of a batch query, a stream "
         "with the trigger `availableNow` into Parquet files, and a load of the whole topic into an Iceberg table. The "
+        "first query of a session is measured from `register` to its result, in a session that has done nothing yet. "
+        "JSON: ten fields, decoded into columns, found out by a pass over the records. Of a load where nothing is new, "
+        "the records are those that the table has. Conditions on `partition` and `timestamp` leave records unread. The "
         "CPU time is that of Spark with its Python workers. The peer is Spark's own Kafka source in Scala "
         "(`spark-sql-kafka-0-10`).",
         measure_spark,
