@@ -155,6 +155,10 @@ def load_each(groups: Mapping[str, list[str]], load_table: Callable[[str, list[s
 
 
 def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
+    """Raise what is wrong before anything is opened or started.
+
+    :raises TimedOutError: nobody listens at the brokers' addresses.
+    """
     if not topics:
         raise ConfigurationError("name at least one topic to load")
     value_decoder(settings.value_format, settings.rules, settings.registry)
@@ -169,3 +173,4 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
         raise ConfigurationError(
             f"dead_letter (--dead-letter): {settings.dead_letter!r} is what is loaded; name another"
         )
+    check_reachable(settings.bootstrap, settings.client_options)
