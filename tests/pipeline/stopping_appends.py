@@ -84,12 +84,14 @@ def main() -> None:
     register(spark)
     folders = [Path(name, str(number)) for number in range(len(PLACES))]
     stop_around(StreamedTable, "append", folders[1], after=False, where=lambda table, *_more: table.location().uri)
-    stop_around(SqlCatalog, "_write_metadata", folders[2], after=True, where=lambda _made, _io, path, *_: path)
+    stop_around(
+        SqlCatalog, "_write_metadata", folders[2], after=True, where=lambda metadata, io, metadata_path: metadata_path
+    )
     stop_around(LoadFolder, "release", folders[3], after=False, where=lambda folder: str(folder.data))
     for folder, place in zip(folders, PLACES, strict=True):
         folder.mkdir()
         start(spark, bootstrap, folder, place)
-    Event().wait()
+    spark.streams.awaitAnyTermination()
 
 
 if __name__ == "__main__":
