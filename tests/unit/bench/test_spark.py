@@ -1,0 +1,42 @@
+"""W13 asks for what its program does, and reads what it prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.processes import ClientError
+from bench.spark_job import WORKS, timed_rounds
+from bench.workloads.spark import BARNABAS_ONLY, BOTH_SERVERS, JSON_VALUE, SparkReport, parse_report
+
+
+def test_each_row_asks_for_something_that_the_program_does() -> None:
+    asked = (*BOTH_SERVERS, *BARNABAS_ONLY)
+    assert {each.work for each in asked} == set(WORKS)
+    assert len({(each.case, each.client) for each in asked}) == len(asked)
+
+
+def test_the_objects_have_ten_fields() -> None:
+    value = json.loads(JSON_VALUE % (1, 2, 3, 4, 5, "true"))
+    assert len(value) == 10
+    assert (value["id"], value["seconds"], value["cached"]) == (1, 0.005, True)
+
+
+def test_a_load_of_nothing_counts_the_records_that_the_table_has() -> None:
+    loaded = iter([7, 0, 0])
+    report = timed_rounds(lambda _: next(loaded), 2)
+    assert report["records"] == 7
+    assert len(report["seconds"]) == 2  # type: ignore[arg-type]
+
+
+def test_a_first_query_has_no_round_that_warms_up() -> None:
+    numbers: list[int] = []
+    timed_rounds(lambda number: numbers.append(number) or 1, 1, warms_up=False)
+    assert numbers == [1]
+
+
+def test_the_report_is_the_line_of_json() -> None:
+    assert parse_report('noise\n{"records": 5, "seconds": [1.5], "cpu_s": 2}\n') == SparkReport(5, [1.5], 2.0)
+    with pytest.raises(ClientError, match="no report"):
+        parse_report("noise")
