@@ -17,6 +17,7 @@ import pytest
 from barnabas.spark import JavaNotFoundError
 from barnabas.spark.java import find_java_home
 from tests.interop.reading import wait_until
+from tests.pipeline.quick_java import OF_LAUNCHER, OF_SPARK
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,8 @@ def environment(**more: str) -> dict[str, str]:
         java_home = find_java_home(os.environ)
     except JavaNotFoundError as error:
         pytest.skip(str(error))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    kept = others | {name: os.environ[name] for name in (OF_SPARK, OF_LAUNCHER) if name in os.environ}
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     ours = {"JAVA_HOME": str(java_home), "PYTHONPATH": os.pathsep.join(paths), "SPARK_LOCAL_IP": HOST}
     return {**kept, **ours, "PYSPARK_PYTHON": sys.executable, **more}
