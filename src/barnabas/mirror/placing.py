@@ -62,6 +62,7 @@ class Placing:
             await self._realign(link)
         if not link.copy.is_placed:
             await self.place(link)
+        self._told.over(str(link.source))
 
     async def place(self, link: Link) -> None:
         """Read the end of the target's log, and go on from there.
