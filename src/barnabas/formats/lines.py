@@ -13,6 +13,7 @@ from barnabas.formats import times
 from barnabas.formats.column_types import ColumnType, Fields, arrow_type
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
 from barnabas.formats.line_patterns import LinePattern, Piece, line_pattern
+from barnabas.formats.usual_types import without_large_types
 
 COLUMNS = "columns"
 """The form of a line that its columns give back."""
@@ -77,7 +78,8 @@ class LineDecoder:
     def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
         if self.pattern.pieces is None:
             return values
-        made = compose(columns, self.pattern.pieces, len(values)).cast(values.type)
+        usual = {name: without_large_types(column) for name, column in columns.items()}
+        made = compose(usual, self.pattern.pieces, len(values)).cast(values.type)
         return pc.if_else(pc.equal(forms, COLUMNS), made, values)
 
 

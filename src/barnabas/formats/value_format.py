@@ -14,6 +14,7 @@ from barnabas.formats.json_fields import JsonRules, decode, infer_fields
 from barnabas.formats.json_text import restore, value_forms
 from barnabas.formats.line_patterns import NAMED_PATTERNS
 from barnabas.formats.lines import LineDecoder
+from barnabas.formats.usual_types import without_large_types
 
 RAW, JSON, LINES = "raw", "json", "lines"
 FORMATS_TOLD = f"raw, json, or lines:PATTERN, with a pattern of {', '.join(NAMED_PATTERNS)} or a regular expression"
@@ -38,7 +39,7 @@ class JsonDecoder:
         return Decoded(parsed.columns, forms, pa.array(reasons, pa.string()), parsed.found)
 
     def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-        return restore(values, forms, columns)
+        return restore(values, forms, {name: without_large_types(column) for name, column in columns.items()})
 
 
 def decoder_of(value_format: str, rules: JsonRules | None = None) -> ValueDecoder | None:

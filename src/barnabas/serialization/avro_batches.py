@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.errors import SerializationError
+from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
 from barnabas.serialization.avro_cells import of_cells
 from barnabas.serialization.avro_codec import codec_of
 from barnabas.serialization.avro_types import AvroType, avro_type
-from barnabas.serialization.column_casts import without_large_types
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 
 ROWS_AT_ONCE = 65_536

@@ -6,13 +6,6 @@ import pyarrow as pa
 
 from barnabas.formats.column_types import ColumnType, arrow_type, decimal_parts
 
-_USUAL = {
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-}
-
 
 def fitted(array: pa.Array, wanted: ColumnType) -> pa.Array:
     """Return a column of a type, also where it is nested: fields of structs go by their names."""
@@ -35,24 +28,6 @@ def fitted(array: pa.Array, wanted: ColumnType) -> pa.Array:
     elif isinstance(wanted, str) and not pa.types.is_nested(array.type):
         return widened(array, wanted)
     return pa.nulls(len(array), kind)
-
-
-def without_large_types(array: pa.Array) -> pa.Array:
-    """Return an array with 32-bit offsets and no dictionaries, whoever has made it: pyiceberg, Polars."""
-    kind = _without_large(array.type)
-    return array if array.type.equals(kind) else array.cast(kind)
-
-
-def _without_large(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _without_large(kind.value_type)
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_large(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_without_large(kind.key_type), _without_large(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_large(kind.value_type)))
-    return _USUAL.get(kind, kind)
 
 
 def with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from barnabas.errors import SchemaRegistryError, SerializationError
 from barnabas.formats.column_types import ColumnType, Fields, arrow_type, merge_fields, wider
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
-from barnabas.serialization.column_casts import without_large_types
 from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
 from barnabas.serialization.wire_format import Writer
 
