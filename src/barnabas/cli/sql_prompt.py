@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.failures import explain
-from barnabas.cli.standard_output import ReaderGoneError
 from barnabas.cli.tables import show_table
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
@@ -55,7 +54,10 @@ class Prompt:
             readline.set_completer(self._complete)
             readline.parse_and_bind("tab: complete")
             while True:
-                self._take(self._read())
+                try:
+                    self._take(self._read())
+                except KeyboardInterrupt:
+                    click.echo("\ninterrupted", err=True)
 
     def _read(self) -> str:
         """Return a statement or a command with a dot; nothing where Ctrl-C took it back."""
@@ -75,10 +77,6 @@ class Prompt:
                 self._obey(text)
             elif text:
                 self._show(text)
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-        except ReaderGoneError:
-            raise
         except (BarnabasError, OSError) as error:
             click.echo(explain(error), err=True)
 
