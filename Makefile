@@ -17,9 +17,13 @@ MINUTES := 20
 SEEDS := 1000
 RUNS := 20
 
-# With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So does BROKERS=3.
+# With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So do BROKERS=3
+# and FAULT=lose, double or late.
 ifeq ($(origin BROKERS),command line)
 DEMO_ARGUMENTS := --brokers "$$BROKERS"
+endif
+ifeq ($(origin FAULT),command line)
+DEMO_ARGUMENTS += --fault "$$FAULT"
 endif
 ifeq ($(origin LOG),command line)
 DEMO_ARGUMENTS += -- "$$LOG"
@@ -31,7 +35,7 @@ endif
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a log of yours; BROKERS=3: kill a leader
+demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a log of yours; BROKERS=3: kill a leader; FAULT=lose: see it found
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
 test: setup-dev ## run all tests, and those of records, storage and clients with the codec in pure Python as well

@@ -1,7 +1,7 @@
-"""`python -m demo [--brokers N] [LOG]`: the departures of 2013, or a text log; exits 0 only if the books balance.
+"""`python -m demo [--brokers N] [--fault lose|double|late] [LOG]`: the departures of 2013, or a text log.
 
-What it leaves is in `.barnabas`: runs with one broker, and below in a folder of their own those with several, whose
-topics are others, and so are their tables.
+It exits with 0 only if the books balance. What it leaves is in `.barnabas`: runs with one broker, and below in a folder
+of their own those with several, whose topics are others, and so are their tables.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from demo.fault import Fault
 
 FOLDER = Path(".barnabas")
 
@@ -23,16 +27,17 @@ def main(arguments: list[str]) -> int:
     errors = Console(stderr=True)
     parser = argparse.ArgumentParser("demo")
     parser.add_argument("--brokers", type=int, choices=range(1, 10), default=1, metavar="N", help="1 to 9")
+    parser.add_argument("--fault", choices=("lose", "double", "late"), help="let one record go wrong")
     parser.add_argument("log", type=Path, nargs="?", metavar="LOG", help="a text log")
     options = parser.parse_args(arguments)
     try:
-        return _run(options.log, options.brokers, Console(), errors)
+        return _run(options.log, options.brokers, options.fault, Console(), errors)
     except KeyboardInterrupt:
         errors.print("demo: stopped; nothing is left running. The next run takes up what is there.")
         return 130
 
 
-def _run(log: Path | None, brokers: int, console: Console, errors: Console) -> int:
+def _run(log: Path | None, brokers: int, fault: Fault | None, console: Console, errors: Console) -> int:
     # Imported here, because it takes a second in which Ctrl-C must not show a traceback.
     from barnabas.errors import BarnabasError  # noqa: PLC0415
     from demo.departures import departures  # noqa: PLC0415
@@ -43,7 +48,7 @@ def _run(log: Path | None, brokers: int, console: Console, errors: Console) -> i
     try:
         feed = departures() if log is None else text_log(log)
         folder = FOLDER if brokers == 1 else FOLDER / f"{brokers}-brokers"
-        audit = run_demo(feed, folder, Screen(console), brokers)
+        audit = run_demo(feed, folder, Screen(console), brokers, fault)
     except BarnabasError as error:
         errors.print(f"demo: {error}", style="red", markup=False, soft_wrap=True)
         return 1

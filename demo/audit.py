@@ -1,27 +1,32 @@
-"""The books: five counts of one run, each taken at its own place, and what is lost or twice by id."""
+"""The books: what the audit says of one run, each tier counted at its own place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from barnabas import Admin
+from barnabas.audit.balance import ApplicationBalance, Balance
+from barnabas.audit.events import LOADED
+from barnabas.audit.findings import Finding, Kind
+from barnabas.client.topic_audit import audit_topic
 from barnabas.model import TopicPartition
-from demo.events import ID_HEADER
+from barnabas.spark.table_audit import TableAudit
+from barnabas.spark.warehouse import Warehouse
 
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+_LOST = (Kind.LOST, Kind.EXCHANGED)
+_DUPLICATED = (Kind.DOUBLED, Kind.EXTRA)
+_NOT_LOADED = (Kind.LATE, Kind.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
     """The counts of one run.
 
-    `produced`: acknowledgements that the producer got. `stored`: by how much the ends of the broker's logs have
-    moved. `consumed`: records that the group saw. `loaded`: rows of the table. `lost`: rows of the input that
-    the table has not; `duplicated`: rows of the table beyond the first of their id.
+    `produced`: what the producer told that was acknowledged. `stored`: its records in the log. `consumed`: those that
+    the group saw. `loaded`: their rows in the table. `lost`: records that a tier has and the next one has not;
+    `duplicated`: those that are there a second time; `late`: those that came when the table had been loaded.
     """
 
     expected: int
@@ -31,12 +36,14 @@ class Audit:
     loaded: int
     lost: int
     duplicated: int
+    late: int = 0
+    findings: tuple[Finding, ...] = ()
 
     @property
     def balances(self) -> bool:
         """Whether every event of the input came through every place, once."""
         counts = (self.produced, self.stored, self.consumed, self.loaded)
-        return all(count == self.expected for count in counts) and not self.lost and not self.duplicated
+        return all(count == self.expected for count in counts) and not (self.lost or self.duplicated or self.late)
 
     def line(self) -> str:
         """Return the last line of the demo.
@@ -44,24 +51,55 @@ class Audit:
         >>> Audit(3, 3, 3, 3, 3, 0, 0).line()
         'audit: produced=3 stored=3 consumed=3 loaded=3 lost=0 duplicated=0'
         """
+        late = f" late={self.late}" if self.late else ""
         return (
             f"audit: produced={self.produced} stored={self.stored} consumed={self.consumed} loaded={self.loaded} "
-            f"lost={self.lost} duplicated={self.duplicated}"
+            f"lost={self.lost} duplicated={self.duplicated}{late}"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TableCount:
-    """What a table has of one run."""
-
-    rows: int
-    lost: int
-    duplicated: int
+def application_of(run: str) -> str:
+    """Return under which name a run's producer is known to the audit."""
+    return f"demo-{run}"
 
 
-def stored_between(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> int:
-    """Return how many records the broker has stored between two looks at where its logs end."""
-    return sum(end - before.get(partition, 0) for partition, end in after.items())
+def audit_run(bootstrap: str, topic: str, folder: Path, table: str, run: str, expected: int, consumed: int) -> Audit:
+    """Audit the topic, and return what is about one run: runs before it may have been stopped anywhere."""
+    warehouse = Warehouse.open(folder / "warehouse")
+    with Admin(bootstrap) as admin:
+        found = audit_topic(
+            bootstrap, admin, topic, table_side=lambda topic_id: TableAudit(warehouse, table, topic, topic_id)
+        )
+    return books_of(found, run, expected, consumed)
+
+
+def books_of(found: Balance, run: str, expected: int, consumed: int) -> Audit:
+    """Return what an audit says of one run."""
+    counts = found.applications.get(application_of(run), ApplicationBalance())
+    findings = tuple(each for each in found.findings if each.application == application_of(run))
+    return Audit(
+        expected=expected,
+        produced=counts.produced,
+        stored=counts.stored,
+        consumed=consumed,
+        loaded=counts.loaded,
+        lost=sum(each.records for each in findings if each.kind in _LOST),
+        duplicated=sum(each.records for each in findings if each.kind in _DUPLICATED),
+        late=sum(each.records for each in findings if each.tier == LOADED and each.kind in _NOT_LOADED),
+        findings=findings,
+    )
+
+
+def where_it_is(finding: Finding) -> str:
+    """Return in words what is the matter and where, for people."""
+    tier = "the table" if finding.tier == LOADED else "the log"
+    place = f"partition {finding.producer.partition}"
+    if finding.offset is not None:
+        place += f", offset {finding.offset}"
+    elif finding.missing:
+        place += f", sequence number {finding.missing[0][0]}"
+    sender = f", sent by {finding.application} on {finding.host}" if finding.application else ""
+    return f"{finding.records} {finding.kind} in {tier}: {place}{sender}"
 
 
 def since(before: Mapping[TopicPartition, int]) -> str:
@@ -72,21 +110,3 @@ def since(before: Mapping[TopicPartition, int]) -> str:
     return " or ".join(
         f"(partition = {partition.partition} and offset >= {offset})" for partition, offset in before.items()
     )
-
-
-def count_in_table(headers: Iterable[pa.ListArray], run: str, expected: int) -> TableCount:
-    """Look for the id of each row of the run's input in a table's column of headers."""
-    found = np.zeros(expected, dtype=np.int64)
-    for column in headers:
-        found += np.bincount(rows_of_run(column, run), minlength=expected)[:expected]
-    return TableCount(rows=int(found.sum()), lost=int((found == 0).sum()), duplicated=int((found[found > 1] - 1).sum()))
-
-
-def rows_of_run(headers: pa.ListArray, run: str) -> Rows:
-    """Return the input rows that the ids in a column of headers name, for one run."""
-    pairs = headers.flatten()
-    ids = pairs.field("value").filter(pc.equal(pairs.field("key"), ID_HEADER)).cast(pa.string())
-    prefix = f"{run}:"
-    of_run = ids.filter(pc.starts_with(ids, prefix))
-    rows: Rows = pc.utf8_slice_codeunits(of_run, len(prefix)).cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return rows

@@ -40,11 +40,6 @@ class LoadedRun:
         for batch in scan_table(self.folder / "warehouse", self.table, columns=wanted, where=self.where):
             yield batch.take(rows_with_id_of(batch.column("headers"), self.run)).select(list(columns))
 
-    def headers(self) -> Iterator[pa.ListArray]:
-        """Yield the headers of all that was stored since the run began, of whatever run."""
-        batches = scan_table(self.folder / "warehouse", self.table, columns=["headers"], where=self.where)
-        return (batch.column("headers") for batch in batches)
-
     def picture(self, name: str) -> Path:
         """Return where a picture goes."""
         return self.folder / f"{name}.png"

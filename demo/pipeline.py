@@ -15,11 +15,12 @@ from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 from barnabas.spark import LoadProgress, TableLoad, load, local_session, stop_session
 from barnabas.spark.java import find_java_home
-from demo.audit import Audit, count_in_table, since, stored_between
+from demo.audit import Audit, audit_run, since, where_it_is
 from demo.brokers import Brokers, running_brokers
 from demo.departures_report import report_departures
 from demo.events import Feed
 from demo.failover import Failover
+from demo.fault import Fault, change_a_row
 from demo.following import following
 from demo.loaded_run import LoadedRun, Report
 from demo.log_report import report_access_log, report_lines
@@ -29,18 +30,18 @@ from demo.shipping import end_offsets, prepare_topic, ship
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """What came of shipping and following."""
+    """What came of shipping and following: by how much the logs have grown, and what the group saw."""
 
-    produced: int
     stored: int
     consumed: int
     before: Mapping[TopicPartition, int]
 
 
-def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1) -> Audit:
+def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fault: Fault | None = None) -> Audit:
     """Do it all, with everything that it leaves in `folder`, and return the books.
 
-    With several brokers, one of them is killed in the middle of shipping.
+    With several brokers, one of them is killed in the middle of shipping. With a fault, one record is lost from the
+    table, or doubled, or shipped after the load.
 
     When it returns or raises, no process of it is left.
 
@@ -58,7 +59,8 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1) ->
             brokers = stack.enter_context(running_brokers(folder, broker_count))
             view.outcome = f"ready at {brokers.bootstrap}, data in {brokers.data}"
         with screen.step("Ship, and follow online") as view:
-            shipped = _ship_and_follow(brokers, feed, run, folder, view)
+            held_back = 1 if fault == "late" else 0
+            shipped = _ship_and_follow(brokers, feed, run, folder, view, feed.count - held_back)
         with screen.step("Load into Iceberg with Spark") as view:
             loaded = _load(brokers.bootstrap, feed, folder, view)
         in_table = LoadedRun(folder, loaded.table, run, since(shipped.before))
@@ -67,14 +69,27 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1) ->
             report = _report(feed, in_table)
             view.outcome = f"picture in {report.picture}"
         screen.show(report.content)
+        if fault is not None:
+            _go_wrong(fault, brokers.bootstrap, feed, run, folder)
+            screen.note(f"one record goes wrong now, as it was asked for: {fault}")
         with screen.step("Balance the books") as view:
-            audit = _audit(feed, shipped, in_table)
+            audit = audit_run(brokers.bootstrap, feed.topic, folder, loaded.table, run, feed.count, shipped.consumed)
             view.outcome = "every event is there, once" if audit.balances else "[red]something is wrong[/]"
+        for finding in audit.findings:
+            screen.note(where_it_is(finding))
     return audit
 
 
-def _ship_and_follow(brokers: Brokers, feed: Feed, run: str, folder: Path, view: StepView) -> Shipped:
-    view.at_most(feed.count)
+def _go_wrong(fault: Fault, bootstrap: str, feed: Feed, run: str, folder: Path) -> None:
+    """Do to one record what the audit is to find."""
+    if fault == "late":
+        ship(bootstrap, feed, run, lambda _count: None, range(feed.count - 1, feed.count))
+    else:
+        change_a_row(folder / "warehouse", run, fault)
+
+
+def _ship_and_follow(brokers: Brokers, feed: Feed, run: str, folder: Path, view: StepView, count: int) -> Shipped:
+    view.at_most(count)
     bootstrap = brokers.bootstrap
     before = prepare_topic(bootstrap, feed.topic)
     failover = Failover(brokers, feed)
@@ -84,12 +99,13 @@ def _ship_and_follow(brokers: Brokers, feed: Feed, run: str, folder: Path, view:
         failover.advance(count)
 
     with following(bootstrap, feed, run, folder / "follower.log", view.set_seen) as follower:
-        produced = ship(bootstrap, feed, run, acknowledged)
+        produced = ship(bootstrap, feed, run, acknowledged, range(count))
         after = end_offsets(bootstrap, feed.topic)
         seen = follower.finish(after)
     counts = ", ".join(f"{name} {count:,}" for name, count in sorted((seen.counts or {}).items()))
     view.outcome = f"{produced:,} acknowledged; the consumer saw {counts}{failover.outcome}"
-    return Shipped(produced, stored_between(before, after), seen.records, before)
+    stored = sum(end - before.get(partition, 0) for partition, end in after.items())
+    return Shipped(stored, seen.records, before)
 
 
 def _load(bootstrap: str, feed: Feed, folder: Path, view: StepView) -> TableLoad:
@@ -129,19 +145,6 @@ def _report(feed: Feed, loaded: LoadedRun) -> Report:
             return report_access_log(loaded)
         case "text log":
             return report_lines(loaded)
-
-
-def _audit(feed: Feed, shipped: Shipped, loaded: LoadedRun) -> Audit:
-    table = count_in_table(loaded.headers(), loaded.run, feed.count)
-    return Audit(
-        expected=feed.count,
-        produced=shipped.produced,
-        stored=shipped.stored,
-        consumed=shipped.consumed,
-        loaded=table.rows,
-        lost=table.lost,
-        duplicated=table.duplicated,
-    )
 
 
 @contextmanager

@@ -8,12 +8,15 @@ from itertools import islice
 
 from barnabas import Admin, Delivery, Producer
 from barnabas.model import TopicPartition
+from demo.audit import application_of
 from demo.events import ID_HEADER, Event, Feed, event_id
 
 PARTITIONS = 6
 CHUNK_EVENTS = 2_000
 CHUNKS_IN_FLIGHT = 8
 DELIVERY_TIMEOUT_S = 60.0
+AUDIT_WINDOW_MS = 86_400_000
+"""A day: the events are of a year."""
 
 
 def prepare_topic(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
@@ -34,16 +37,28 @@ def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
         return dict(admin.end_offsets(partitions))
 
 
-def ship(bootstrap: str, feed: Feed, run: str, on_acknowledged: Callable[[int], None]) -> int:
-    """Ship all events of a feed, and return how many the broker acknowledged.
+def ship(
+    bootstrap: str, feed: Feed, run: str, on_acknowledged: Callable[[int], None], rows: range | None = None
+) -> int:
+    """Ship events of a feed, and return how many the broker acknowledged.
 
     :param on_acknowledged: called with how many more were acknowledged.
+    :param rows: which events, in a row; None: all.
     :raises BarnabasError: a record could not be delivered.
     """
     acknowledged = 0
     waiting: deque[Sequence[Delivery]] = deque()
-    with Producer(bootstrap, acks="all", linger_ms=20, compression_type="none") as producer:
-        for first_row, chunk in _chunks(feed.read()):
+    wanted = range(feed.count) if rows is None else rows
+    with Producer(
+        bootstrap,
+        acks="all",
+        linger_ms=20,
+        compression_type="none",
+        client_id=application_of(run),
+        audit=True,
+        audit_window_ms=AUDIT_WINDOW_MS,
+    ) as producer:
+        for first_row, chunk in _chunks(islice(feed.read(), wanted.start, wanted.stop), wanted.start):
             waiting.append(_send(producer, feed.topic, run, first_row, chunk))
             while len(waiting) > CHUNKS_IN_FLIGHT:
                 acknowledged += _count(waiting.popleft(), on_acknowledged)
@@ -53,8 +68,7 @@ def ship(bootstrap: str, feed: Feed, run: str, on_acknowledged: Callable[[int], 
     return acknowledged
 
 
-def _chunks(events: Iterator[Event]) -> Iterator[tuple[int, list[Event]]]:
-    row = 0
+def _chunks(events: Iterator[Event], row: int) -> Iterator[tuple[int, list[Event]]]:
     while chunk := list(islice(events, CHUNK_EVENTS)):
         yield row, chunk
         row += len(chunk)

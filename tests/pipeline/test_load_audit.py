@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions as F  # noqa: N812
 
+import barnabas.spark
 from barnabas import Admin, Producer
 from barnabas.audit.identities import Producer as Identity
 from barnabas.audit.windows import tally
@@ -66,6 +69,22 @@ def windows(found: Any) -> list[tuple[int, int, int, int, str]]:
     ]
 
 
+def spark_audit(spark: SparkSession, bootstrap: str, warehouse: Path) -> list[tuple[str, int, str | None, int, str]]:
+    found = barnabas.spark.audit(
+        spark,
+        TOPIC,
+        bootstrap=bootstrap,
+        warehouse=warehouse,
+        from_=datetime.fromtimestamp(BEGIN_MS / 1_000, UTC),
+        to=datetime.fromtimestamp(BEGIN_MS / 1_000 + 180, UTC),
+    )
+    begin = F.unix_millis("window").alias("begin")
+    return [
+        (row["tier"], row["begin"] - BEGIN_MS, row["application"], row["count"], row["status"])
+        for row in found.select("tier", begin, "application", "count", "status").collect()
+    ]
+
+
 ALL_COMPLETE = [(minute * MINUTE_MS, 100, 100, 100, "complete") for minute in range(3)]
 
 
@@ -87,6 +106,11 @@ def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession
     assert audit(topic, tmp_path, "why", TOPIC) == (0, [])
     assert first.complete_until_ms is not None
     assert second.complete_until_ms is not None
+    assert sorted(set(spark_audit(spark, topic, tmp_path))) == [
+        (tier, minute * MINUTE_MS, application, 100, "complete")
+        for tier, application in (("loaded", "shop"), ("produced", "shop"), ("table", None))
+        for minute in range(3)
+    ]
     # Nothing that was told is missing, so the table is complete until just now.
     assert BEGIN_MS + 3 * MINUTE_MS < first.complete_until_ms <= second.complete_until_ms
     assert found["table_complete_until"] == second.complete_until_ms
@@ -140,6 +164,12 @@ def test_row_that_is_deleted_and_one_that_is_appended_twice_are_found_with_their
         ("loaded", "doubled", "shop", 1),
     }
     assert all(len(each["offsets"]) == 1 and each["offsets"][0][1] == 1 for each in why)
+    in_spark = spark_audit(spark, topic, tmp_path)
+    # It has no log to look at: a lost and a doubled row of one partition and window are exchanged for it.
+    assert {each for each in in_spark if each[0] != "table"} == {
+        (tier, minute * MINUTE_MS, "shop", 100, "complete") for tier in ("produced", "loaded") for minute in range(3)
+    }
+    assert {each[4] for each in in_spark if each[0] == "table"} - {"complete"}
 
 
 def test_what_loads_have_told_vouches_for_the_table_when_the_log_has_expired(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from barnabas.audit.differences import differences
 from barnabas.audit.events import LOADED, MonitoringEvent
 from barnabas.audit.findings import WRONG, Finding, Kind
 from barnabas.audit.identities import Producer
@@ -52,6 +53,17 @@ class WindowBalance:
         return self.wrong.get(kind, 0)
 
 
+@dataclass(slots=True)
+class ApplicationBalance:
+    """What one application has sent, in all windows."""
+
+    produced: int = 0
+    stored: int = 0
+    """With second copies."""
+    loaded: int = 0
+    """Of what the log still has; rows of the table, with second copies."""
+
+
 @dataclass(frozen=True, slots=True)
 class Balance:
     """All windows, in order, and what is the matter in them."""
@@ -59,6 +71,8 @@ class Balance:
     windows: list[WindowBalance]
     findings: list[Finding]
     width_ms: int
+    applications: dict[str, ApplicationBalance] = field(default_factory=dict)
+    """Of those that tell."""
 
     @property
     def is_wrong(self) -> bool:
@@ -95,14 +109,38 @@ def balance(
     windows = _Windows(stored)
     produced = windows.add_produced(told)
     windows.add_stored(told)
-    findings = [*_repeats(told, stored), *_differences(told, produced, stored)]
+    of_log, taken = differences(told, produced, stored)
+    findings = [*_repeats(told, stored), *of_log]
     vouched: set[tuple[int, int]] = set()
     if table is not None:
         windows.add_rows(table)
         of_expired, vouched = expired_rows(table, stored)
         findings += [_with_sender(told, each) for each in (*table.rows.findings, *of_expired)]
         findings += _lost_before_they_were_loaded(told, produced, stored, table, vouched)
-    return Balance(windows.closed(findings, vouched), sorted(findings, key=_place), stored.width_ms)
+    in_order = windows.closed(findings, vouched, taken)
+    applications = _applications(told, produced, stored, table)
+    return Balance(in_order, sorted(findings, key=_place), stored.width_ms, applications)
+
+
+def _applications(
+    told: Told, produced: dict[tuple[int, Producer], Tally], stored: StoredLog, table: LoadedTable | None
+) -> dict[str, ApplicationBalance]:
+    found: dict[str, ApplicationBalance] = {}
+
+    def of(producer: Producer) -> ApplicationBalance:
+        event = told.instance_of.get(producer.producer_id)
+        return ApplicationBalance() if event is None else found.setdefault(event.application, ApplicationBalance())
+
+    for (_window_ms, producer), sent in produced.items():
+        of(producer).produced += sent.records
+    for of_window in stored.counted.values():
+        for producer, counted in of_window.items():
+            of(producer).stored += counted.records
+    for repeat in stored.repeats:
+        of(repeat.producer).stored += repeat.records
+    for producer, rows in ({} if table is None else table.rows.loaded).items():
+        of(producer).loaded += rows
+    return found
 
 
 class _Windows:
@@ -143,14 +181,20 @@ class _Windows:
             window = self._of(window_ms, of_partition)
             window.loaded += sum(found.records for found in of_partition.values())
 
-    def closed(self, findings: Iterable[Finding], vouched: set[tuple[int, int]]) -> list[WindowBalance]:
-        """Return the windows in order, with what is the matter in them."""
+    def closed(
+        self, findings: Iterable[Finding], vouched: set[tuple[int, int]], taken: set[tuple[int, int]]
+    ) -> list[WindowBalance]:
+        """Return the windows in order, with what is the matter in them.
+
+        :param vouched: windows and partitions that an account vouches for; `taken`: of which retention took records.
+        """
         for finding in findings:
             wrong = self._of(finding.window_ms).wrong
             wrong[finding.kind] = wrong.get(finding.kind, 0) + finding.records
         for window_ms, window in self._windows.items():
             window.is_expired = any(
-                self._stored.is_expired(each, window_ms) and (window_ms, each) not in vouched
+                (self._stored.is_expired(each, window_ms) or (window_ms, each) in taken)
+                and (window_ms, each) not in vouched
                 for each in self._partitions[window_ms]
             )
         return [self._windows[begin] for begin in sorted(self._windows)]
@@ -193,38 +237,3 @@ def _repeats(told: Told, stored: StoredLog) -> Iterable[Finding]:
         event = told.instance_of.get(repeat.producer.producer_id)
         host, application = (event.host, event.application) if event else ("", "")
         yield Finding(Kind.DOUBLED, repeat.window_ms, repeat.producer, repeat.records, host, application, repeat.offset)
-
-
-def _differences(told: Told, produced: dict[tuple[int, Producer], Tally], stored: StoredLog) -> Iterable[Finding]:
-    there = {
-        (window_ms, producer): found
-        for window_ms, of_window in stored.counted.items()
-        for producer, found in of_window.items()
-    }
-    for place in produced.keys() | there.keys():
-        window_ms, producer = place
-        event = told.instance_of.get(producer.producer_id)
-        if event is None or stored.is_expired(producer.partition, window_ms):
-            continue
-        sent, found = produced.get(place, NOTHING), there.get(place, NOTHING)
-        kind, records = _difference(told, producer, sent, found, _doubtful(told, stored, place))
-        if kind is not None:
-            missing = tuple(stored.gaps_of(producer)) if kind in (Kind.LOST, Kind.EXCHANGED) else ()
-            yield Finding(kind, window_ms, producer, records, event.host, event.application, missing=missing)
-
-
-def _difference(told: Told, producer: Producer, sent: Tally, found: Tally, doubtful: int) -> tuple[Kind | None, int]:
-    more = found.records - doubtful - sent.records
-    if more < 0:
-        return Kind.LOST, -more
-    if more > 0:
-        return (Kind.EXTRA if producer.producer_id in told.ended else Kind.OPEN), more
-    if not doubtful and found.fingerprint != sent.fingerprint:
-        return Kind.EXCHANGED, 1
-    return None, 0
-
-
-def _doubtful(told: Told, stored: StoredLog, place: tuple[int, Producer]) -> int:
-    """Return how many of the records that a producer does not know the fate of are there."""
-    _window_ms, producer = place
-    return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in told.doubts.get(place, ()))

@@ -65,6 +65,11 @@ class Stretches:
         self._ends[at:until] = [max(end, last)]
         return new
 
+    @property
+    def first(self) -> int:
+        """The first number; 0 where there is none."""
+        return self._begins[0] if self._begins else 0
+
     def count_in(self, first: int, count: int) -> int:
         """Return how many of a stretch were seen."""
         end = first + count
@@ -175,6 +180,13 @@ class StoredLog:
             return 0
         laps = range(first, self._reached[producer] + 1, SEQUENCE_MAX + 1)
         return sum(stretches.count_in(each, records) for each in laps)
+
+    def taken_of(self, producer: Producer) -> int:
+        """Return how many of a producer's records retention has taken: those before the first number that is left."""
+        stretches = self._stretches.get(producer)
+        if producer.partition not in self.expired_ms or stretches is None:
+            return 0
+        return stretches.first
 
     def gaps_of(self, producer: Producer) -> list[tuple[int, int]]:
         """Return which sequence numbers of a producer are missing between others, as first and count."""

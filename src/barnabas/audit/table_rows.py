@@ -45,6 +45,8 @@ class TableRows:
     findings: Findings = field(default_factory=Findings)
     tallies: dict[int, dict[int, Tally]] = field(default_factory=dict)
     """By window and partition: all rows, with offsets for numbers."""
+    loaded: dict[Producer, int] = field(default_factory=dict)
+    """By producer: rows of records that the log still has, with second copies."""
     waiting: int = 0
     """Records of the log that are not loaded yet."""
     _copies: dict[int, _Copies] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class TableRows:
         if loaded < stretch.records:
             self._waits(producer, offset + loaded, stretch.records - loaded, stretch.window_ms)
         copies = self._copies.get(partition, _NONE)[offset - begin : offset - begin + loaded]
+        self.loaded[producer] = self.loaded.get(producer, 0) + int(copies.sum(dtype=np.int64))
         if loaded and (copies.min() != 1 or copies.max() != 1):
             self._note(Kind.LOST, producer, offset, stretch.window_ms, copies == 0, copies)
             self._note(Kind.DOUBLED, producer, offset, stretch.window_ms, copies > 1, copies - 1)

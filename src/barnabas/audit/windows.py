@@ -20,6 +20,8 @@ WINDOW_MS = 60_000
 DAY_MS = 86_400_000
 """A day is a multiple of the width of each window, so that windows of different widths have common ones."""
 
+NEVER_MS = 2**63
+
 NO_WINDOW_MS = -1
 """Where records without a timestamp are counted."""
 
@@ -74,13 +76,14 @@ def window_of(timestamp_ms: int, width_ms: int) -> int:
 class _Run:
     """Batches of one partition that follow on each other."""
 
-    __slots__ = ("begin_ms", "end_ms", "first", "late", "next", "producer", "records", "size_bytes")
+    __slots__ = ("begin_ms", "end_ms", "first", "late", "late_from_ms", "next", "producer", "records", "size_bytes")
 
-    def __init__(self, producer: Producer, first: int, begin_ms: int, end_ms: int) -> None:
+    def __init__(self, producer: Producer, first: int, begin_ms: int, end_ms: int, late_ms: int) -> None:
         self.producer = producer
         self.first = self.next = first
         self.begin_ms = begin_ms
         self.end_ms = end_ms
+        self.late_from_ms = end_ms + late_ms if end_ms else NEVER_MS
         self.records = 0
         self.size_bytes = 0
         self.late = 0
@@ -135,12 +138,41 @@ class WindowCounter(Generic[T]):
                 self._end(topic, run)
             begin_ms = window_of(timestamp_ms, self.width_ms)
             end_ms = 0 if begin_ms == NO_WINDOW_MS else begin_ms + self.width_ms
-            run = self._runs[place] = _Run(producer, first, begin_ms, end_ms)
+            run = self._runs[place] = _Run(producer, first, begin_ms, end_ms, self._late_ms)
         run.next = (first + records) & SEQUENCE_MAX
         run.records += records
         run.size_bytes += size_bytes
-        if run.end_ms and now_ms >= run.end_ms + self._late_ms:
+        if now_ms >= run.late_from_ms:
             run.late += records
+
+    def count_next(
+        self,
+        place: tuple[T, int],
+        producer_id: int,
+        producer_epoch: int,
+        first: int,
+        records: int,
+        size_bytes: int,
+        times_ms: tuple[int, int],
+        now_ms: int,
+    ) -> bool:
+        """Count a batch if it follows on the last one of its place, which costs least; return whether it does.
+
+        :param place: topic and partition.
+        :param times_ms: the least and the greatest timestamp of its records.
+        """
+        run = self._runs.get(place)
+        if run is None or first != run.next or times_ms[0] < run.begin_ms or times_ms[1] >= run.end_ms:
+            return False
+        producer = run.producer
+        if producer_id != producer[0] or producer_epoch != producer[1]:
+            return False
+        run.next = (first + records) & SEQUENCE_MAX
+        run.records += records
+        run.size_bytes += size_bytes
+        if now_ms >= run.late_from_ms:
+            run.late += records
+        return True
 
     def _end(self, topic: T, run: _Run) -> None:
         place = (topic, run.begin_ms)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.audit.balance import Balance, balance
-from barnabas.audit.windows import WINDOW_MS, common_width
+from barnabas.audit.balance import Balance
 from barnabas.cli.audit_views import AuditedTable, show_why, show_windows
 from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, json_option
 from barnabas.cli.progress import record_progress
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
-from barnabas.client.audited import count_stored, read_events, topic_ranges
+from barnabas.client.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -100,37 +100,26 @@ class Audit:
 
     def run(self) -> tuple[Balance, AuditedTable | None]:
         """Compare it as it is now."""
-        with connect(self.bootstrap) as admin:
-            # What is told first, then the table, then the log: each has what those before it have. What is acknowledged
-            # meanwhile is in the log, and open until it is told.
-            events = read_events(self.bootstrap, admin, self.topic)
-            width_ms = common_width([WINDOW_MS, *(event.width_ms for event in events)])
-            since_ms = None if self.since_ms is None else self.since_ms - self.since_ms % width_ms
-            events = [event for event in events if since_ms is None or event.window_ms >= since_ms]
-            topic_id = admin.describe_topics([self.topic])[0].id
-            side = self._table_audit(topic_id)
-            ranges = topic_ranges(admin, self.topic, since_ms)
-            table = None
-            if side is not None:
-                table = side.read(events, ranges, width_ms, since_ms=since_ms)
-            total = sum(end - begin for begin, end in ranges.values())
-            with record_progress(f"reading {self.topic}", total) as advance:
-                stored = count_stored(
-                    self.bootstrap,
-                    ranges,
-                    advance,
-                    width_ms=width_ms,
-                    since_ms=since_ms,
-                    on_stretch=None if table is None else table.rows.check,
-                )
-            if table is not None:
-                table.rows.check_is_over()
-            found = balance(events, stored, topic_id, table)
-        return found, None if side is None else AuditedTable(side.name, side.state)
+        shown: list[AuditedTable] = []
 
-    def _table_audit(self, topic_id: str) -> TableAudit | None:
-        if self.warehouse is None and self.catalog is None:
-            return None
+        def table_side(topic_id: str) -> TableAudit:
+            side = self._table_audit(topic_id)
+            shown.append(AuditedTable(side.name, side.state))
+            return side
+
+        has_table = self.warehouse is not None or self.catalog is not None
+        with connect(self.bootstrap) as admin:
+            found = audit_topic(
+                self.bootstrap,
+                admin,
+                self.topic,
+                since_ms=self.since_ms,
+                table_side=table_side if has_table else None,
+                progress=partial(record_progress, f"reading {self.topic}"),
+            )
+        return found, shown[0] if shown else None
+
+    def _table_audit(self, topic_id: str) -> TableAudit:
         from barnabas.cli.table import open_warehouse
         from barnabas.spark.extras import require
 

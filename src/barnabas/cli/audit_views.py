@@ -33,6 +33,14 @@ def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_j
                 "complete_until": found.complete_until_ms,
                 "is_wrong": found.is_wrong,
                 **of_table,
+                "applications": {
+                    name: {
+                        "produced": each.produced,
+                        "stored": each.stored,
+                        **({"loaded": each.loaded} if table else {}),
+                    }
+                    for name, each in sorted(found.applications.items())
+                },
                 "windows": [_as_json(window, has_table=table is not None) for window in found.windows],
             }
         )

@@ -170,6 +170,16 @@ class AdminConfig(ClientConfig):
     """The settings of `Admin`."""
 
 
+DAY_MS = 86_400_000
+
+
+def _window(name: str, value: object) -> int:
+    width_ms: int = _integer(1_000)(name, value)
+    if DAY_MS % width_ms:
+        raise ConfigurationError(f"{name}={width_ms} must be a whole part of a day, as 60000 or 3600000 is")
+    return width_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     """The settings of `Producer`."""
@@ -197,6 +207,8 @@ class ProducerConfig(ClientConfig):
     audit: bool = setting(False, _boolean)
     """Count what is acknowledged, and tell it in the topic `_audit`: `barnabas audit` proves by that that nothing was
     lost or doubled."""
+    audit_window_ms: int = setting(60_000, _window)
+    """How wide the audit's windows of event time are. Wider ones are fewer, for records of years at once."""
 
     def __post_init__(self) -> None:
         # Named in full: a slotted dataclass is a new class, which `super()` without arguments does not know.

@@ -43,6 +43,7 @@ class ProducerSettings(ClientSettings, total=False):
     partitioner: Callable[[str, bytes | None, int], int] | None
     allow_auto_create_topics: bool
     audit: bool
+    audit_window_ms: int
 
 
 class ConsumerSettings(ClientSettings, total=False):

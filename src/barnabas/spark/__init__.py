@@ -28,6 +28,7 @@ from barnabas.spark.errors import (
 from barnabas.spark.extras import require
 
 if TYPE_CHECKING:
+    from barnabas.spark.audit_frame import audit
     from barnabas.spark.batch_append import append_batch
     from barnabas.spark.load_types import LoadProgress, LoadResult, TableLoad
     from barnabas.spark.loading import load
@@ -53,6 +54,7 @@ __all__ = [
     "TableLoad",
     "WarehouseError",
     "append_batch",
+    "audit",
     "is_alive",
     "load",
     "local_session",
@@ -70,6 +72,7 @@ _HOMES = {
     "LoadResult": "barnabas.spark.load_types",
     "OffsetsBehind": "barnabas.spark.stream_lag",
     "TableLoad": "barnabas.spark.load_types",
+    "audit": "barnabas.spark.audit_frame",
     "is_alive": "barnabas.spark.session",
     "append_batch": "barnabas.spark.batch_append",
     "load": "barnabas.spark.loading",

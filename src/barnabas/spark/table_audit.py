@@ -40,6 +40,7 @@ class TableAudit:
                 "created again since"
             )
         self._topic = topic
+        self.topic_id = topic_id or loaded.topic_id
         self._next_offsets = loaded.next_offsets
         self.state = state_of(self._base)
 
@@ -82,14 +83,16 @@ def state_of(base: TableBase) -> AuditState | None:
     return None if known is None else AuditState.parse(known)
 
 
+def row_columns(batch: pa.RecordBatch) -> tuple[Numbers, Numbers, Numbers]:
+    """Return partitions, offsets and timestamps (ms) of rows of a table."""
+    sent_ms = pc.divide(batch.column("timestamp").cast(pa.int64()), 1_000)
+    columns = batch.column("partition"), batch.column("offset"), pc.coalesce(sent_ms, batch.column("raw_timestamp_ms"))
+    partitions, offsets, times_ms = (np.asarray(each.to_numpy(zero_copy_only=False), np.int64) for each in columns)
+    return partitions, offsets, times_ms
+
+
 def _add(rows: TableRows, batch: pa.RecordBatch, since_ms: int | None) -> None:
-    times_ms = pc.coalesce(
-        pc.divide(batch.column("timestamp").cast(pa.int64()), 1_000), batch.column("raw_timestamp_ms")
-    )
-    partitions, offsets, timestamps_ms = (
-        np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
-        for column in (batch.column("partition"), batch.column("offset"), times_ms)
-    )
+    partitions, offsets, timestamps_ms = row_columns(batch)
     for partition in np.unique(partitions).tolist():
         chosen = partitions == partition
         if since_ms is not None:

@@ -54,6 +54,15 @@ def test_lost_records_are_told_with_who_sent_them_and_which_they_are() -> None:
     assert found.complete_until_ms is None
 
 
+def test_applications_are_counted_each_by_itself() -> None:
+    stored = log((0, 0, 10), (10, 5, 5))
+    stored.add(0, *batch(15, 4, sequence=0, producer_id=8))
+    other = Producer(8, 0, 0)
+    theirs = event({other: tally(other, 0, 5, 0)}, instance="another", application="bank")
+    found = balance([event({ONE: tally(ONE, 0, 10, 0)}), theirs], stored).applications
+    assert {name: (each.produced, each.stored) for name, each in found.items()} == {"shop": (10, 15), "bank": (5, 4)}
+
+
 def test_second_copies_are_told_with_their_offset() -> None:
     found = balance([event({ONE: tally(ONE, 0, 10, 0)})], log((0, 0, 10), (10, 5, 5)))
     (doubled,) = found.findings
@@ -116,6 +125,25 @@ def test_windows_whose_records_retention_has_deleted_are_not_called_lost() -> No
     assert found.findings == []
     assert found.windows[0].status == "expired"
     assert not found.windows[0].is_complete
+
+
+def test_records_that_retention_took_are_known_by_the_first_number_left_although_that_record_was_late() -> None:
+    """Of windows 0, 1 and 2 with 10 records each; the first record that is left is one of window 0 that came late."""
+    stored = log((20, 20, 1))
+    stored.add(0, *batch(21, 10, sequence=21, timestamp_ms=2 * WIDTH_MS))
+    stored.begins_late(0, 0)
+    sent = [
+        event({ONE: tally(ONE, 0, 10, 0).plus(tally(ONE, 20, 1, 0))}),
+        event({ONE: tally(ONE, 10, 10, 0)}, window_ms=WIDTH_MS),
+        event({ONE: tally(ONE, 21, 10, 0)}, window_ms=2 * WIDTH_MS),
+    ]
+    found = balance(sent, stored)
+    assert found.findings == []
+    assert [window.status for window in found.windows] == ["expired", "expired", "complete"]
+    # One record more was told of than retention can have taken: that one is lost.
+    more = event({ONE: tally(ONE, 21, 11, 0)}, window_ms=2 * WIDTH_MS)
+    found = balance([*sent[:2], more], stored)
+    assert [(each.kind, each.window_ms, each.records) for each in found.findings] == [(Kind.LOST, 2 * WIDTH_MS, 1)]
 
 
 def test_complete_until_ends_before_the_first_window_that_is_not() -> None:

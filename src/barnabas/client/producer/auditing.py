@@ -21,6 +21,7 @@ from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, WindowCounter, window_of
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
+from barnabas.client.metadata import TopicView
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -72,11 +73,14 @@ Place = tuple[Topic, int]
 class _Instance:
     """What is counted under one name, and what of it is still to be told."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_ms: int) -> None:
         self.name = uuid.uuid4().hex
-        self.windows: WindowCounter[Topic] = WindowCounter(WINDOW_MS, LATE_MS)
+        self.windows: WindowCounter[Topic] = WindowCounter(window_ms, LATE_MS)
         self.doubts: dict[Place, list[Doubt]] = {}
         self.untold: dict[Place, None] = {}
+        self.unsure: dict[Place, None] = {}
+        """Told in requests of which nobody knows what became: one that comes late would stand behind what is told now,
+        and compaction keep it. So these are told once more, an interval later."""
         self._number = 0
 
     def news(self) -> list[Place]:
@@ -98,9 +102,12 @@ class Auditor:
     """Counts the batches of one producer, and tells of them. Used on the sender's event loop only.
 
     :param application: the producer's client id.
+    :param window_ms: how wide windows are.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock, application: str, request_timeout_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, application: str, request_timeout_ms: int, window_ms: int = WINDOW_MS
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._application = application
@@ -109,7 +116,9 @@ class Auditor:
         self._telling = asyncio.Lock()
         self._has_topic = False
         self._is_in_trouble = False
-        self._instance = _Instance()
+        self._window_ms = window_ms
+        self._topics: dict[str, tuple[TopicView | None, Topic]] = {}
+        self._instance = _Instance(window_ms)
         self._earlier: list[_Instance] = []
         """They count no more, and are not told to the end yet."""
         self._doubt_count = 0
@@ -118,21 +127,39 @@ class Auditor:
     # --- counting ---
 
     def settled(self, batch: ProducerBatch, log_append_time_ms: int, error: BarnabasError | None) -> None:
-        """Count a batch whose outcome is known, before it is let go of."""
+        """Count a batch whose outcome is known, before it is let go of.
+
+        Each batch comes through here, so what nearly all of them need is done first: to add to a run.
+        """
         if not batch.in_sequence:
             return
-        producer = Producer(batch.producer_id, batch.producer_epoch, batch.partition)
-        first, size_bytes, now_ms = batch.base_sequence, len(batch.payload()), self._clock.time_ms()
-        if error is not None and _is_refused(batch, error):
+        topic, now_ms = self._topic(batch.topic), self._clock.time_ms()
+        first, size_bytes, builder = batch.base_sequence, len(batch.payload()), batch.builder
+        if error is None and log_append_time_ms == NO_TIMESTAMP:
+            times_ms = builder.min_timestamp_ms, builder.max_timestamp_ms
+            if self._instance.windows.count_next(
+                (topic, batch.partition), batch.producer_id, batch.producer_epoch, first, builder.count, size_bytes,
+                times_ms, now_ms,
+            ):  # fmt: skip
+                return
+        elif error is not None and _is_refused(batch, error):
             return
-        view = self._cluster.view.topics.get(batch.topic)
-        topic = Topic(batch.topic, "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex())
-        for records, window_ms in _stretches(batch, log_append_time_ms):
+        producer = Producer(batch.producer_id, batch.producer_epoch, batch.partition)
+        for records, window_ms in _stretches(batch, log_append_time_ms, self._window_ms):
             if error is None:
                 self._instance.windows.count(topic, producer, first, records, size_bytes, window_ms, now_ms)
             else:
                 self._doubt(topic, Doubt(producer, first, records, window_ms))
             first, size_bytes = (first + records) & SEQUENCE_MAX, 0
+
+    def _topic(self, name: str) -> Topic:
+        """Return the topic of this name, as far as is known now."""
+        view = self._cluster.view.topics.get(name)
+        known = self._topics.get(name)
+        if known is None or known[0] is not view:
+            topic_id = "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
+            known = self._topics[name] = (view, Topic(name, topic_id))
+        return known[1]
 
     def _doubt(self, topic: Topic, doubt: Doubt) -> None:
         if self._doubt_count < DOUBTS_MAX:
@@ -167,7 +194,7 @@ class Auditor:
         if len(self._instance.windows) > WINDOWS_MAX:
             # What is acknowledged while this is told belongs to the next instance already.
             self._earlier.append(self._instance)
-            self._instance, self._doubt_count = _Instance(), 0
+            self._instance, self._doubt_count = _Instance(self._window_ms), 0
         while self._earlier:
             await self._tell_of(self._earlier[0])
             self._earlier.pop(0)
@@ -190,7 +217,11 @@ class Auditor:
                 await self._send([self._event(instance, place) for place in told])
             except BaseException:
                 instance.untold.update(dict.fromkeys(told))
+                instance.unsure.update(dict.fromkeys(told))
                 raise
+            for place in told:
+                if instance.unsure.pop(place, place) is None:
+                    instance.untold[place] = None
             self._is_in_trouble = False
             self._last_told = (instance, told[-1])
 
@@ -209,7 +240,7 @@ class Auditor:
             topic_id=topic.id,
             tier=PRODUCED,
             window_ms=window_ms,
-            width_ms=WINDOW_MS,
+            width_ms=self._window_ms,
             instance=instance.name,
             number=instance.next_number(),
             host=self._host,
@@ -265,15 +296,15 @@ class Auditor:
                     raise KafkaError(answer.error_code, answer.error_message or "", subject=str(where))
 
 
-def _stretches(batch: ProducerBatch, log_append_time_ms: int) -> list[Stretch]:
+def _stretches(batch: ProducerBatch, log_append_time_ms: int, width_ms: int) -> list[Stretch]:
     """Return a batch's records by windows: without a look at them where all are in one."""
     if log_append_time_ms != NO_TIMESTAMP:
-        return [Stretch(batch.count, window_of(log_append_time_ms, WINDOW_MS))]
+        return [Stretch(batch.count, window_of(log_append_time_ms, width_ms))]
     builder = batch.builder
-    window_ms = window_of(builder.min_timestamp_ms, WINDOW_MS)
-    if window_ms == window_of(builder.max_timestamp_ms, WINDOW_MS):
+    window_ms = window_of(builder.min_timestamp_ms, width_ms)
+    if window_ms == window_of(builder.max_timestamp_ms, width_ms):
         return [Stretch(batch.count, window_ms)]
-    ((_header, stretches),) = batches_by_window(batch.payload(), WINDOW_MS)
+    ((_header, stretches),) = batches_by_window(batch.payload(), width_ms)
     return stretches
 
 

@@ -262,4 +262,4 @@ def _auditor(config: ProducerConfig, cluster: Cluster, clock: Clock) -> Auditor 
         return None
     from barnabas.client.producer.auditing import Auditor  # noqa: PLC0415 - most producers are not audited
 
-    return Auditor(cluster, clock, config.client_id, config.request_timeout_ms)
+    return Auditor(cluster, clock, config.client_id, config.request_timeout_ms, config.audit_window_ms)

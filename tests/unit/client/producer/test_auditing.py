@@ -161,6 +161,21 @@ def test_what_was_told_before_trouble_is_not_told_again_and_an_end_is_told_after
     assert cluster.events[-1].is_last
 
 
+def test_what_was_told_in_a_request_of_unknown_fate_is_told_once_more_later(cluster: FakeCluster) -> None:
+    """That request may come after the next one, and compaction keeps what stands last."""
+    auditor = auditor_of(cluster)
+    settle(auditor, 0, 0)
+    cluster.meanwhile.append(fail)
+
+    async def tell() -> None:
+        for told in (0, 1, 2, 2):
+            await auditor.tell()
+            assert len(cluster.events) == told
+
+    run(tell())
+    assert cluster.events[0].number < cluster.events[1].number
+
+
 def test_all_is_told_again_where_the_topic_of_the_audit_is_gone(cluster: FakeCluster) -> None:
     auditor = auditor_of(cluster)
     settle(auditor, 0, 0)

@@ -1,0 +1,37 @@
+"""`make demo FAULT=lose|double|late`: one record goes wrong between the log and the table, for the audit to find it.
+
+It is done from outside, to files and by a late sender: nothing in Barnabas knows how to lose a record.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from demo.loaded_run import rows_with_id_of
+
+Fault = Literal["lose", "double", "late"]
+FAULTS: tuple[Fault, ...] = ("lose", "double", "late")
+
+
+def change_a_row(warehouse: Path, run: str, fault: Fault) -> None:
+    """Delete a row of a run from a table's files behind its back, or put it there a second time."""
+    path, rows, at = _a_row_of(warehouse, run)
+    with_it, without_it = rows, pa.concat_tables([rows.slice(0, at), rows.slice(at + 1)])
+    changed = without_it if fault == "lose" else pa.concat_tables([with_it, rows.slice(at, 1)])
+    pq.write_table(changed, path)
+
+
+def _a_row_of(warehouse: Path, run: str) -> tuple[Path, pa.Table, int]:
+    """Return a file with records of a run, its rows, and which of them is one of these."""
+    newest_first = sorted(warehouse.rglob("data/**/*.parquet"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in newest_first:
+        rows = pq.ParquetFile(path).read()
+        places = rows_with_id_of(rows.column("headers").combine_chunks(), run)
+        if len(places):
+            return path, rows, pc.max(places).as_py()
+    raise FileNotFoundError(f"{warehouse} has no records of run {run}")

@@ -1,0 +1,69 @@
+"""Producer by producer: is all that was acknowledged in the log?
+
+Retention takes records from the beginning of a partition, and so from the beginning of what each producer has sent
+there: the first sequence number that is left says how many these are. As many may be missing without being lost, in
+whatever windows they were; what is missing beyond that is lost. Of a producer that has nothing left in a partition,
+windows up to that of the partition's first record may have expired.
+"""
+
+from __future__ import annotations
+
+from barnabas.audit.findings import Finding, Kind
+from barnabas.audit.identities import Producer
+from barnabas.audit.stored import StoredLog
+from barnabas.audit.told import Told
+from barnabas.audit.windows import NOTHING, Tally
+
+Place = tuple[int, Producer]
+"""A window and a producer."""
+
+
+def differences(
+    told: Told, produced: dict[Place, Tally], stored: StoredLog
+) -> tuple[list[Finding], set[tuple[int, int]]]:
+    """Return what is the matter, and of which windows and partitions retention has taken records."""
+    there = {
+        (window_ms, producer): found
+        for window_ms, of_window in stored.counted.items()
+        for producer, found in of_window.items()
+    }
+    findings: list[Finding] = []
+    taken: set[tuple[int, int]] = set()
+    to_take: dict[Producer, int] = {}
+    for window_ms, producer in sorted(produced.keys() | there.keys()):
+        event = told.instance_of.get(producer.producer_id)
+        if event is None:
+            continue
+        place = (window_ms, producer)
+        sent, found = produced.get(place, NOTHING), there.get(place, NOTHING)
+        kind, records = _difference(told, producer, sent, found, _doubtful(told, stored, place))
+        if kind is Kind.LOST:
+            if producer not in to_take:
+                to_take[producer] = stored.taken_of(producer)
+            by_retention = min(records, to_take[producer])
+            to_take[producer] -= by_retention
+            records -= by_retention
+            if by_retention:
+                taken.add((window_ms, producer.partition))
+        if kind is None or not records or stored.is_expired(producer.partition, window_ms):
+            continue
+        missing = tuple(stored.gaps_of(producer)) if kind in (Kind.LOST, Kind.EXCHANGED) else ()
+        findings.append(Finding(kind, window_ms, producer, records, event.host, event.application, missing=missing))
+    return findings, taken
+
+
+def _difference(told: Told, producer: Producer, sent: Tally, found: Tally, doubtful: int) -> tuple[Kind | None, int]:
+    more = found.records - doubtful - sent.records
+    if more < 0:
+        return Kind.LOST, -more
+    if more > 0:
+        return (Kind.EXTRA if producer.producer_id in told.ended else Kind.OPEN), more
+    if not doubtful and found.fingerprint != sent.fingerprint:
+        return Kind.EXCHANGED, 1
+    return None, 0
+
+
+def _doubtful(told: Told, stored: StoredLog, place: Place) -> int:
+    """Return how many of the records that a producer does not know the fate of are there."""
+    _window_ms, producer = place
+    return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in told.doubts.get(place, ()))

@@ -1,0 +1,87 @@
+"""One audit of a topic, from what is told to the balance; with a table, if somebody who knows tables looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Protocol
+
+from barnabas.audit.balance import Balance, balance
+from barnabas.audit.windows import WINDOW_MS, common_width
+from barnabas.client.admin.admin import Admin
+from barnabas.client.audited import OnProgress, count_stored, read_events, topic_ranges
+from barnabas.client.setting_types import Bootstrap
+from barnabas.model import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.audit.events import MonitoringEvent
+    from barnabas.audit.loaded import LoadedTable
+
+
+class TableSide(Protocol):
+    """A table as it was when this was made."""
+
+    def read(
+        self,
+        events: Iterable[MonitoringEvent],
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        width_ms: int,
+        *,
+        since_ms: int | None = None,
+    ) -> LoadedTable:
+        """Return what the table holds, to be compared with the log while that is read.
+
+        :param events: of the topic.
+        :param ranges: where the log's partitions begin and end.
+        :param since_ms: leave out earlier windows; it is the beginning of one.
+        """
+        ...
+
+
+Progress = Callable[[int], AbstractContextManager[OnProgress]]
+"""Called with how many records there are; hands out what is called with how many more were looked at."""
+
+
+def _not_shown(_total: int) -> AbstractContextManager[OnProgress]:
+    return nullcontext(lambda _records: None)
+
+
+def audit_topic(
+    bootstrap: Bootstrap,
+    admin: Admin,
+    topic: str,
+    *,
+    since_ms: int | None = None,
+    table_side: Callable[[str], TableSide] | None = None,
+    progress: Progress = _not_shown,
+) -> Balance:
+    """Compare what was produced to a topic with its log, and the log with a table.
+
+    :param since_ms: leave out windows that begin before the one that has this time.
+    :param table_side: called with the topic's id, returns the table's side.
+    :raises NotAuditableError: the log was compacted, or the table is of another topic.
+    :raises KafkaError: there is no such topic, or it cannot be read.
+    """
+    # What is told first, then the table, then the log: each has what those before it have. What is acknowledged
+    # meanwhile is in the log, and open until it is told.
+    events = read_events(bootstrap, admin, topic)
+    width_ms = common_width([WINDOW_MS, *(event.width_ms for event in events)])
+    if since_ms is not None:
+        since_ms -= since_ms % width_ms
+        events = [event for event in events if event.window_ms >= since_ms]
+    topic_id = admin.describe_topics([topic])[0].id
+    side = None if table_side is None else table_side(topic_id)
+    ranges = topic_ranges(admin, topic, since_ms)
+    table = None if side is None else side.read(events, ranges, width_ms, since_ms=since_ms)
+    with progress(sum(end - begin for begin, end in ranges.values())) as advance:
+        stored = count_stored(
+            bootstrap,
+            ranges,
+            advance,
+            width_ms=width_ms,
+            since_ms=since_ms,
+            on_stretch=None if table is None else table.rows.check,
+        )
+    if table is not None:
+        table.rows.check_is_over()
+    return balance(events, stored, topic_id, table)

@@ -1,0 +1,270 @@
+"""The audit over months, as a DataFrame: what was told in `_audit`, and the rows of a table, counted by Spark.
+
+It looks at no log: what producers say was acknowledged is compared with what loads have told of themselves, producer by
+producer, and that with the rows, partition by partition. So it also speaks of times that retention has taken from the
+log. What is in doubt is left to `barnabas audit`, which reads the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users call it
+
+from barnabas.audit.account import offsets_of
+from barnabas.audit.column_tallies import tallies_by_window, windows_of
+from barnabas.audit.events import COMMITTED, LOADED, PRODUCED
+from barnabas.audit.identities import FIELD
+from barnabas.audit.loaded import instance_of_load
+from barnabas.audit.windows import DAY_MS, WINDOW_MS
+from barnabas.client.producer.auditing import AUDIT_TOPIC
+from barnabas.errors import ConfigurationError
+from barnabas.spark.source import register
+from barnabas.spark.table_audit import TableAudit, row_columns
+from barnabas.spark.tables import read_table
+from barnabas.spark.warehouse import Warehouse, table_name_of_topic
+
+TABLE = "table"
+"""Tier: rows of the table."""
+
+_EVENT = (
+    "topic string, topic_id string, tier string, window bigint, instance string, number bigint, host string, "
+    "application string, counted array<array<bigint>>, offsets array<array<bigint>>"
+)
+_OF_ROWS = "window_ms bigint, partition bigint, count bigint, fingerprint bigint"
+_PLACE = ["window_ms", "producer_id", "producer_epoch", "partition"]
+
+
+def audit(
+    spark: SparkSession,
+    topic: str,
+    *,
+    bootstrap: str,
+    warehouse: str | Path | None = None,
+    catalog: str | None = None,
+    table: str | None = None,
+    from_: datetime | None = None,
+    to: datetime | None = None,
+    window_ms: int = WINDOW_MS,
+) -> DataFrame:
+    """Return what was produced and loaded of a topic, and what is in the table, window by window.
+
+    Columns: `window` (when it begins; null for records without a timestamp), `tier` (produced, loaded, table), `host`
+    and `application` of the sender (null where it tells nothing, and for the table), `count`, `bytes` (null where a
+    tier does not know), `fingerprint`, and `status` against the tier before: complete; lost n; doubled n; exchanged n;
+    open n: there, and not told of by its producer; not audited.
+
+    :param warehouse: the folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
+    :param table: None for the table that is named after the topic.
+    :param from_: leave out windows that begin before; `to`: or then and later. Without a time zone they are UTC.
+    :param window_ms: how wide windows are: a multiple of those of producers and loads, and a whole part of a day.
+    :raises WarehouseError: there is no such table, or rows of it were deleted in Iceberg's way.
+    :raises NotAuditableError: the table has nothing of this topic.
+    :raises ConfigurationError: a width that cannot be.
+    """
+    if window_ms <= 0 or DAY_MS % window_ms:
+        raise ConfigurationError(f"window_ms={window_ms} must be a whole part of a day, as 60000 or 3600000 is")
+    name = table or table_name_of_topic(topic)
+    side = TableAudit(Warehouse.open(warehouse, catalog=catalog), name, topic, "")
+    span = _Span(_utc(from_), _utc(to))
+    told = _Told(_events(spark, topic, bootstrap, side.topic_id, span.from_ms, window_ms), side)
+    rows = _rows(read_table(spark, warehouse, name, catalog=catalog, where=span.where), topic, window_ms)
+    whole = _produced(told.produced).unionByName(_loaded(told.produced, told.loaded))
+    whole = whole.unionByName(_table(told.offsets, rows))
+    window = F.when(F.col("window_ms") >= 0, F.timestamp_millis("window_ms")).alias("window")
+    columns = ("tier", "host", "application", "count", "bytes", "fingerprint", "status")
+    return whole.filter(span.has("window_ms")).select(window, *columns).orderBy("window", "tier", "application", "host")
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """From when to when; None for no limit."""
+
+    begin: datetime | None
+    end: datetime | None
+
+    @property
+    def from_ms(self) -> int | None:
+        return None if self.begin is None else _milliseconds(self.begin)
+
+    @property
+    def where(self) -> str | None:
+        """A filter of the table that leaves out files."""
+        limits = [f"timestamp >= '{self.begin.isoformat()}'"] if self.begin else []
+        # A window that begins before the end may last longer; a day at most.
+        limits += [f"timestamp < '{(self.end + timedelta(days=1)).isoformat()}'"] if self.end else []
+        return " and ".join(limits) or None
+
+    def has(self, column: str) -> Column:
+        found = F.lit(True)
+        if self.begin is not None:
+            found &= F.col(column) >= _milliseconds(self.begin)
+        if self.end is not None:
+            found &= F.col(column) < _milliseconds(self.end)
+        return found
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    if time is None:
+        return None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1_000)
+
+
+def _events(
+    spark: SparkSession, topic: str, bootstrap: str, topic_id: str, from_ms: int | None, width_ms: int
+) -> DataFrame:
+    """Return the last word of each instance about each window."""
+    register(spark)
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": AUDIT_TOPIC}
+    if from_ms is not None:
+        # The timestamp of an event's record is its window.
+        options |= {"startingTimestamp": str(max(from_ms, 0)), "startingOffsetsByTimestampStrategy": "latest"}
+    records = spark.read.format("barnabas").schema("value binary").options(**options).load()
+    events = records.select(F.from_json(F.col("value").cast("string"), _EVENT).alias("event")).select("event.*")
+    events = events.filter(
+        (F.col("topic") == topic) & F.col("topic_id").isin("", topic_id) if topic_id else F.lit(True)
+    )
+    latest = events.groupBy("topic_id", "tier", "window", "instance").agg(
+        F.max_by(F.struct("host", "application", "counted", "offsets"), "number").alias("last")
+    )
+    begin = F.when(F.col("window") < 0, F.col("window")).otherwise(F.col("window") - F.col("window") % width_ms)
+    return latest.select("tier", "instance", begin.alias("window_ms"), "last.*")
+
+
+class _Told:
+    """What producers and the loads of a table have told."""
+
+    def __init__(self, events: DataFrame, side: TableAudit) -> None:
+        self.produced = _counted(events.filter(F.col("tier") == PRODUCED), "host", "application")
+        loads = events.filter(F.lit(False))
+        if side.state is not None:
+            state = side.state
+            of_table = events.filter(F.col("instance").startswith(f"{state.audit_id}."))
+            done = (
+                of_table.filter(F.col("tier") == COMMITTED)
+                .select("instance")
+                .distinct()
+                .withColumn("done", F.lit(True))
+            )
+            last = F.col("instance") == instance_of_load(state.audit_id, state.load_id)
+            told = of_table.filter(F.col("tier") == LOADED).join(done, "instance", "left")
+            loads = told.filter(F.coalesce("done", F.lit(False)) | last)
+        self.loaded = _counted(loads)
+        each = loads.select("window_ms", F.explode("offsets").alias("of"))
+        self.offsets = _summed(
+            each.select("window_ms", _at(0, "partition"), _at(1, "count"), _at(3, "fingerprint")),
+            "window_ms",
+            "partition",
+        )
+
+
+def _at(place: int, name: str) -> Column:
+    return F.col("of")[place].alias(name)
+
+
+def _counted(events: DataFrame, *more: str) -> DataFrame:
+    each = events.select("window_ms", *more, F.explode("counted").alias("of"))
+    parts = ("producer_id", "producer_epoch", "partition", "count", "bytes", "fingerprint")
+    columns = [_at(place, name) for place, name in enumerate(parts)]
+    return _summed(each.select("window_ms", *more, *columns), *_PLACE, *more)
+
+
+def _summed(counted: DataFrame, *by: str) -> DataFrame:
+    sums = [F.sum("count").alias("count"), _fingerprint("fingerprint")]
+    if "bytes" in counted.columns:
+        sums.append(F.sum("bytes").alias("bytes"))
+    return counted.groupBy(*by).agg(*sums)
+
+
+def _fingerprint(column: str) -> Column:
+    return (F.sum(F.col(column).cast("decimal(38,0)")) % FIELD).cast("bigint").alias("fingerprint")
+
+
+def _rows(table: DataFrame, topic: str, width_ms: int) -> DataFrame:
+    """Return how many rows there are by window and partition, with offsets for numbers."""
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            partitions, offsets, timestamps_ms = row_columns(batch)
+            windows_ms = windows_of(timestamps_ms, width_ms)
+            found = [
+                {"window_ms": window_ms, "partition": partition, "count": each.records, "fingerprint": each.fingerprint}
+                for partition in np.unique(partitions).tolist()
+                for window_ms, each in tallies_by_window(
+                    offsets_of(partition), offsets[partitions == partition], windows_ms[partitions == partition]
+                ).items()
+            ]
+            yield pa.RecordBatch.from_pylist(found, _ROWS_SCHEMA)
+
+    wanted = table.filter(F.col("topic") == topic).select("partition", "offset", "timestamp", "raw_timestamp_ms")
+    return _summed(wanted.mapInArrow(count, _OF_ROWS), "window_ms", "partition")
+
+
+_ROWS_SCHEMA = pa.schema([(name, pa.int64()) for name in ("window_ms", "partition", "count", "fingerprint")])
+
+
+def _produced(produced: DataFrame) -> DataFrame:
+    found = _summed(produced, "window_ms", "host", "application")
+    return found.withColumns({"tier": F.lit(PRODUCED), "status": F.lit("complete")})
+
+
+def _loaded(produced: DataFrame, loaded: DataFrame) -> DataFrame:
+    """Return what loads have told, against what producers have."""
+    senders = produced.groupBy("producer_id").agg(
+        F.any_value("host").alias("host"), F.any_value("application").alias("application"), F.lit(True).alias("tells")
+    )
+    whole = _together(_summed(produced, *_PLACE), loaded, _PLACE).join(senders, "producer_id", "left")
+    lost, more = F.greatest(-F.col("more"), F.lit(0)), F.greatest("more", F.lit(0))
+    tells = F.col("tells").isNotNull()
+    status = _status(
+        (F.sum(F.when(tells, lost).otherwise(0)), "lost"),
+        (F.sum(F.when(tells, more).otherwise(0)), "open"),
+        (F.sum(F.when(tells & F.col("differs"), 1).otherwise(0)), "exchanged"),
+    )
+    audited = F.when(F.count(F.when(tells, 1)) > 0, status).otherwise("not audited").alias("status")
+    return _found(whole.groupBy("window_ms", "host", "application"), LOADED, audited)
+
+
+def _table(offsets: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return what is in the table, against what its loads have told."""
+    whole = _together(offsets, rows, ["window_ms", "partition"])
+    told = F.col("told") > 0
+    status = _status(
+        (F.sum(F.greatest(-F.col("more"), F.lit(0))), "lost"),
+        (F.sum(F.when(told, F.greatest("more", F.lit(0))).otherwise(0)), "doubled"),
+        (F.sum(F.when(F.col("differs"), 1).otherwise(0)), "exchanged"),
+    )
+    audited = F.when(F.sum("told") > 0, status).otherwise("not audited").alias("status")
+    nobody = whole.withColumns({"host": F.lit(None).cast("string"), "application": F.lit(None).cast("string")})
+    return _found(nobody.groupBy("window_ms", "host", "application"), TABLE, audited)
+
+
+def _together(before: DataFrame, after: DataFrame, by: list[str]) -> DataFrame:
+    """Join two tiers: what the later one has, `more` than the earlier one, and whether as many are others."""
+    told = before.select(*by, F.col("count").alias("told"), F.col("fingerprint").alias("told_fingerprint"))
+    whole = after.select(*by, "count", "fingerprint").join(told, by, "full").na.fill(0)
+    more = F.col("count") - F.col("told")
+    differs = (F.col("count") == F.col("told")) & (F.col("fingerprint") != F.col("told_fingerprint"))
+    return whole.withColumns({"more": more, "differs": differs})
+
+
+def _found(grouped: object, tier: str, status: Column) -> DataFrame:
+    found: DataFrame = grouped.agg(F.sum("count").alias("count"), _fingerprint("fingerprint"), status)  # type: ignore[attr-defined]
+    return found.withColumns({"tier": F.lit(tier), "bytes": F.lit(None).cast("bigint")})
+
+
+def _status(*counts: tuple[Column, str]) -> Column:
+    """Return in words what of it is not 0, or `complete`."""
+    words = [F.when(count > 0, F.concat(F.lit(f"{kind} "), count.cast("string"))) for count, kind in counts]
+    text = F.concat_ws(", ", *words)
+    return F.when(text == "", "complete").otherwise(text)
