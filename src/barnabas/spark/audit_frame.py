@@ -7,26 +7,25 @@ log. What is in doubt is left to `barnabas audit`, which reads the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users call it
 
 from barnabas.audit.account import offsets_of
-from barnabas.audit.column_tallies import tallies_by_window, windows_of
 from barnabas.audit.events import COMMITTED, LOADED, PRODUCED
-from barnabas.audit.identities import FIELD
+from barnabas.audit.identities import FIELD, coefficients
 from barnabas.audit.loaded import instance_of_load
-from barnabas.audit.windows import DAY_MS, WINDOW_MS
+from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, WINDOW_MS
 from barnabas.client.producer.auditing import AUDIT_TOPIC
 from barnabas.errors import ConfigurationError
+from barnabas.model import NO_TIMESTAMP
 from barnabas.spark.source import register
-from barnabas.spark.table_audit import TableAudit, row_columns
+from barnabas.spark.table_audit import TableAudit
 from barnabas.spark.tables import read_table
 from barnabas.spark.warehouse import Warehouse, table_name_of_topic
 
@@ -37,7 +36,7 @@ _EVENT = (
     "topic string, topic_id string, tier string, window bigint, instance string, number bigint, host string, "
     "application string, counted array<array<bigint>>, offsets array<array<bigint>>"
 )
-_OF_ROWS = "window_ms bigint, partition bigint, count bigint, fingerprint bigint"
+_WIDE = "decimal(38,0)"
 _PLACE = ["window_ms", "producer_id", "producer_epoch", "partition"]
 
 
@@ -74,7 +73,8 @@ def audit(
     side = TableAudit(Warehouse.open(warehouse, catalog=catalog), name, topic, "")
     span = _Span(_utc(from_), _utc(to))
     told = _Told(_events(spark, topic, bootstrap, side.topic_id, span.from_ms, window_ms), side)
-    rows = _rows(read_table(spark, warehouse, name, catalog=catalog, where=span.where), topic, window_ms)
+    loaded = read_table(spark, warehouse, name, catalog=catalog, where=span.where)
+    rows = _rows(spark, loaded, topic, side.partitions, window_ms)
     whole = _produced(told.produced).unionByName(_loaded(told.produced, told.loaded))
     whole = whole.unionByName(_table(told.offsets, rows))
     window = F.when(F.col("window_ms") >= 0, F.timestamp_millis("window_ms")).alias("window")
@@ -187,30 +187,37 @@ def _summed(counted: DataFrame, *by: str) -> DataFrame:
 
 
 def _fingerprint(column: str) -> Column:
-    return (F.sum(F.col(column).cast("decimal(38,0)")) % FIELD).cast("bigint").alias("fingerprint")
+    return (F.sum(F.col(column).cast(_WIDE)) % FIELD).cast("bigint").alias("fingerprint")
 
 
-def _rows(table: DataFrame, topic: str, width_ms: int) -> DataFrame:
-    """Return how many rows there are by window and partition, with offsets for numbers."""
+def _rows(spark: SparkSession, table: DataFrame, topic: str, partitions: Iterable[int], width_ms: int) -> DataFrame:
+    """Return how many rows there are by window and partition, with offsets for numbers.
 
-    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            partitions, offsets, timestamps_ms = row_columns(batch)
-            windows_ms = windows_of(timestamps_ms, width_ms)
-            found = [
-                {"window_ms": window_ms, "partition": partition, "count": each.records, "fingerprint": each.fingerprint}
-                for partition in np.unique(partitions).tolist()
-                for window_ms, each in tallies_by_window(
-                    offsets_of(partition), offsets[partitions == partition], windows_ms[partitions == partition]
-                ).items()
-            ]
-            yield pa.RecordBatch.from_pylist(found, _ROWS_SCHEMA)
+    A fingerprint is the sum of the powers of all numbers, each times a coefficient of its partition.
 
-    wanted = table.filter(F.col("topic") == topic).select("partition", "offset", "timestamp", "raw_timestamp_ms")
-    return _summed(wanted.mapInArrow(count, _OF_ROWS), "window_ms", "partition")
+    :param partitions: of which the table has rows.
+    """
+    sent_ms = F.coalesce(F.unix_millis("timestamp"), "raw_timestamp_ms")
+    number = F.col("offset").cast(_WIDE) % FIELD
+    wanted = table.filter(F.col("topic") == topic).select("partition", sent_ms.alias("ms"), number.alias("x1"))
+    begin = F.when(F.col("ms") <= NO_TIMESTAMP, NO_WINDOW_MS).otherwise(F.col("ms") - F.col("ms") % width_ms)
+    powers = wanted.select("partition", begin.alias("window_ms"), "x1", _times("x1", "x1").alias("x2"))
+    powers = powers.withColumn("x3", _times("x2", "x1"))
+    sums = [(F.sum(power) % FIELD).cast(_WIDE).alias(power) for power in ("x1", "x2", "x3")]
+    counted = powers.groupBy("window_ms", "partition").agg(F.count("*").alias("count"), *sums)
+    factors = [(each, *map(Decimal, coefficients(offsets_of(each)))) for each in sorted(partitions)]
+    columns = ", ".join(f"c{power} {_WIDE}" for power in range(4))
+    whole = counted.withColumn("x0", F.col("count").cast(_WIDE)).join(
+        F.broadcast(spark.createDataFrame(factors, f"partition int, {columns}")), "partition"
+    )
+    parts = [_times(f"c{power}", f"x{power}") for power in range(4)]
+    fingerprint = ((parts[0] + parts[1] + parts[2] + parts[3]) % FIELD).cast("bigint").alias("fingerprint")
+    return whole.select("window_ms", F.col("partition").cast("bigint").alias("partition"), "count", fingerprint)
 
 
-_ROWS_SCHEMA = pa.schema([(name, pa.int64()) for name in ("window_ms", "partition", "count", "fingerprint")])
+def _times(one: str, other: str) -> Column:
+    """Return a product in the field of the fingerprints; both factors are in it."""
+    return ((F.col(one).cast(_WIDE) * F.col(other).cast(_WIDE)) % FIELD).cast(_WIDE)
 
 
 def _produced(produced: DataFrame) -> DataFrame:

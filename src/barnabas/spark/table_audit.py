@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,11 @@ class TableAudit:
     def name(self) -> str:
         return self._base.name
 
+    @property
+    def partitions(self) -> Collection[int]:
+        """Those of the topic that were loaded."""
+        return self._next_offsets.keys()
+
     def read(
         self,
         events: Iterable[MonitoringEvent],
@@ -83,21 +88,15 @@ def state_of(base: TableBase) -> AuditState | None:
     return None if known is None else AuditState.parse(known)
 
 
-def row_columns(batch: pa.RecordBatch) -> tuple[Numbers, Numbers, Numbers]:
-    """Return partitions, offsets and timestamps (ms) of rows of a table."""
+def _add(rows: TableRows, batch: pa.RecordBatch, since_ms: int | None) -> None:
     sent_ms = pc.divide(batch.column("timestamp").cast(pa.int64()), 1_000)
     columns = batch.column("partition"), batch.column("offset"), pc.coalesce(sent_ms, batch.column("raw_timestamp_ms"))
     partitions, offsets, times_ms = (np.asarray(each.to_numpy(zero_copy_only=False), np.int64) for each in columns)
-    return partitions, offsets, times_ms
-
-
-def _add(rows: TableRows, batch: pa.RecordBatch, since_ms: int | None) -> None:
-    partitions, offsets, timestamps_ms = row_columns(batch)
     for partition in np.unique(partitions).tolist():
         chosen = partitions == partition
         if since_ms is not None:
-            chosen &= timestamps_ms >= since_ms
-        rows.add(partition, _chosen(offsets, chosen), _chosen(timestamps_ms, chosen))
+            chosen &= times_ms >= since_ms
+        rows.add(partition, _chosen(offsets, chosen), _chosen(times_ms, chosen))
 
 
 def _chosen(column: Numbers, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Numbers:
