@@ -1,6 +1,6 @@
 """Run some of librdkafka's own tests against a Barnabas broker, or against several.
 
-    .venv/bin/python tools/librdkafka_tests.py [--brokers 3 [--kill]] CHECKOUT [test ...]
+    .venv/bin/python tools/librdkafka_tests.py [--brokers 3] CHECKOUT [test ...]
 
 Builds the library and its tests in CHECKOUT, a clone of librdkafka's repository, where they are not built yet; it takes
 a C and a C++ compiler and make. The tests are run unchanged, one process each: those in `TESTS`, or those given, by
@@ -17,7 +17,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from published_tests import broker, killing_brokers
+from published_tests import broker
 
 TESTS = ["0011", "0102", "0113"]
 KAFKA_VERSION = "4.0.0"
@@ -26,7 +26,6 @@ BROKER_SETTINGS = {"group_initial_rebalance_delay_ms": "3000", "num_partitions":
 """Kafka's default: two of the tests expect one rebalance where two consumers start one after the other. And four
 partitions of topics that are made by using them, as where librdkafka's authors run their tests."""
 TIMEOUT_S = 1200
-KILL_EACH_S = 10
 LEFT_OUT = ["ssl", "sasl", "gssapi", "curl"]
 
 
@@ -34,7 +33,6 @@ def main() -> int:
     """Run the tests; return the exit code."""
     parser = argparse.ArgumentParser(description="Run some of librdkafka's own tests.")
     parser.add_argument("--brokers", type=int, default=1, help="so many")
-    parser.add_argument("--kill", action="store_true", help="kill one broker after the other meanwhile")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("test", nargs="*", default=TESTS)
     given = parser.parse_args()
@@ -45,8 +43,6 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         address = stack.enter_context(broker(folder / "data", BROKER_SETTINGS, given.brokers))
-        if given.kill:
-            stack.enter_context(killing_brokers(address, folder / "data", given.brokers, KILL_EACH_S))
         settings = folder / "test.conf"
         settings.write_text(f"bootstrap.servers={address}\n", encoding="utf-8")
         for test in given.test:
