@@ -1,6 +1,6 @@
 """Run franz-go's own tests of its client against a Barnabas broker, or against several.
 
-    .venv/bin/python tools/franz_go_tests.py [--brokers 3 [--kill]] [pattern for the names of tests]
+    .venv/bin/python tools/franz_go_tests.py [--brokers 3] [pattern for the names of tests]
 
 Go brings the sources as a module, with their tests, and compiles these unchanged, once; all in the cache folder. Fails
 if a test fails. What is left out, and why, stands in docs/compatibility.md.
@@ -14,10 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
-from published_tests import CACHE_FOLDER, broker, killing_brokers
+from published_tests import CACHE_FOLDER, broker
 
 VERSION = "v1.21.5"
 MODULE = "github.com/twmb/franz-go"
@@ -32,7 +31,6 @@ SETTINGS = {
     "KGO_LOG_LEVEL": "none",
 }
 TIMEOUT_S = 600
-KILL_EACH_S = 10
 
 
 def main() -> int:
@@ -41,15 +39,9 @@ def main() -> int:
         compile_tests()
     parser = argparse.ArgumentParser(description="Run franz-go's own tests.")
     parser.add_argument("--brokers", type=int, default=1, help="so many, and as many replicas of each topic")
-    parser.add_argument("--kill", action="store_true", help="kill one broker after the other meanwhile")
     parser.add_argument("pattern", nargs="*", help="for the names of tests")
     given = parser.parse_args()
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        data = Path(folder) / "data"
-        address = stack.enter_context(broker(data, {}, given.brokers))
-        if given.kill:
-            stack.enter_context(killing_brokers(address, data, given.brokers, KILL_EACH_S))
+    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data", {}, given.brokers) as address:
         command = [str(PROGRAM), "-test.v", f"-test.skip={NOT_RUN}", f"-test.timeout={TIMEOUT_S}s"]
         command += [f"-test.run={pattern}" for pattern in given.pattern]
         environment = os.environ | SETTINGS | {"KGO_SEEDS": address, "KGO_TEST_RF": str(given.brokers)}
