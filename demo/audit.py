@@ -13,7 +13,7 @@ from barnabas.audit.findings import Finding, Kind
 from barnabas.client.topic_audit import audit_topic
 from barnabas.model import TopicPartition
 from barnabas.spark.table_audit import TableAudit
-from barnabas.spark.warehouse import Warehouse
+from barnabas.spark.table_place import TablePlace
 
 _LOST = (Kind.LOST, Kind.EXCHANGED)
 _DUPLICATED = (Kind.DOUBLED, Kind.EXTRA)
@@ -65,10 +65,10 @@ def application_of(run: str) -> str:
 
 def audit_run(bootstrap: str, topic: str, folder: Path, table: str, run: str, expected: int, consumed: int) -> Audit:
     """Audit the topic, and return what is about one run: runs before it may have been stopped anywhere."""
-    warehouse = Warehouse.open(folder / "warehouse")
+    place = TablePlace.of(folder / "warehouse")
     with Admin(bootstrap) as admin:
         found = audit_topic(
-            bootstrap, admin, topic, table_side=lambda topic_id: TableAudit(warehouse, table, topic, topic_id)
+            bootstrap, admin, topic, table_side=lambda topic_id: TableAudit(place, table, topic, topic_id)
         )
     return books_of(found, run, expected, consumed)
 

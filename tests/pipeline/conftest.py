@@ -12,6 +12,7 @@ import pytest
 
 from barnabas.spark import JavaNotFoundError, local_session, stop_session
 from barnabas.spark.java import find_java_home
+from tests.pipeline.lake import ObjectStore, running_store
 from tests.pipeline.quick_java import quick_environment
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ def quick_java() -> Iterator[None]:
             for name, value in quick_environment().items():
                 patched.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """An empty bucket in an S3 of its own."""
+    with running_store() as store:
+        yield store
 
 
 @pytest.fixture(scope="session")

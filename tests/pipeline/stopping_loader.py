@@ -1,8 +1,9 @@
 """Loads in a process of their own that stop at given places until they are told to go on, so that a test can look at
 what is there, or kill them.
 
-`python -m tests.pipeline.stopping_loader BOOTSTRAP WAREHOUSE PLACES...`: a load for each of `PLACES`, which are names
-of places with commas between them. Prints `stopped at PLACE` when it is there, and goes on when it reads a line.
+`python -m tests.pipeline.stopping_loader BOOTSTRAP WAREHOUSE FORMAT PLACES...`: a load into tables of that format for
+each of `PLACES`, which are names of places with commas between them. Prints `stopped at PLACE` when it is there, and
+goes on when it reads a line.
 """
 
 from __future__ import annotations
@@ -76,14 +77,21 @@ class Stops:
 
 def main() -> None:
     """Load, and stop on the way."""
-    bootstrap, warehouse, *places_of_loads = sys.argv[1:]
+    bootstrap, warehouse, table_format, *places_of_loads = sys.argv[1:]
     stops = Stops()
     SqlCatalog._write_metadata = staticmethod(stops.after(SqlCatalog._write_metadata, METADATA_WRITTEN))
     LoadFolder.release = stops.before(LoadFolder.release, AFTER_THE_COMMIT)
     spark = local_session("stopping loader", master="local[2]")
     for places in places_of_loads:
         stops.left = set(places.split(","))
-        load(TOPIC, bootstrap=bootstrap, warehouse=Path(warehouse), on_progress=stops.on_progress, spark=spark)
+        load(
+            TOPIC,
+            bootstrap=bootstrap,
+            warehouse=Path(warehouse),
+            table_format=table_format,
+            on_progress=stops.on_progress,
+            spark=spark,
+        )
         assert not stops.left, f"it did not come to {stops.left}"
 
 

@@ -22,6 +22,7 @@ import pytest
 from barnabas.cli.audit import Audit
 from barnabas.client.admin import Admin
 from barnabas.spark import load
+from barnabas.spark.table_place import ICEBERG, TablePlace
 from tests.conftest import BrokerProcess
 from tests.pipeline.stopping_loader import AFTER_SOME_FILES, AFTER_THE_COMMIT, METADATA_WRITTEN, PLACES
 from tests.pipeline.table_contents import TOPIC, data_files, named_files, next_offsets, numbers_in, produce
@@ -67,7 +68,9 @@ class StoppingLoads:
 
 
 @contextmanager
-def stopping_loads(bootstrap: str, warehouse: Path, *places: Sequence[str]) -> Iterator[StoppingLoads]:
+def stopping_loads(
+    bootstrap: str, warehouse: Path, *places: Sequence[str], table_format: str = ICEBERG
+) -> Iterator[StoppingLoads]:
     """Begin a load, one after the other, for each sequence of places. They are killed at the end."""
     command = [
         sys.executable,
@@ -75,6 +78,7 @@ def stopping_loads(bootstrap: str, warehouse: Path, *places: Sequence[str]) -> I
         "tests.pipeline.stopping_loader",
         bootstrap,
         str(warehouse),
+        table_format,
         *map(",".join, places),
     ]
     pipe = subprocess.PIPE
@@ -143,7 +147,7 @@ def check_table_and_offsets_agree(bootstrap: str, warehouse: Path, produced: int
 def check_accounts_are_those_of_the_rows(bootstrap: str, warehouse: Path) -> None:
     """All that loads have told is in the table, and the other way round; what they told and did not commit counts for
     nothing."""
-    balance, _table = Audit(TOPIC, bootstrap, str(warehouse)).run()
+    balance, _table = Audit(TOPIC, bootstrap, TablePlace.of(warehouse)).run()
     assert {window.status for window in balance.windows} == {"complete"}
     assert sum(window.loaded for window in balance.windows) == 700
 

@@ -14,12 +14,14 @@ from barnabas.cli.audit_views import AuditedTable, show_why, show_windows
 from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, json_option
 from barnabas.cli.progress import record_progress
+from barnabas.cli.table_place import maybe_place_options
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
 from barnabas.client.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from barnabas.spark.table_audit import TableAudit
+    from barnabas.spark.table_place import TablePlace
 
 WHY = "why"
 
@@ -35,8 +37,7 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[why] TOPIC", shell_complete=complete_topics)
-@click.option("-w", "--warehouse", metavar="DIR", help="Compare with a table too: the folder of its warehouse.")
-@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
+@maybe_place_options
 @click.option("--table", metavar="[NAMESPACE.]NAME", help="The table.  [default: the one named after the topic]")
 @click.option("--since", "since_ms", metavar="TIME", callback=_time, help=f"Leave out earlier windows. {TIME_HELP}.")
 @click.option(
@@ -46,8 +47,7 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
 @bootstrap_option
 def audit(
     words: tuple[str, ...],
-    warehouse: str | None,
-    catalog: str | None,
+    place: TablePlace | None,
     table: str | None,
     since_ms: int | None,
     watch_s: float | None,
@@ -68,11 +68,9 @@ def audit(
     is_why = len(words) == 2 and words[0] == WHY
     if len(words) != 1 and not is_why:
         raise click.UsageError("say one topic: barnabas audit TOPIC, or barnabas audit why TOPIC")
-    if warehouse is not None and catalog is not None:
-        raise click.UsageError("say where the table is: either --warehouse DIR or --catalog NAME")
-    if table is not None and warehouse is None and catalog is None:
+    if table is not None and place is None:
         raise click.UsageError("--table is in a warehouse: say which, --warehouse DIR or --catalog NAME")
-    asked = Audit(words[-1], bootstrap, warehouse, catalog, table, since_ms)
+    asked = Audit(words[-1], bootstrap, place, table, since_ms)
     while True:
         found, audited = asked.run()
         if is_why:
@@ -93,8 +91,7 @@ class Audit:
 
     topic: str
     bootstrap: str
-    warehouse: str | None = None
-    catalog: str | None = None
+    place: TablePlace | None = None
     table: str | None = None
     since_ms: int | None = None
 
@@ -107,23 +104,22 @@ class Audit:
             shown.append(AuditedTable(side.name, side.state))
             return side
 
-        has_table = self.warehouse is not None or self.catalog is not None
         with connect(self.bootstrap) as admin:
             found = audit_topic(
                 self.bootstrap,
                 admin,
                 self.topic,
                 since_ms=self.since_ms,
-                table_side=table_side if has_table else None,
+                table_side=None if self.place is None else table_side,
                 progress=partial(record_progress, f"reading {self.topic}"),
             )
         return found, shown[0] if shown else None
 
     def _table_audit(self, topic_id: str) -> TableAudit:
-        from barnabas.cli.table import open_warehouse
+        assert self.place is not None, "it is asked for where there is a table"
         from barnabas.spark.extras import require
+        from barnabas.spark.table_names import table_name_of_topic
 
-        opened = open_warehouse(self.warehouse, self.catalog)
-        name = self.table or require("barnabas.spark.warehouse").table_name_of_topic(self.topic)
-        side: TableAudit = require("barnabas.spark.table_audit").TableAudit(opened, name, self.topic, topic_id)
+        name = self.table or table_name_of_topic(self.topic)
+        side: TableAudit = require("barnabas.spark.table_audit").TableAudit(self.place, name, self.topic, topic_id)
         return side

@@ -15,6 +15,7 @@ from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.failures import explain
 from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
 from barnabas.cli.signals import end_on_sigterm
+from barnabas.cli.table_place import place_options
 from barnabas.cli.tables import Row, show_json, show_table
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from barnabas.formats.column_types import ColumnType
     from barnabas.spark.load_types import LoadProgress, LoadResult, ProgressCallback, TableLoad
     from barnabas.spark.planning import OffsetRange
+    from barnabas.spark.table_place import TablePlace
+    from barnabas.spark.table_store import Maintained
 
 EXIT_FAILED = 1
 PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "apache-error")
@@ -76,8 +79,7 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
-@click.option("-w", "--warehouse", metavar="DIR", help="The folder of the embedded warehouse; made if missing.")
-@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
+@place_options
 @click.option("--table", metavar="[NAMESPACE.]NAME", help="One table for all; else one for each topic.")
 @click.option(
     "--format",
@@ -150,6 +152,17 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 )
 @click.option("--within", metavar="INTERVAL", callback=_interval, help="With --until-complete: give up after so long.")
 @click.option(
+    "--maintain-every",
+    metavar="INTERVAL",
+    callback=_interval,
+    help="With --every: put small files together and expire what is old, as `table maintain` does, so often (1h).",
+)
+@click.option(
+    "--target-file-mb",
+    type=click.IntRange(1, 4096),
+    help="About how large files become.  [default: as the table says]",
+)
+@click.option(
     "--metrics-port",
     metavar="PORT",
     type=click.IntRange(0, 65535),
@@ -165,11 +178,14 @@ def load(
     every: float | None,
     until_ms: int | None,
     within: float | None,
+    maintain_every: float | None,
+    target_file_mb: int | None,
     metrics_port: int | None,
     properties: dict[str, str],
+    place: TablePlace,
     **asked: Any,
 ) -> None:
-    """Load what is new in TOPICs into Iceberg tables.
+    """Load what is new in TOPICs into Iceberg or Delta tables.
 
     Each load goes on where the last one ended; a load that is killed leaves the table as it was. What one table
     ends with does not stop the others; the exit code is 1 where one was not loaded.
@@ -179,18 +195,20 @@ def load(
     barnabas load clicks --warehouse ./warehouse --format json --every 1m
     barnabas load clicks --warehouse ./warehouse --format json --until-complete 14:00 --within 30m
     """
-    if (asked["warehouse"] is None) == (asked["catalog"] is None):
-        raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
     if within is not None and until_ms is None:
         raise click.UsageError("--within is for a load that waits: --until-complete TIME")
     if metrics_port is not None and (every is None or until_ms is not None):
         raise click.UsageError("--metrics-port is for a load that goes on: --every INTERVAL")
-    loads = _Loads(topics, master, {"client_options": properties, **asked})
+    if maintain_every is not None and (every is None or until_ms is not None):
+        raise click.UsageError("--maintain-every is for a load that goes on: --every INTERVAL")
+    target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
+    asked |= {"client_options": properties, "target_file_bytes": target_file_bytes, **place.as_arguments()}
+    loads = _Loads(topics, master, place, asked)
     if until_ms is not None:
         _load_until(loads, until_ms, every, within, as_json)
         return
     if every is not None:
-        _load_every(loads, every, metrics_port, as_json)
+        _load_every(loads, every, maintain_every, metrics_port, as_json)
         return
     with connect(asked["bootstrap"]) as admin:
         known = admin.list_topics()
@@ -206,16 +224,22 @@ def load(
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
-def _load_every(loads: _Loads, interval_s: float, metrics_port: int | None, as_json: bool) -> None:
+def _load_every(
+    loads: _Loads, interval_s: float, maintain_every_s: float | None, metrics_port: int | None, as_json: bool
+) -> None:
     """Load for ever; Ctrl-C and SIGTERM end it, and leave the tables as they were before the load that is running."""
     from barnabas.cli.load_rounds import LoadRounds, as_line
+    from barnabas.cli.maintenance_rounds import MaintenanceRounds
     from barnabas.cli.metrics_server import serving_metrics
 
     def tell(event: Mapping[str, object]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False) if as_json else as_line(event))
 
     end_on_sigterm()
-    rounds = LoadRounds(loads.run, interval_s, tell, SYSTEM_CLOCK, threading.Event().wait)
+    maintenance = None
+    if maintain_every_s is not None:
+        maintenance = MaintenanceRounds(loads.maintain, maintain_every_s, SYSTEM_CLOCK)
+    rounds = LoadRounds(loads.run, interval_s, tell, SYSTEM_CLOCK, threading.Event().wait, maintenance)
     try:
         with serving_metrics(metrics_port, rounds.metrics.text):
             rounds.run()
@@ -249,7 +273,8 @@ def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: f
 class _Loads:
     """Loads in one Spark session, which is started anew where it has died."""
 
-    def __init__(self, topics: tuple[str, ...], master: str, asked: Mapping[str, Any]) -> None:
+    def __init__(self, topics: tuple[str, ...], master: str, place: TablePlace, asked: Mapping[str, Any]) -> None:
+        self._place = place
         self._topics = topics
         self._master = master
         self._asked = asked
@@ -264,6 +289,14 @@ class _Loads:
             return load_topics(self._topics, spark=self._started, on_progress=on_progress, **self._asked), {}
         except LoadsFailedError as error:
             return error.result, error.failures
+
+    def maintain(self) -> Iterator[tuple[str, Maintained | Exception]]:
+        """Maintain the tables that there are, one after the other."""
+        from barnabas.cli.maintenance_rounds import maintained
+        from barnabas.spark.table_names import tables_of_topics
+
+        table = self._asked["table"]
+        yield from maintained(self._place, [table] if table else tables_of_topics(self._topics))
 
     def _started(self) -> Any:
         """Return the session that runs; a new one where there is none, or where its JVM is dead."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from barnabas.cli.maintenance_rounds import MaintenanceRounds
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import Clock
 from barnabas.errors import ConfigurationError
@@ -39,6 +40,8 @@ class TableCounts:
     missing_offsets: int = 0
     loads: int = 0
     failures: int = 0
+    maintenances: int = 0
+    failed_maintenances: int = 0
 
 
 @dataclass(slots=True)
@@ -84,6 +87,7 @@ class LoadRounds:
     :param load: does one round; it raises what makes the whole round fail.
     :param tell: takes what happened, an object for each line.
     :param wait: waits for so many seconds.
+    :param maintenance: what is due between rounds.
     """
 
     def __init__(
@@ -93,12 +97,14 @@ class LoadRounds:
         tell: Callable[[Mapping[str, object]], None],
         clock: Clock,
         wait: Callable[[float], object],
+        maintenance: MaintenanceRounds | None = None,
     ) -> None:
         self._load = load
         self._interval_s = interval_s
         self._tell = tell
         self._clock = clock
         self._wait = wait
+        self._maintenance = maintenance
         self.metrics = LoadMetrics()
 
     def run(self, rounds_max: int | None = None) -> None:
@@ -110,7 +116,22 @@ class LoadRounds:
             began = self._clock.monotonic()
             self._round()
             self.metrics.last_round_s = self._clock.monotonic() - began
-            self._wait(max(0.0, self._interval_s - self.metrics.last_round_s))
+            self._maintain()
+            self._wait(max(0.0, self._interval_s - (self._clock.monotonic() - began)))
+
+    def _maintain(self) -> None:
+        """Do the maintenance that is due, and tell what it has changed."""
+        for table, done in () if self._maintenance is None else self._maintenance.run_if_due():
+            told: dict[str, object] = {"time": show_time_ms(self._clock.time_ms()), "table": table}
+            counts = self.metrics.tables.setdefault(table, TableCounts())
+            if isinstance(done, Exception):
+                counts.failed_maintenances += 1
+                self._tell({**told, "maintenance_error": f"{type(done).__name__}: {done}"})
+                continue
+            counts.maintenances += 1
+            changes = {name: count for name, count in asdict(done).items() if name != "table" and count}
+            if changes:
+                self._tell({**told, **changes})
 
     def _round(self) -> None:
         self.metrics.rounds += 1

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.table_place import place_options
 from barnabas.cli.tables import Row, show_json, show_table
 from barnabas.cli.timestamps import show_time_ms
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.spark.table_place import TablePlace
     from barnabas.spark.table_status import TableStatus
-    from barnabas.spark.warehouse import Warehouse
 
 
 @click.group()
@@ -25,19 +27,18 @@ def table() -> None:
 
 @table.command()
 @click.argument("name", metavar="[NAMESPACE.]TABLE")
-@click.option("-w", "--warehouse", metavar="DIR", help="The folder of the embedded warehouse.")
-@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def status(name: str, warehouse: str | None, catalog: str | None, as_json: bool) -> None:
+def status(name: str, place: TablePlace, as_json: bool) -> None:
     """Show up to which offsets and which event time a table is complete, and how it is stored.
 
     \b
     barnabas table status clicks --warehouse ./warehouse
     """
-    opened = open_warehouse(warehouse, catalog)
-    from barnabas.spark.table_status import table_status
+    from barnabas.spark.extras import require
+    from barnabas.spark.table_formats import open_place
 
-    found = table_status(opened, name)
+    found: TableStatus = require("barnabas.spark.table_status").table_status(open_place(place), name)
     if as_json:
         show_json(_as_json(found))
         return
@@ -63,8 +64,7 @@ def status(name: str, warehouse: str | None, catalog: str | None, as_json: bool)
 
 @table.command()
 @click.argument("names", nargs=-1, required=True, metavar="[NAMESPACE.]TABLE...")
-@click.option("-w", "--warehouse", metavar="DIR", help="The folder of the embedded warehouse.")
-@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
+@place_options
 @click.option(
     "--target-mb", type=click.IntRange(1, 4096), default=128, show_default=True, help="About the size of new files."
 )
@@ -79,8 +79,7 @@ def status(name: str, warehouse: str | None, catalog: str | None, as_json: bool)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def maintain(
     names: tuple[str, ...],
-    warehouse: str | None,
-    catalog: str | None,
+    place: TablePlace,
     target_mb: int,
     snapshot_days: float,
     orphan_days: float,
@@ -91,13 +90,16 @@ def maintain(
     \b
     barnabas table maintain clicks --warehouse ./warehouse
     """
-    opened = open_warehouse(warehouse, catalog)
-    from barnabas.spark.maintenance import Maintenance
-    from barnabas.spark.table_status import SMALL_FILE_BYTES
+    from barnabas.spark.table_formats import format_of, open_place
+
+    store, maintainer = open_place(place), format_of(place).maintainer
+    from barnabas.spark.table_store import SMALL_FILE_BYTES
+    from barnabas.spark.table_store import maintain as maintain_table
 
     target_bytes = target_mb * 1024 * 1024
     done = [
-        Maintenance(opened, name).run(
+        maintain_table(
+            maintainer(store, name, SYSTEM_CLOCK),
             target_bytes=target_bytes,
             small_bytes=min(SMALL_FILE_BYTES, target_bytes),
             snapshot_age=timedelta(days=snapshot_days),
@@ -110,19 +112,6 @@ def maintain(
         return
     columns = ["table", "small files", "became", "snapshots expired", "files removed"]
     show_table(columns, [[*asdict(each).values()] for each in done])
-
-
-def open_warehouse(warehouse: str | None, catalog: str | None) -> Warehouse:
-    """Return the warehouse that the options name.
-
-    :raises click.UsageError: they name none, or two.
-    """
-    if (warehouse is None) == (catalog is None):
-        raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
-    from barnabas.spark.extras import require
-
-    opened: Warehouse = require("barnabas.spark.warehouse").Warehouse.open(warehouse, catalog=catalog)
-    return opened
 
 
 def _time(time_ms: int | None) -> str:

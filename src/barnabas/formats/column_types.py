@@ -191,12 +191,16 @@ def is_good_struct(fields: Mapping[str, object]) -> bool:
     return 0 < len(fields) <= STRUCT_FIELDS_MAX and are_distinct
 
 
-def grown(table: Mapping[str, ColumnType], found: Fields, fields_max: int) -> dict[str, ColumnType]:
+def grown(
+    table: Mapping[str, ColumnType], found: Fields, fields_max: int, *, widens: bool = True
+) -> dict[str, ColumnType]:
     """Return the fields of a table after records were seen that have others: new ones, and types that widen safely.
 
     Safe is int to long, float to double, a decimal with more digits before the point, and a struct with more fields:
     what Iceberg does without touching old files. Any other type stays as it is. A field that was only null so far
     stays without a column, until somebody knows its type.
+
+    :param widens: False where no type can become a wider one; structs get fields all the same.
 
     >>> grown({"a": "int", "b": "long"}, {"a": "long", "b": "string", "c": "double", "d": None}, 10)
     {'a': 'long', 'b': 'long', 'c': 'double'}
@@ -204,19 +208,21 @@ def grown(table: Mapping[str, ColumnType], found: Fields, fields_max: int) -> di
     after = dict(table)
     for name, column_type in found.items():
         if name in after:
-            after[name] = _widened(after[name], column_type)
+            after[name] = _widened(after[name], column_type, widens=widens)
         elif column_type is not None and len(after) < fields_max:
             after[name] = settled(column_type)
     return after
 
 
-def _widened(column: ColumnType, found: MaybeType) -> ColumnType:
+def _widened(column: ColumnType, found: MaybeType, *, widens: bool) -> ColumnType:
     if isinstance(column, dict) and isinstance(found, dict):
-        more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX)
+        more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX, widens=widens)
         return more if is_good_struct(more) else column
     if isinstance(column, list) and isinstance(found, list) and len(column) == len(found):
         # A map's key stays: what it is found by is not to change.
-        return [*column[:-1], _widened(column[-1], found[-1])]
+        return [*column[:-1], _widened(column[-1], found[-1], widens=widens)]
+    if not widens:
+        return column
     if (column, found) in (("int", "long"), ("float", "double")):
         return cast("ColumnType", found)
     before, after = decimal_parts(column), decimal_parts(found)

@@ -26,8 +26,9 @@ from barnabas.errors import ConfigurationError
 from barnabas.model import NO_TIMESTAMP
 from barnabas.spark.source import register
 from barnabas.spark.table_audit import TableAudit
+from barnabas.spark.table_names import table_name_of_topic
+from barnabas.spark.table_place import TablePlace
 from barnabas.spark.tables import read_table
-from barnabas.spark.warehouse import Warehouse, table_name_of_topic
 
 TABLE = "table"
 """Tier: rows of the table."""
@@ -70,7 +71,7 @@ def audit(
     if window_ms <= 0 or DAY_MS % window_ms:
         raise ConfigurationError(f"window_ms={window_ms} must be a whole part of a day, as 60000 or 3600000 is")
     name = table or table_name_of_topic(topic)
-    side = TableAudit(Warehouse.open(warehouse, catalog=catalog), name, topic, "")
+    side = TableAudit(TablePlace.of(warehouse, catalog=catalog), name, topic, "")
     span = _Span(_utc(from_), _utc(to))
     told = _Told(_events(spark, topic, bootstrap, side.topic_id, span.from_ms, window_ms), side)
     loaded = read_table(spark, warehouse, name, catalog=catalog, where=span.where)

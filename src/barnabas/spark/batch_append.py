@@ -31,8 +31,11 @@ from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, cr
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, LoadError, WarehouseError
 from barnabas.spark.jobs import told_in_short
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
+from barnabas.spark.object_files import remove_below
 from barnabas.spark.streamed_table import StreamedTable
-from barnabas.spark.warehouse import Location, Warehouse, local_path
+from barnabas.spark.table_place import TablePlace
+from barnabas.spark.table_store import Location
+from barnabas.spark.warehouse import Warehouse, local_path
 from barnabas.spark.worker_python import context_of, worker_python
 
 if TYPE_CHECKING:
@@ -64,7 +67,7 @@ def append_batch(
     :raises LoadError: it could not be done; the table is as before, unless the message says that nobody knows.
     """
     query = query_id or _query_of(batch)
-    target = Warehouse.open(warehouse, catalog=catalog)
+    target = Warehouse.open(TablePlace.of(warehouse, catalog=catalog))
     columns = pa.schema([field.with_nullable(True) for field in to_arrow_schema(batch.schema, timezone="UTC")])
     base = StreamedTable(target, table, columns)
     location = base.location()
@@ -104,7 +107,7 @@ def _query_of(batch: DataFrame) -> str:
 
 def _claim(location: Location, load_id: str, name: str) -> LoadFolder | RemoteFolder:
     if location.local_folder is None:
-        return RemoteFolder()
+        return RemoteFolder(partial(remove_below, location.properties, f"{location.uri}/data/{load_id}"))
     try:
         return LoadFolder.claim(location.local_folder, load_id)
     except OSError as error:

@@ -1,10 +1,11 @@
 """Parquet files by event day, written by the tasks of a load.
 
 An event day is the UTC day of a record's event time, as Iceberg's `day` transform has it; records without one
-(columns.py says which) are in files of their own, after all days. A task holds its
-records in memory up to a limit and then writes one file for each day, sorted by partition and offset as they
-came; a task below the limit writes one file a day. Files are new or not written at all, and in a folder that
-the driver made: where it has been removed, because the driver is dead, writing fails.
+(columns.py says which) are in files of their own, after all days. A task holds its records in memory up to a limit, and
+then writes those of each day, sorted by partition and offset as they came, behind what the day's file has already: a
+file ends when it has its target size. So a task has one file a day, or as many as the day needs. Files are new or not
+written at all, and in a folder that the driver made: where it has been removed, because the driver is dead, writing
+fails.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Literal, cast
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
+TARGET_BYTES = 128 * 1024 * 1024
+OPEN_FILES_MAX = 100
+"""A task may have records of thousands of days; files of the longest ago are ended first."""
 EPOCH = date(1970, 1, 1)
 NO_DAY = "no-day"
 LETTER_WITHOUT_NEXT = "\ud7ff"
@@ -29,10 +33,40 @@ LETTER_WITHOUT_NEXT = "\ud7ff"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file that a task wrote; no reader sees it before the commit."""
+    """A Parquet file that a task wrote; no reader sees it before the commit. Its rows are of one event day."""
 
     path: str
     records: int
+    day: date | None = None
+    size_bytes: int = 0
+
+
+class _OpenFile:
+    """A file that more rows of its day may be written to."""
+
+    def __init__(self, path: str, day: date | None, file: IO[bytes], first: pa.Table) -> None:
+        self.bounded = columns_with_bounds(first)
+        self._path = path
+        self._day = day
+        self._file = file
+        self._records = 0
+        self._writer = pq.ParquetWriter(file, first.schema, compression="zstd", write_statistics=self.bounded)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.tell()
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows behind those that it has."""
+        self._writer.write_table(rows)
+        self._records += rows.num_rows
+
+    def close(self) -> DataFile:
+        """End it, and return what it is."""
+        self._writer.close()
+        size_bytes = self._file.tell()
+        self._file.close()
+        return DataFile(self._path, self._records, self._day, size_bytes)
 
 
 class DayFiles:
@@ -41,6 +75,7 @@ class DayFiles:
     :param prefix: of the files' paths, unique to this attempt of this task.
     :param create: opens a new file for writing.
     :param time_column: has the event times.
+    :param target_bytes: about the size of a file, in the file system.
     """
 
     def __init__(
@@ -50,14 +85,18 @@ class DayFiles:
         *,
         time_column: str = "timestamp",
         buffered_bytes_max: int = BUFFERED_BYTES_MAX,
+        target_bytes: int = TARGET_BYTES,
     ) -> None:
         self._prefix = prefix
         self._time_column = time_column
         self._create = create
         self._buffered_bytes_max = buffered_bytes_max
+        self._target_bytes = target_bytes
         self._batches: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
         self._files: list[DataFile] = []
+        self._open: dict[date | None, _OpenFile] = {}  # the one that was written to last is the last one
+        self._started = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch that has the column of event times; may write files."""
@@ -69,17 +108,37 @@ class DayFiles:
     def finish(self) -> list[DataFile]:
         """Write what is left, and return all files."""
         self._write()
+        for day in list(self._open):
+            self._end(day)
         return self._files
 
     def _write(self) -> None:
         if not self._batches:
             return
-        for day, table in split_by_day(pa.Table.from_batches(self._batches), self._time_column):
-            path = f"{self._prefix}-{day or NO_DAY}-{len(self._files):05}.parquet"
-            with self._create(path) as file:
-                pq.write_table(table, file, compression="zstd", write_statistics=columns_with_bounds(table))
-            self._files.append(DataFile(path, table.num_rows))
+        for day, rows in split_by_day(pa.Table.from_batches(self._batches), self._time_column):
+            file = self._file_for(day, rows)
+            file.write(rows)
+            if file.size_bytes >= self._target_bytes:
+                self._end(day)
         self._batches, self._buffered_bytes = [], 0
+
+    def _file_for(self, day: date | None, rows: pa.Table) -> _OpenFile:
+        """Return the file of a day, a new one where there is none that can take these rows."""
+        file = self._open.pop(day, None)
+        if file is not None and not _has_bounds_for(file.bounded, rows):
+            self._files.append(file.close())
+            file = None
+        if file is None:
+            if len(self._open) >= OPEN_FILES_MAX:
+                self._end(next(iter(self._open)))
+            path = f"{self._prefix}-{day or NO_DAY}-{self._started:05}.parquet"
+            self._started += 1
+            file = _OpenFile(path, day, self._create(path).__enter__(), rows)
+        self._open[day] = file
+        return file
+
+    def _end(self, day: date | None) -> None:
+        self._files.append(self._open.pop(day).close())
 
 
 def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:
@@ -101,7 +160,7 @@ def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tu
         start = end
 
 
-def columns_with_bounds(table: pa.Table) -> bool | list[str]:
+def columns_with_bounds(table: pa.Table) -> Literal[True] | list[str]:
     """Return the columns whose least and greatest value may be told to the catalog; True for all of them.
 
     pyiceberg cuts a long text and adds one to its last letter, to have a bound above it. After U+D7FF comes half of
@@ -112,6 +171,12 @@ def columns_with_bounds(table: pa.Table) -> bool | list[str]:
     if not without:
         return True
     return [field.name for field in table.schema if field.name not in without]
+
+
+def _has_bounds_for(bounded: Literal[True] | list[str], rows: pa.Table) -> bool:
+    """Whether all columns that a file tells the bounds of may be so with these rows too."""
+    allowed = columns_with_bounds(rows)
+    return allowed is True or (bounded is not True and set(bounded) <= set(allowed))
 
 
 def create_file(io_properties: Mapping[str, str], uri: str) -> AbstractContextManager[IO[bytes]]:

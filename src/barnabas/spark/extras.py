@@ -10,7 +10,10 @@ from types import ModuleType
 
 from barnabas.spark.errors import MissingExtraError
 
-EXTRA_PACKAGES = frozenset({"numpy", "pyspark", "pyiceberg", "pyarrow", "sqlalchemy"})
+EXTRA_OF_PACKAGE = {
+    **dict.fromkeys(("numpy", "pyspark", "pyiceberg", "pyarrow", "sqlalchemy"), "spark"),
+    "deltalake": "delta",
+}
 
 
 def require(module: str) -> ModuleType:
@@ -22,8 +25,9 @@ def require(module: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRA_PACKAGES:
+        if package not in EXTRA_OF_PACKAGE:
             raise
         raise MissingExtraError(
-            f"the package {package} is missing, which the pipeline on Spark needs: pip install 'barnabas[spark]'"
+            f"the package {package} is missing, which the pipeline on Spark needs: "
+            f"pip install 'barnabas[{EXTRA_OF_PACKAGE[package]}]'"
         ) from error

@@ -25,6 +25,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
+from barnabas.audit.watermark import AUDIT
+from barnabas.model import TopicPartition
+from barnabas.spark.completeness import COMPLETE
 from barnabas.spark.planning import OffsetRange
 
 LOAD_ID = "barnabas.load-id"
@@ -34,6 +39,8 @@ MISSING = "barnabas.missing"
 BAD_RECORDS = "barnabas.bad-records"
 LEDGER = "barnabas.ledger"
 LEDGER_SEQUENCE = "barnabas.ledger-sequence"
+KEPT_PROPERTIES = (LEDGER, COMPLETE, BAD_RECORDS, MISSING, AUDIT)
+"""What a commit that puts files together takes over from the last load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +114,29 @@ def _dump_ranges(ranges: Iterable[OffsetRange]) -> str:
         if each.count:
             by_topic.setdefault(each.topic, {})[str(each.partition)] = [each.start_offset, each.end_offset]
     return json.dumps(by_topic)
+
+
+def dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    """Return offsets as `--starting-offsets` takes them.
+
+    >>> dump_offsets({TopicPartition("clicks", 0): 23})
+    '{"clicks": {"0": 23}}'
+    """
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(by_topic)
+
+
+def ends_of_rows(batches: Iterable[pa.RecordBatch]) -> dict[TopicPartition, int]:
+    """Return the offset after the last row of each partition.
+
+    :param batches: with the columns `topic`, `partition` and `offset`.
+    """
+    ends: dict[TopicPartition, int] = {}
+    for batch in batches:
+        last = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+        for row in last.to_pylist():
+            partition = TopicPartition(row["topic"], row["partition"])
+            ends[partition] = max(ends.get(partition, 0), row["offset_max"] + 1)
+    return ends

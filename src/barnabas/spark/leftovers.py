@@ -69,19 +69,26 @@ class LoadFolder:
 
 
 class RemoteFolder:
-    """The folder of a load where files are not this machine's: no locks there, so no clean-up of what a kill left.
+    """The folder of a load where files are not this machine's: no locks there, so what a kill left is removed by age.
 
-    Iceberg's own removal of orphan files does that, by age.
+    `table maintain` does that, as Iceberg's own removal of orphan files would. A load that fails removes its own.
+
+    :param remove: removes all that is in the folder.
     """
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self._remove = remove
 
     def release(self) -> None:
         """Nothing to do."""
 
     def discard(self) -> None:
-        """Nothing to do: the files stay until they are removed by age."""
+        """Remove the files, which nobody names; what cannot be removed now is removed by age."""
+        with suppress(OSError):
+            self._remove()
 
     def abandon(self) -> None:
-        """Nothing to do."""
+        """Nothing to do: they are removed by age, if they are not the table's."""
 
 
 def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], Collection[str]]) -> list[str]:

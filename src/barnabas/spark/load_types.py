@@ -86,5 +86,6 @@ class LoadSettings:
     event_time: EventTime | None = None
     takes_new_fields: bool | None = None
     dead_letter: str | None = None
+    target_file_bytes: int | None = None
     audit: bool | None = None
     registry: str | None = None

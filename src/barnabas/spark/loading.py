@@ -1,4 +1,4 @@
-"""`load`: topics into Iceberg tables, each record once, going on where the last load ended (paper, section 4)."""
+"""`load`: topics into tables, each record once, going on where the last load ended (paper, section 4)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.reading import check_reachable
 from barnabas.spark.session import Sessions, local_session, stop_session
+from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_load import TableLoader
+from barnabas.spark.table_names import tables_of_topics
+from barnabas.spark.table_place import ICEBERG, TablePlace
+from barnabas.spark.table_store import TableStore
 from barnabas.spark.value_decoders import value_decoder
-from barnabas.spark.warehouse import Warehouse, tables_of_topics
 
 
 def load(
@@ -29,6 +32,8 @@ def load(
     bootstrap: str,
     warehouse: str | Path | None = None,
     catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    table_format: str = ICEBERG,
     table: str | None = None,
     spark: SparkSession | Sessions | None = None,
     format: str = RAW,  # noqa: A002  # the name that Spark's users expect
@@ -40,6 +45,7 @@ def load(
     dead_letter: str | None = None,
     audit: bool | None = None,
     registry: str | None = None,
+    target_file_bytes: int | None = None,
     starting_offsets: Mapping[TopicPartition, int] | None = None,
     fail_on_data_loss: bool = True,
     partitions_min: int | None = None,
@@ -47,13 +53,15 @@ def load(
     client_options: Mapping[str, str] | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> LoadResult:
-    """Load what is new in topics into an Iceberg table, in one commit.
+    """Load what is new in topics into a table, in one commit.
 
     :param topics: one or several; without `table`, each goes into a table named after it. What one of these tables
         ends with does not stop the others.
     :param bootstrap: `"host:port"` of one or several brokers; `client_options`: settings under Kafka's dotted names.
-    :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration. `table`:
-        `"table"` or `"namespace.table"`.
+    :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
+        `catalog_properties` (`uri`, `s3.endpoint`, ...; pyiceberg names them) go before those of its configuration.
+        With a catalog `warehouse` is where it puts new tables. `table`: `"table"` or `"namespace.table"`.
+    :param table_format: `iceberg`; or `delta`, which needs no catalog, and whose `warehouse` may be in S3.
     :param spark: the session to run in, or what gives one when it is needed; None: a local one that is stopped again.
     :param format: `raw` keeps values as bytes; `json`, `avro` and `protobuf` decode their fields into columns,
         `lines:PATTERN` the groups of a pattern: a named one (`common`, `syslog`, ...) or a regular expression.
@@ -65,6 +73,7 @@ def load(
     :param dead_letter: a topic for copies of bad records, made where there is none. `audit`: whether the audit is told
         what is loaded (docs/audit.md); None: if anybody tells it anything.
     :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
+    :param target_file_bytes: about how large files become; None: as the table says.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
         After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
@@ -88,16 +97,18 @@ def load(
         dead_letter=dead_letter,
         audit=audit,
         registry=registry,
+        target_file_bytes=target_file_bytes,
     )
     _check(settings, names)
-    target = Warehouse.open(warehouse, catalog=catalog)
+    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    target = open_place(place)
     return _load_groups(names, table, target, settings, on_progress or (lambda progress: None), spark)
 
 
 def _load_groups(
     topics: list[str],
     table: str | None,
-    target: Warehouse,
+    target: TableStore,
     settings: LoadSettings,
     report: ProgressCallback,
     given: SparkSession | Sessions | None,
@@ -169,6 +180,8 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
     for partition, offset in settings.starting_offsets.items():
         if offset < 0:
             raise ConfigurationError(f"starting_offsets: {offset} for {partition} is no offset")
+    if settings.target_file_bytes is not None and settings.target_file_bytes < 1:
+        raise ConfigurationError(f"target_file_bytes: {settings.target_file_bytes} is no size of a file")
     if settings.dead_letter in topics:
         raise ConfigurationError(
             f"dead_letter (--dead-letter): {settings.dead_letter!r} is what is loaded; name another"

@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.warehouse import RETRIES, TableBase, Warehouse, parse_table_name, summary_of
+from barnabas.spark.warehouse import RETRIES, TableBase, Warehouse, summary_of
 
 QUERY_ID, EPOCH_ID = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 BATCHES = "barnabas.batches"
@@ -36,7 +36,7 @@ class StreamedTable(TableBase):
         if table is not None and table.properties.get(RETRIES) != "0":
             with table.transaction() as transaction:
                 transaction.set_properties({RETRIES: "0"})
-        super().__init__(warehouse.catalog, parse_table_name(name), table)
+        super().__init__(warehouse.catalog, warehouse.identifier(name), table)
         self.columns = columns
 
     def arrow_schema(self) -> pa.Schema:

@@ -15,7 +15,10 @@ from barnabas.audit.stored import NotAuditableError
 from barnabas.audit.table_rows import TableRows
 from barnabas.audit.watermark import AUDIT, AuditState
 from barnabas.model import TopicPartition
-from barnabas.spark.warehouse import TableBase, Warehouse
+from barnabas.spark.errors import WarehouseError
+from barnabas.spark.table_formats import format_of, open_place
+from barnabas.spark.table_place import TablePlace
+from barnabas.spark.table_store import StoredTable
 
 _COLUMNS = ("partition", "offset", "timestamp", "raw_timestamp_ms")
 
@@ -28,9 +31,11 @@ class TableAudit:
     :raises NotAuditableError: the topic is not in it.
     """
 
-    def __init__(self, warehouse: Warehouse, name: str, topic: str, topic_id: str) -> None:
-        warehouse.table(name)
-        self._base = warehouse.begin(name)
+    def __init__(self, place: TablePlace, name: str, topic: str, topic_id: str) -> None:
+        self._place = place
+        self._base = open_place(place).begin(name)
+        if not self._base.exists:
+            raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
         loaded = self._base.ledger().topics.get(topic)
         if loaded is None:
             raise NotAuditableError(f"table {self._base.name} was not loaded from topic {topic!r}: say which (--table)")
@@ -72,8 +77,7 @@ class TableAudit:
         begins = {where.partition: begin for where, (begin, _end) in ranges.items()}
         state = self.state
         rows = TableRows(begins, self._next_offsets, width_ms, None if state is None else state.complete_until_ms)
-        scan = self._base.table.scan(f"topic = '{self._topic}'", selected_fields=_COLUMNS)
-        for batch in scan.to_arrow_batch_reader():
+        for batch in format_of(self._place).scan(self._base, _COLUMNS, f"topic = '{self._topic}'"):
             _add(rows, batch, since_ms)
             on_progress(len(batch))
         if state is None:
@@ -82,7 +86,7 @@ class TableAudit:
         return LoadedTable(rows, accounts, is_whole=state.is_whole)
 
 
-def state_of(base: TableBase) -> AuditState | None:
+def state_of(base: StoredTable) -> AuditState | None:
     """Return the state of a table's audit; None where its last load took no part in it."""
     known = base.last_load.get(AUDIT)
     return None if known is None else AuditState.parse(known)

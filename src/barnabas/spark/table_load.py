@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -38,6 +39,7 @@ from barnabas.formats.value_format import LINES, RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
+from barnabas.spark.day_files import TARGET_BYTES
 from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadError, WarehouseError
 from barnabas.spark.field_names import Renaming
 from barnabas.spark.jobs import parallelism, run_tasks
@@ -55,13 +57,14 @@ from barnabas.spark.load_plan import (
     share_out,
 )
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
+from barnabas.spark.object_files import remove_below, remove_file
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin
 from barnabas.spark.session import Sessions
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_store import Location, StoredTable, TableStore
 from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
-from barnabas.spark.warehouse import Location, TableBase, Warehouse, local_path
 
 ResultT = TypeVar("ResultT")
 Share = tuple[OffsetRange, ...]
@@ -96,19 +99,20 @@ class TableLoader:
     def __init__(
         self,
         sessions: Sessions,
-        warehouse: Warehouse,
+        store: TableStore,
         table_name: str,
         settings: LoadSettings,
         report: ProgressCallback,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._sessions = sessions
-        self._warehouse = warehouse
+        self._store = store
         self._table_name = table_name
         self._settings = settings
         self._report = report
         self._clock = clock
         self._load_id = uuid.uuid4().hex
+        self._target_file_bytes = TARGET_BYTES
         self._reading = Reading(settings.bootstrap, dict(settings.client_options), settings.registry)
 
     def run(self, topics: Sequence[str], *, is_named_after: str | None = None) -> TableLoad:
@@ -117,8 +121,9 @@ class TableLoader:
         :param is_named_after: the topic, where the table's name comes from it and nobody chose the table.
         """
         self._step("planning")
-        base = self._warehouse.begin(self._table_name)
+        base = self._store.begin(self._table_name)
         self._check_format(base)
+        self._target_file_bytes = self._settings.target_file_bytes or base.target_file_bytes
         location = base.location()
         removed = self._clean_up(location)
         ledger = self._ledger(base)
@@ -157,7 +162,7 @@ class TableLoader:
     def _step(self, step: Step, done: int = 0, total: int = 0) -> None:
         self._report(LoadProgress(self._table_name, step, done, total))
 
-    def _begin_audit(self, base: TableBase, topics: Sequence[str]) -> LoadAudit | None:
+    def _begin_audit(self, base: StoredTable, topics: Sequence[str]) -> LoadAudit | None:
         """Return the load's part in the audit, None where it has none."""
         bootstrap, options = self._settings.bootstrap, self._settings.client_options
         if not wants_audit(self._settings.audit, bootstrap, options):
@@ -166,7 +171,7 @@ class TableLoader:
         audit.read(topics)
         return audit
 
-    def _check_format(self, base: TableBase) -> None:
+    def _check_format(self, base: StoredTable) -> None:
         """Raise where the table is of another shape than is asked for; what is not said is as the table is."""
         shape, wanted = base.shape(self._settings.value_format), self._settings
         if shape is None:
@@ -191,9 +196,9 @@ class TableLoader:
         folder = location.local_folder
         if folder is None:
             return 0
-        return len(remove_leftovers(folder, partial(self._warehouse.committed_loads, self._table_name)))
+        return len(remove_leftovers(folder, partial(self._store.committed_loads, self._table_name)))
 
-    def _ledger(self, base: TableBase) -> Ledger | None:
+    def _ledger(self, base: StoredTable) -> Ledger | None:
         """Return how far the table is loaded; None if nobody knows, and offsets to start from are given instead."""
         try:
             return base.ledger()
@@ -226,7 +231,7 @@ class TableLoader:
         pieces = split_ranges(plan.ranges, partitions_min=tasks, records_max=records_max)
         return share_out(pieces, tasks, records_max) if pieces else []
 
-    def _shape(self, base: TableBase, shares: Sequence[Share]) -> TableShape:
+    def _shape(self, base: StoredTable, shares: Sequence[Share]) -> TableShape:
         """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell."""
         wanted = self._settings
         known = base.shape(wanted.value_format)
@@ -243,6 +248,7 @@ class TableLoader:
             event_time=wanted.event_time or EventTime(RECORD),
             rules=wanted.rules,
             takes_new_fields=takes_new,
+            widens_types=base.widens_types,
         )
         if wanted.value_format == RAW:
             return shape
@@ -261,7 +267,7 @@ class TableLoader:
         """Return this load's own folder."""
         folder = location.local_folder
         if folder is None:
-            return RemoteFolder()
+            return RemoteFolder(partial(remove_below, location.properties, self._folder(location)))
         try:
             return LoadFolder.claim(folder, self._load_id)
         except OSError as error:
@@ -277,12 +283,13 @@ class TableLoader:
     ) -> _Outcome:
         """Write the files; where records have fields that the table has no column for, with more columns."""
         writing = Writing(
-            f"{location.uri}/data/{self._load_id}",
+            self._folder(location),
             dict(location.properties),
             shape,
             self._settings.dead_letter,
             planned_at_ms + CLOCK_DIFFERENCE_MAX_MS,
             audit_width_ms,
+            self._target_file_bytes,
         )
         written = self._run("writing", shares, partial(_write, self._reading, writing))
         renames = {old: new for task in written for old, new in task.renames.items()}
@@ -304,13 +311,15 @@ class TableLoader:
             written[number] = task
         return _Outcome(grown, written)
 
+    def _folder(self, location: Location) -> str:
+        return f"{location.uri}/data/{self._load_id}"
+
     def _remove_files(self, location: Location, written: Sequence[Written]) -> None:
-        """Remove files of this load that are not to be in the table."""
-        if location.local_folder is None:
-            return  # they are orphans, which Iceberg's maintenance removes
+        """Remove files of this load that are not to be in the table; what cannot be removed is removed by age."""
         for task in written:
             for file in task.files:
-                local_path(file.path).unlink(missing_ok=True)
+                with suppress(OSError):
+                    remove_file(location.properties, file.path)
 
     def _run(
         self, step: Step, shares: Sequence[Share], work: Callable[[Share, int], ResultT | Failed]
@@ -332,9 +341,9 @@ class TableLoader:
         return good
 
     def _commit(
-        self, base: TableBase, outcome: _Outcome, ledger: Ledger, plan: TopicPlan, more: Mapping[str, str]
+        self, base: StoredTable, outcome: _Outcome, ledger: Ledger, plan: TopicPlan, more: Mapping[str, str]
     ) -> int:
-        files = [file.path for task in outcome.written for file in task.files]
+        files = [file for task in outcome.written for file in task.files]
         self._step("committing", outcome.records, outcome.records)
         properties = {
             **snapshot_properties(self._load_id, ledger, plan.ranges, outcome.records, plan.missing),
@@ -345,7 +354,7 @@ class TableLoader:
 
     def _result(
         self,
-        base: TableBase,
+        base: StoredTable,
         snapshot_id: int,
         plan: TopicPlan,
         before: TableShape,

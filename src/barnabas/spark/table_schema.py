@@ -160,13 +160,21 @@ def decoded_columns(
 
     :param renamed: the fields of columns with another name; None for a table that does not say.
     """
+    types = {column.name: column_type_of(column.field_type) for column in schema.fields}
+    known = {name: column_type for name, column_type in types.items() if column_type is not None}
+    return fields_of_columns(known, renamed, has_event_time=has_event_time)
+
+
+def fields_of_columns(
+    types: Mapping[str, ColumnType], renamed: Mapping[str, str] | None, *, has_event_time: bool
+) -> dict[str, tuple[str, ColumnType]]:
+    """Return the fields of a table's columns, each with its column, given the types of the columns."""
     own = {*KAFKA_COLUMNS, VALUE_FORM, *([EVENT_TIME] if has_event_time else [])}
     columns = {}
-    for column in schema.fields:
-        column_type = column_type_of(column.field_type)
-        if column.name not in own and column_type is not None:
-            name = _field_of_earlier_table(column.name) if renamed is None else renamed.get(column.name, column.name)
-            columns[name] = (column.name, column_type)
+    for column, column_type in types.items():
+        if column not in own:
+            name = _field_of_earlier_table(column) if renamed is None else renamed.get(column, column)
+            columns[name] = (column, column_type)
     return columns
 
 

@@ -41,6 +41,8 @@ class TableShape:
     `fields`: the types of the fields that have a column, in the columns' order; None for raw values.
     `columns`: the name of each field's column.
     `aliases`: names that fields had before, with those that they have here.
+    `widens_types`: whether the type of a column may become a wider one, and its name another one; formats of tables
+    differ in that.
     """
 
     value_format: str = RAW
@@ -50,6 +52,7 @@ class TableShape:
     rules: JsonRules = field(default_factory=JsonRules)
     takes_new_fields: bool = True
     aliases: Mapping[str, str] = field(default_factory=dict)
+    widens_types: bool = True
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -80,10 +83,10 @@ class TableShape:
         """
         if self.fields is None or not self.takes_new_fields or not found:
             return self
-        renaming = Renaming.of(self.fields, found, renames or {}, self.aliases)
+        renaming = Renaming.of(self.fields, found, (renames or {}) if self.widens_types else {}, self.aliases)
         before = self.renamed(renaming)
         assert before.fields is not None, "values are decoded"
-        after = grown(before.fields, renaming.found, FIELDS_MAX)
+        after = grown(before.fields, renaming.found, FIELDS_MAX, widens=self.widens_types)
         if after == dict(self.fields):
             return self
         new = column_names([name for name in after if name not in before.fields], taken=before.columns.values())
@@ -122,7 +125,9 @@ class TableShape:
         return told
 
     @classmethod
-    def parse(cls, properties: Mapping[str, str], decoded: Mapping[str, tuple[str, ColumnType]]) -> TableShape:
+    def parse(
+        cls, properties: Mapping[str, str], decoded: Mapping[str, tuple[str, ColumnType]], *, widens_types: bool = True
+    ) -> TableShape:
         """Read the shape of a table.
 
         :param decoded: the fields that have a column, each with the column and its type.
@@ -137,4 +142,5 @@ class TableShape:
             JsonRules(nested="nested" in rules, decimals="decimals" in rules),
             takes_new_fields=properties.get(NEW_FIELDS) != "value",
             aliases=json.loads(properties.get(ALIASES, "{}")),
+            widens_types=widens_types,
         )

@@ -14,10 +14,7 @@ from barnabas.formats.column_types import ColumnType
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import BAD_RECORDS, MISSING, RECORDS, Ledger
-from barnabas.spark.warehouse import Warehouse
-
-SMALL_FILE_BYTES = 32 * 1024 * 1024
-"""Files below it are worth to be put together."""
+from barnabas.spark.table_store import SMALL_FILE_BYTES, TableStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +43,27 @@ class TableStatus:
     audited_until_ms: int | None = None
 
 
-def table_status(warehouse: Warehouse, name: str) -> TableStatus:
+def table_status(store: TableStore, name: str) -> TableStatus:
     """Return how a table is.
 
     :raises WarehouseError: there is none.
     :raises HistoryExpiredError: nothing that is left says how far it is loaded.
     """
-    base = warehouse.begin(name)
-    shape, table = base.shape(), warehouse.table(name)
+    base = store.begin(name)
+    shape = base.shape()
     if shape is None:
         raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
-    sizes: list[int] = table.inspect.files().column("file_size_in_bytes").to_pylist()
-    rows: list[int] = table.inspect.files().column("record_count").to_pylist()
-    last = base.last_load
+    last, contents = base.last_load, base.contents()
     return TableStatus(
         table=base.name,
         value_format=shape.value_format,
         ledger=base.ledger(),
         complete=Completeness.parse(last.get(COMPLETE)),
-        records=sum(rows),
-        files=len(sizes),
-        small_files=sum(size < SMALL_FILE_BYTES for size in sizes),
-        bytes=sum(sizes),
-        snapshots=len(table.metadata.snapshots),
+        records=contents.records,
+        files=len(contents.file_sizes),
+        small_files=sum(size < SMALL_FILE_BYTES for size in contents.file_sizes),
+        bytes=sum(contents.file_sizes),
+        snapshots=contents.versions,
         event_time=str(shape.event_time),
         fields=shape.fields or {},
         last_records=int(last.get(RECORDS, 0)),

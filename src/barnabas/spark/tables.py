@@ -1,34 +1,34 @@
-"""Reads loaded tables: with pyiceberg, or as a Spark DataFrame without a jar to match.
-
-For Spark, the files of the table's current snapshot are planned by pyiceberg and read by Spark's own Parquet
-reader. That is the whole truth only where no rows have been deleted, which loads never do; a table with delete
-files is refused, and read with Iceberg's runtime for Spark or with `open_table(...).scan()`.
-"""
+"""Reads loaded tables: with their format's own library, as Arrow batches, or as a Spark DataFrame without a jar."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import coalesce
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
-from barnabas.spark.errors import WarehouseError
-from barnabas.spark.warehouse import Warehouse
+from barnabas.spark.table_formats import format_of, open_place
+from barnabas.spark.table_place import ICEBERG, TablePlace
 
 
-def open_table(warehouse: str | Path | None, name: str, *, catalog: str | None = None) -> Table:
-    """Return a table of pyiceberg's, as it is now.
+def open_table(
+    warehouse: str | Path | None,
+    name: str,
+    *,
+    catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    table_format: str = ICEBERG,
+) -> Any:
+    """Return a table as it is now: pyiceberg's `Table`, or deltalake's `DeltaTable`.
+
+    Tables are where `load` has put them, under the same arguments.
 
     :raises WarehouseError: there is none.
     """
-    return Warehouse.open(warehouse, catalog=catalog).table(name)
+    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    return open_place(place).begin(name).table
 
 
 def scan_table(
@@ -38,16 +38,18 @@ def scan_table(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    table_format: str = ICEBERG,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table as Arrow batches, without Spark.
 
     :param columns: only these; None for all.
-    :param where: a filter in pyiceberg's language, as in `"partition = 0 and offset >= 120"`.
+    :param where: a filter in the language of the format's library: pyiceberg's for Iceberg, as in
+        `"partition = 0 and offset >= 120"`, SQL's conditions for Delta.
     :raises WarehouseError: there is no such table.
     """
-    table = open_table(warehouse, name, catalog=catalog)
-    scan = table.scan(row_filter=where or AlwaysTrue(), selected_fields=tuple(columns or ("*",)))
-    yield from scan.to_arrow_batch_reader()
+    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    yield from format_of(place).scan(open_place(place).begin(name), columns, where)
 
 
 def read_table(
@@ -56,37 +58,14 @@ def read_table(
     name: str,
     *,
     catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    table_format: str = ICEBERG,
     where: str | None = None,
 ) -> DataFrame:
     """Return a table as a DataFrame.
 
-    :param where: a filter in pyiceberg's language; it leaves out files (by day, say), not single rows.
+    :param where: a filter as for `scan_table`; it leaves out files (by day, say), not single rows.
     :raises WarehouseError: there is no such table, or rows of it were deleted.
     """
-    table = open_table(warehouse, name, catalog=catalog)
-    tasks = list(table.scan(row_filter=where or AlwaysTrue()).plan_files())
-    if any(task.delete_files for task in tasks):
-        raise WarehouseError(f"table {name!r} has deleted rows: read it with Iceberg's runtime for Spark")
-    schema = from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
-    paths = [task.file.file_path for task in tasks]
-    former = _former_names(table)
-    if not former:
-        return spark.read.schema(schema).parquet(*paths)
-    whole = StructType(list(schema))
-    for column, names in former.items():
-        for former_name in names:
-            whole = whole.add(former_name, schema[column].dataType)
-    rows = spark.read.schema(whole).parquet(*paths)
-    # A file has a column under one of its names only, and the others are null.
-    columns = {name: [rows[f"`{each}`"] for each in (name, *former.get(name, ()))] for name in schema.names}
-    return rows.select(*(coalesce(*each).alias(name) for name, each in columns.items()))
-
-
-def _former_names(table: Table) -> dict[str, list[str]]:
-    """Return the names that columns have in files of before they were renamed; the table's name mapping has them."""
-    mapping = table.name_mapping()
-    now = {field.field_id: field.name for field in table.schema().fields}
-    own = set(now.values())
-    known = [(now.get(each.field_id or 0), each.names) for each in ([] if mapping is None else mapping.root)]
-    found = {column: [name for name in names if name not in own] for column, names in known if column is not None}
-    return {column: names for column, names in found.items() if names}
+    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    return format_of(place).frame(spark, open_place(place).begin(name), where)

@@ -22,7 +22,7 @@ from barnabas.formats.decoding import ValueDecoder
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
-from barnabas.spark.day_files import DataFile, DayFiles, create_file
+from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
 from barnabas.spark.load_account import AccountBuilder
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import read_range
@@ -46,6 +46,7 @@ class Writing:
     `dead_letter`: the topic that gets copies of bad records; None for none.
     `event_time_max_ms`: later times are of clocks that are wrong, and say nothing about how far a load is.
     `audit_width_ms`: of the windows in which the audit counts; None where it does not.
+    `target_file_bytes`: how large a file becomes, before the next one of its day begins.
     """
 
     folder: str
@@ -54,6 +55,7 @@ class Writing:
     dead_letter: str | None = None
     event_time_max_ms: int = 2**62
     audit_width_ms: int | None = None
+    target_file_bytes: int = TARGET_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,12 @@ def write_ranges(
     """
     first = current = wanted[0]
     prefix = f"{writing.folder}/{first.topic}-{first.partition}-{first.start_offset}-{attempt_id}"
-    files = DayFiles(prefix, partial(create_file, writing.io_properties), time_column=writing.shape.time_column)
+    files = DayFiles(
+        prefix,
+        partial(create_file, writing.io_properties),
+        time_column=writing.shape.time_column,
+        target_bytes=writing.target_file_bytes,
+    )
     bin_ = BadRecordBin(reading.bootstrap, writing.dead_letter)
     try:
         with closing(bin_):

@@ -1,7 +1,8 @@
 """Iceberg tables through pyiceberg: where they are, what their last load was, and one commit per load.
 
-The embedded default is a SQLite catalog and a local folder; any other catalog comes from pyiceberg's own
-configuration (its file `.pyiceberg.yaml`, or PYICEBERG_CATALOG__... in the environment) by its name.
+The embedded default is a SQLite catalog and a local folder; any other catalog is found by its name in pyiceberg's own
+configuration (its file `.pyiceberg.yaml`, or PYICEBERG_CATALOG__... in the environment), or by its address
+(table_place.py).
 
 A commit is bound to the snapshot that was current when the load began. pyiceberg by itself would answer a
 conflict by putting the same files on top of the other's snapshot (property `commit.retry.num-retries`), and two
@@ -11,24 +12,31 @@ loads at once would then both append the same records; so the property is 0 for 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlparse
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
-from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table, Transaction
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from sqlalchemy.exc import SQLAlchemyError
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
+from barnabas.spark.day_files import DataFile
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
-from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger
+from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, dump_offsets, ends_of_rows
+from barnabas.spark.table_names import parse_table_name
+from barnabas.spark.table_place import UNNAMED_CATALOG, TablePlace
 from barnabas.spark.table_schema import (
     ADDED_LATER,
     KAFKA_COLUMNS,
@@ -38,76 +46,50 @@ from barnabas.spark.table_schema import (
     table_schema,
 )
 from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, TableShape
+from barnabas.spark.table_store import Contents, Location
 
 RETRIES = "commit.retry.num-retries"
-DEFAULT_NAMESPACE = "default"
+TARGET_FILE_SIZE = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
+TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 # What a commit may end with that does not say by itself whether it was done.
 _UNCLEAR = (OSError, SQLAlchemyError, RESTError)
 
 
-def parse_table_name(name: str) -> tuple[str, str]:
-    """Return namespace and table of `"table"` or `"namespace.table"`.
-
-    :raises WarehouseError: it has more parts, or an empty one.
-
-    >>> parse_table_name("clicks"), parse_table_name("web.clicks")
-    (('default', 'clicks'), ('web', 'clicks'))
-    """
-    parts = name.split(".")
-    if len(parts) > 2 or not all(parts):
-        raise WarehouseError(f"{name!r} is no table: give 'table' or 'namespace.table'")
-    return (parts[0], parts[1]) if len(parts) == 2 else (DEFAULT_NAMESPACE, parts[0])
-
-
-def table_name_of_topic(topic: str) -> str:
-    """Return the name of the table for a topic, where nobody chose another.
-
-    >>> table_name_of_topic("web.clicks-v2")
-    'web_clicks_v2'
-    """
-    return "".join(letter if letter.isalnum() else "_" for letter in topic)
-
-
-def tables_of_topics(topics: Iterable[str]) -> dict[str, str]:
-    """Return the topic of each table, where each topic has a table named after it.
-
-    :raises ConfigurationError: two topics would be in the same table.
-
-    >>> tables_of_topics(["clicks", "web.views"])
-    {'clicks': 'clicks', 'web_views': 'web.views'}
-    """
-    tables: dict[str, str] = {}
-    for topic in topics:
-        name = table_name_of_topic(topic)
-        # Catalogs and file systems there are that do not look at case.
-        other = next((known for table, known in tables.items() if table.lower() == name.lower()), None)
-        if other is not None:
-            raise ConfigurationError(
-                f"topics {other!r} and {topic!r} would both be loaded into table {name!r}: load one of them by itself "
-                "and name its table, table=... (--table NAME)"
-            )
-        tables[name] = topic
-    return tables
-
-
 class Warehouse:
-    """A catalog of tables. Not thread-safe."""
+    """A catalog of Iceberg tables. Not thread-safe."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, name: str | None = None) -> None:
+        """Take a catalog.
+
+        :param name: what names of tables may begin with; None for the embedded one, which has none.
+        """
         self._catalog = catalog
+        self._catalog_name = name
+
+    def identifier(self, name: str) -> tuple[str, ...]:
+        """Return the namespace and the table of a name.
+
+        :raises ConfigurationError: it is none.
+        """
+        return parse_table_name(name, self._catalog_name)
 
     @classmethod
-    def open(cls, folder: str | Path | None = None, *, catalog: str | None = None) -> Warehouse:
-        """Open the embedded warehouse in `folder`, or the catalog that pyiceberg's configuration names `catalog`.
+    def open(cls, place: TablePlace | str | Path) -> Warehouse:
+        """Open the warehouse that is there; of a path the embedded one.
 
-        :raises WarehouseError: neither or both are given, or it cannot be opened.
+        :raises ConfigurationError: there is no such catalog.
+        :raises WarehouseError: it cannot be opened.
         """
-        if (folder is None) == (catalog is None):
-            raise WarehouseError("give either a warehouse folder or the name of a catalog")
+        if not isinstance(place, TablePlace):
+            place = TablePlace.of(place)
         try:
-            return cls(load_catalog(catalog) if catalog else _embedded_catalog(Path(str(folder)).absolute()))
-        except (OSError, ValueError, SQLAlchemyError) as error:
-            raise WarehouseError(f"cannot open the warehouse {folder or catalog}: {error}") from error
+            if place.has_catalog:
+                return cls(_catalog(place), place.catalog or UNNAMED_CATALOG)
+            return cls(_embedded_catalog(local_path(str(place.warehouse))))
+        except ValueError as error:
+            raise ConfigurationError(f"cannot open the catalog {place.describe()}: {error}") from error
+        except _UNCLEAR as error:
+            raise WarehouseError(f"cannot open the warehouse {place.describe()}: {_told(error)}") from error
 
     @property
     def catalog(self) -> Catalog:
@@ -115,11 +97,16 @@ class Warehouse:
         return self._catalog
 
     def find_table(self, name: str) -> Table | None:
-        """Return a table as it is now, None where there is none."""
+        """Return a table as it is now, None where there is none.
+
+        :raises WarehouseError: the catalog does not answer, or refuses.
+        """
         try:
-            return self._catalog.load_table(parse_table_name(name))
-        except NoSuchTableError:
+            return self._catalog.load_table(self.identifier(name))
+        except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except _UNCLEAR as error:
+            raise WarehouseError(f"table {name}: the catalog does not tell of it: {_told(error)}") from error
 
     def table(self, name: str) -> Table:
         """Return a table as it is now.
@@ -139,7 +126,7 @@ class Warehouse:
         table = self.find_table(name)
         if table is not None:
             _prepare(table, name)
-        return TableBase(self._catalog, parse_table_name(name), table)
+        return TableBase(self._catalog, self.identifier(name), table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
         """Return those of the loads whose files the table names, in any snapshot that it still has."""
@@ -173,6 +160,19 @@ def _prepare(table: Table, name: str) -> None:
             transaction.set_properties({RETRIES: "0"})
 
 
+def _catalog(place: TablePlace) -> Catalog:
+    """Return the catalog of pyiceberg's configuration, or the one whose address is given."""
+    asked = dict(place.properties)
+    if place.warehouse is not None:
+        asked["warehouse"] = f"file://{local_path(place.warehouse)}" if place.is_local else place.warehouse
+    return load_catalog(place.catalog or UNNAMED_CATALOG, **asked)
+
+
+def _told(error: Exception) -> str:
+    """Return what is wrong, in one line: a server's answer may have a stack trace in it."""
+    return str(error).strip().partition("\n")[0]
+
+
 def _embedded_catalog(folder: Path) -> Catalog:
     folder.mkdir(parents=True, exist_ok=True)
     return load_catalog(
@@ -182,30 +182,17 @@ def _embedded_catalog(folder: Path) -> Catalog:
 
 def local_path(uri: str) -> Path:
     """Return the path of a file in the local file system."""
-    return Path(urlparse(uri).path)
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where a table's files are, and how pyiceberg reaches them."""
-
-    uri: str
-    properties: Mapping[str, str]
-
-    @property
-    def local_folder(self) -> Path | None:
-        """The folder, where it is one of this machine's file system."""
-        parsed = urlparse(self.uri)
-        return Path(parsed.path) if parsed.scheme in ("", "file") else None
+    return Path(urlparse(uri).path).absolute()
 
 
 class TableBase:
     """A table as it was when a load began; `commit` succeeds only while it still is like that."""
 
-    def __init__(self, catalog: Catalog, name: tuple[str, str], table: Table | None) -> None:
+    def __init__(self, catalog: Catalog, name: tuple[str, ...], table: Table | None) -> None:
         self._catalog = catalog
         self._name = name
         self._table = table
+        self._new_location: str | None = None
 
     @property
     def name(self) -> str:
@@ -277,7 +264,7 @@ class TableBase:
             return Ledger.parse(self._table.properties[LEDGER])
         raise HistoryExpiredError(
             f"table {self.name}: nothing that is left says where the last load ended (snapshots expire); the table's "
-            f"rows go on at {_dump_offsets(self.next_offsets_of_rows())}: check these and give them as "
+            f"rows go on at {dump_offsets(self.next_offsets_of_rows())}: check these and give them as "
             "starting_offsets (--starting-offsets)"
         )
 
@@ -285,22 +272,45 @@ class TableBase:
         """Return the offset after the last row of each partition. It reads three columns of the whole table."""
         if self._table is None:
             return {}
-        ends: dict[TopicPartition, int] = {}
-        for batch in self._table.scan(selected_fields=("topic", "partition", "offset")).to_arrow_batch_reader():
-            last = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([("offset", "max")])
-            for row in last.to_pylist():
-                partition = TopicPartition(row["topic"], row["partition"])
-                ends[partition] = max(ends.get(partition, 0), row["offset_max"] + 1)
-        return ends
+        rows = self._table.scan(selected_fields=("topic", "partition", "offset"))
+        return ends_of_rows(rows.to_arrow_batch_reader())
+
+    @property
+    def target_file_bytes(self) -> int:
+        """How large its files are to become: as Iceberg's `write.target-file-size-bytes` says, or its default."""
+        told = None if self._table is None else self._table.properties.get(TARGET_FILE_SIZE)
+        return TARGET_FILE_SIZE_DEFAULT if told is None or not told.isdecimal() else int(told)
+
+    @property
+    def widens_types(self) -> bool:
+        """Iceberg does, without touching old files."""
+        return True
 
     def location(self) -> Location:
-        """Return where the table's files are, or will be."""
+        """Return where the table's files are, or will be.
+
+        :raises WarehouseError: the catalog does not answer, or refuses.
+        """
         if self._table is not None:
             return Location(self._table.location(), self._table.io.properties)
-        staged = self._create_transaction(TableShape())
-        return Location(staged.table_metadata.location, staged._table.io.properties)
+        try:
+            staged = self._create_transaction(TableShape())
+        except _UNCLEAR as error:
+            raise WarehouseError(f"table {self.name}: the catalog makes no table: {_told(error)}") from error
+        # A catalog may choose another place each time that it is asked.
+        self._new_location = staged.table_metadata.location
+        return Location(self._new_location, staged._table.io.properties)
 
-    def commit(self, files: list[str], properties: dict[str, str], shape: TableShape) -> int:
+    def contents(self) -> Contents:
+        """Return what it holds."""
+        files = self.table.inspect.files()
+        return Contents(
+            sum(files.column("record_count").to_pylist()),
+            tuple(files.column("file_size_in_bytes").to_pylist()),
+            len(self.table.metadata.snapshots),
+        )
+
+    def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
         """Add the files and the properties in one snapshot, and return its id.
 
         :param shape: what the rows of the files look like; the table gets the columns that it lacks.
@@ -309,11 +319,12 @@ class TableBase:
         """
 
         def change(transaction: Transaction) -> None:
-            transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
+            paths = [file.path for file in files]
+            transaction.add_files(paths, snapshot_properties=properties, check_duplicate_files=False)
 
         return self._commit(change, properties, shape)
 
-    def replace(self, old: Sequence[DataFile], new: Sequence[DataFile], properties: dict[str, str]) -> int:
+    def replace(self, old: Sequence[IcebergFile], new: Sequence[IcebergFile], properties: dict[str, str]) -> int:
         """Put files in the place of others with the same rows, in one snapshot, and return its id.
 
         :param properties: of the snapshot; the ledger is in them.
@@ -372,10 +383,12 @@ class TableBase:
                 update.union_by_name(wanted)
 
     def _create_transaction(self, shape: TableShape) -> Transaction:
-        self._catalog.create_namespace_if_not_exists(self._name[0])
+        for levels in range(1, len(self._name)):
+            self._catalog.create_namespace_if_not_exists(self._name[:levels])
         return self._catalog.create_table_transaction(
             self._name,
             table_schema(shape.fields, shape.columns, has_event_time=shape.has_event_time),
+            self._new_location,
             partition_spec=partition_spec(has_event_time=shape.has_event_time),
             properties={RETRIES: "0", **shape.properties()},
         )
@@ -386,13 +399,13 @@ class TableBase:
             snapshots = self._catalog.load_table(self._name).metadata.snapshots if self._is_there() else []
         except _UNCLEAR as second:
             raise CommitUnknownError(
-                f"table {self.name}: cannot tell whether the commit was done ({error}); run the load again"
+                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
             ) from second
         for snapshot in snapshots:
             if summary_of(snapshot).get(LOAD_ID) == load_id:
                 return snapshot.snapshot_id
         kind = CommitUnknownError if isinstance(error, RESTError) else WarehouseError
-        raise kind(f"table {self.name}: cannot commit, the table is as before: {error}") from error
+        raise kind(f"table {self.name}: cannot commit, the table is as before: {_told(error)}") from error
 
     def _is_there(self) -> bool:
         return self._catalog.table_exists(self._name)
@@ -414,13 +427,6 @@ def _is_followed_by(properties: Mapping[str, str], oldest: Snapshot) -> bool:
     if LEDGER not in properties or sequence is None:
         return False
     return oldest.sequence_number is not None and int(sequence) < oldest.sequence_number
-
-
-def _dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    by_topic: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        by_topic.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(by_topic)
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:

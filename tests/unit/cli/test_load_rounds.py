@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -10,13 +10,15 @@ import pytest
 
 from barnabas.cli.intervals import parse_interval_s
 from barnabas.cli.load_rounds import LoadRounds, as_line
+from barnabas.cli.maintenance_rounds import MaintenanceRounds
 from barnabas.cli.metrics_server import serving_metrics
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError
 from barnabas.spark.bad_records import BadRecords
-from barnabas.spark.errors import DataLossError, LoadError, MissingExtraError
+from barnabas.spark.errors import DataLossError, LoadError, MissingExtraError, WarehouseError
 from barnabas.spark.load_types import LoadResult, TableLoad
 from barnabas.spark.planning import OffsetRange
+from barnabas.spark.table_store import Maintained
 
 LOADED = TableLoad("default.t", 7, 50, (), 2, bad=BadRecords({"not JSON": 3}), missing=(OffsetRange("t", 0, 0, 4),))
 NOTHING = TableLoad("default.t", None, 0, ())
@@ -87,6 +89,31 @@ def test_an_interrupt_ends_it() -> None:
 def test_rounds_begin_an_interval_apart_and_late_ones_at_once() -> None:
     assert run(LOADED, NOTHING, takes_s=20.0)[2] == [40.0, 40.0]
     assert run(LOADED, takes_s=90.0)[2] == [0.0]
+
+
+def test_maintenance_is_done_between_rounds_when_it_is_due() -> None:
+    clock, told, waits = ManualClock(), list[Mapping[str, object]](), list[float]()
+    outcomes = iter([Maintained("default.t", 4, 1), WarehouseError("gone"), Maintained("default.t")])
+
+    def maintain() -> Iterator[tuple[str, Maintained | Exception]]:
+        clock.advance(5.0)
+        yield "default.t", next(outcomes)
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds)
+
+    maintenance = MaintenanceRounds(maintain, 120.0, clock)
+    rounds = LoadRounds(lambda: (LoadResult((NOTHING,)), {}), 60.0, told.append, clock, wait, maintenance)
+    rounds.run(7)
+    done = [event for event in told if "records" not in event]
+    assert [tuple(event.items())[1:] for event in done] == [
+        (("table", "default.t"), ("compacted_files", 4), ("new_files", 1)),
+        (("table", "default.t"), ("maintenance_error", "WarehouseError: gone")),
+    ]
+    assert waits == [60.0, 60.0, 55.0, 60.0, 55.0, 60.0, 55.0]
+    counts = rounds.metrics.tables["default.t"]
+    assert (counts.maintenances, counts.failed_maintenances) == (2, 1)
 
 
 def test_what_is_bad_and_missing_is_in_the_line_and_in_the_metrics() -> None:

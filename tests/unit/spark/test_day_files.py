@@ -8,15 +8,18 @@ from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
+from barnabas.spark import day_files
 from barnabas.spark.columns import TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN, split_timestamps, to_record_batches
 from barnabas.spark.day_files import EPOCH, DayFiles, split_by_day
 
 DAY_MS = 86_400_000
+TEXTS = ("a", "b", "\ud7ff", "c")
 
 
 def batches(timestamps_ms: list[int]) -> list[pa.RecordBatch]:
@@ -85,9 +88,10 @@ def test_every_timestamp_is_in_one_of_two_columns_and_on_its_day(timestamps_ms: 
     assert sorted(row for _, part in parts for row in part.column("row").to_pylist()) == list(range(len(timestamps_ms)))
 
 
-def test_a_task_above_the_limit_writes_more_files_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_task_above_the_limit_writes_in_parts_and_loses_nothing(tmp_path: Path) -> None:
     tables = write(tmp_path, list(range(20)), buffered_bytes_max=1)
-    assert len(tables) == 5
+    (parts,) = [pq.ParquetFile(tmp_path / name).num_row_groups for name in tables]
+    assert parts == 5
     assert [value for table in tables.values() for value in table.column("offset").to_pylist()] == list(range(20))
 
 
@@ -99,3 +103,37 @@ def test_headers_keep_order_repeats_and_nulls() -> None:
     table = pa.Table.from_batches(batches([1, 2]))
     assert table.column("headers").to_pylist() == [None, [{"key": "id", "value": b"1"}, {"key": "none", "value": None}]]
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [1000, 2000]
+
+
+def test_a_day_has_one_file_however_often_memory_is_full_until_that_has_its_size(tmp_path: Path) -> None:
+    times = [day * DAY_MS + number for number in range(20) for day in (0, 1)]
+    one_each = write(tmp_path, times, buffered_bytes_max=1)
+    assert [table.column("offset").to_pylist() for table in one_each.values()] == [
+        list(range(0, 40, 2)),
+        list(range(1, 40, 2)),
+    ]
+    (tmp_path / "small").mkdir()
+    files = DayFiles(f"{tmp_path}/small/t", create, buffered_bytes_max=1, target_bytes=1)
+    for batch in batches(times):
+        files.add(batch)
+    done = files.finish()
+    assert len(done) == 20  # a batch has four records, of both days
+    assert all(file.size_bytes == Path(file.path).stat().st_size for file in done)
+    assert {file.day for file in done} == {EPOCH, EPOCH + timedelta(days=1)}
+
+
+def test_files_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(day_files, "OPEN_FILES_MAX", 2)
+    tables = write(tmp_path, [day * DAY_MS for day in (0, 1, 2, 0, 0, 1, 2, 2)], buffered_bytes_max=1)
+    offsets = [offset for table in tables.values() for offset in table.column("offset").to_pylist()]
+    assert sorted(offsets) == list(range(8))
+    assert len(tables) > 3
+
+
+def test_a_text_that_has_no_bound_begins_a_new_file(tmp_path: Path) -> None:
+    rows = [pa.record_batch({"timestamp": pa.array([0], pa.timestamp("us", "UTC")), "text": [text]}) for text in TEXTS]
+    files = DayFiles(f"{tmp_path}/t", create, buffered_bytes_max=1)
+    for batch in rows:
+        files.add(batch)
+    told = [pq.ParquetFile(file.path).metadata.row_group(0).column(1).is_stats_set for file in files.finish()]
+    assert told == [True, False]

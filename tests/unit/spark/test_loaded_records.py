@@ -23,6 +23,7 @@ from barnabas.model import Header
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
+from barnabas.spark.day_files import DataFile
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_shape import TableShape
@@ -46,7 +47,7 @@ def shape_of(fields: Fields) -> TableShape:
     return TableShape.of("raw" if fields is None else "json", fields)
 
 
-def write(folder: Path, records: list[Sent], shape: TableShape) -> list[str]:
+def write(folder: Path, records: list[Sent], shape: TableShape) -> tuple[DataFile, ...]:
     """Do what a task does, without a broker."""
     builder = BatchBuilder()
     for record in records:
@@ -58,7 +59,7 @@ def write(folder: Path, records: list[Sent], shape: TableShape) -> list[str]:
         patched.setattr(tasks, "read_range", lambda *_args, **_options: [reader.finish()])
         done = write_ranges([OffsetRange("t", 0, 0, len(records))], Reading("", {}), writing, 0)
     assert isinstance(done, Written)
-    return [file.path for file in done.files]
+    return done.files
 
 
 def check_same(table: pa.Table, records: list[Sent], fields: Fields) -> None:
@@ -94,7 +95,9 @@ def test_what_is_written_gives_back_what_was_produced(records: list[Sent], decod
     found = infer_fields([record.value for record in records])
     fields: Fields = {name: kind or "string" for name, kind in found.items()} if decodes else None
     with tempfile.TemporaryDirectory() as folder:
-        tables = [pq.read_table(path, partitioning=None) for path in write(Path(folder), records, shape_of(fields))]
+        tables = [
+            pq.read_table(file.path, partitioning=None) for file in write(Path(folder), records, shape_of(fields))
+        ]
     check_same(pa.concat_tables(tables), records, fields)
 
 
@@ -134,14 +137,14 @@ def test_any_bytes_come_back_from_a_table_of_any_format(records: list[Sent], sha
         fields = {name: settled(kind) for name, kind in decoder.infer(values).items()}
         shape = replace(shape, fields=fields, columns=column_names(fields))
     with tempfile.TemporaryDirectory() as folder:
-        tables = [pq.read_table(path, partitioning=None) for path in write(Path(folder), records, shape)]
+        tables = [pq.read_table(file.path, partitioning=None) for file in write(Path(folder), records, shape)]
     rows = pa.concat_tables(tables).sort_by("offset").combine_chunks()
     kept = rows["value"].combine_chunks()
     if decoder is None:
         assert kept.equals(values)
         return
     forms = rows["value_form"].combine_chunks()
-    columns = {name: rows[column].combine_chunks() for name, column in shape.columns.items()}
+    columns = {name: rows[shape.columns[name]].combine_chunks() for name in shape.fields or ()}  # in the fields' order
     bare = without_blanks(values) if shape.value_format == "json" else values
     as_sent = pc.if_else(pc.starts_with(forms, "columns"), bare, values)
     assert decoder.restore(kept, forms, columns).to_pylist() == as_sent.to_pylist()

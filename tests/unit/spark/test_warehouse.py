@@ -22,9 +22,11 @@ from barnabas.spark.day_files import DayFiles, create_file
 from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
+from barnabas.spark.table_names import parse_table_name, table_name_of_topic, tables_of_topics
+from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import KAFKA_COLUMNS, kafka_arrow_columns
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.warehouse import TableBase, Warehouse, parse_table_name, table_name_of_topic, tables_of_topics
+from barnabas.spark.warehouse import TableBase, Warehouse
 
 DAY_MS = 86_400_000
 ID_HEADER: list[Header] = [("id", b"1")]
@@ -48,7 +50,7 @@ def add_records(
     loaded = [OffsetRange("t", 0, first, first + count)]
     ledger = base.ledger().advanced({"t": "topic-id"}, loaded)
     properties = snapshot_properties(load_id, ledger, loaded, count)
-    return base.commit([file.path for file in files.finish()], properties, TableShape())
+    return base.commit(files.finish(), properties, TableShape())
 
 
 @pytest.fixture
@@ -246,8 +248,8 @@ def test_a_warehouse_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WarehouseError, match="cannot open the warehouse"):
         Warehouse.open(tmp_path / "file")
-    with pytest.raises(WarehouseError, match="either"):
-        Warehouse.open()
+    with pytest.raises(ConfigurationError, match="cannot open the catalog nowhere"):
+        Warehouse.open(TablePlace.of(catalog="nowhere"))
 
 
 def test_timestamps_of_any_size_are_committed_and_can_be_read(warehouse: Warehouse) -> None:
@@ -279,8 +281,13 @@ def test_a_table_of_an_earlier_version_gets_the_column_that_it_lacks(warehouse: 
 def test_names_of_tables() -> None:
     assert parse_table_name("a.b") == ("a", "b")
     assert table_name_of_topic("access.log") == "access_log"
-    with pytest.raises(WarehouseError, match="is no table"):
+    assert parse_table_name("prod.a.b", "prod") == ("a", "b")
+    assert parse_table_name("a.b.c", "prod") == ("a", "b", "c")
+    with pytest.raises(ConfigurationError, match=r"'a\.b\.c' is no table of a warehouse .*--catalog NAME"):
         parse_table_name("a.b.c")
+    for odd in ("", "a.", "..", "a..b"):
+        with pytest.raises(ConfigurationError, match="is no table"):
+            parse_table_name(odd, "prod")
 
 
 @pytest.mark.parametrize("other", ["web-clicks", "Web_Clicks"])

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.errors import WarehouseError
+from barnabas.spark.table_names import table_name_of_topic
 from barnabas.spark.tables import read_table
-from barnabas.spark.warehouse import table_name_of_topic
 
 
 def events_of_tables(

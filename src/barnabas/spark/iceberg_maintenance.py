@@ -1,4 +1,4 @@
-"""Maintenance of loaded tables: small files put together, old snapshots expired, orphans removed; the ledger is kept.
+"""Maintenance of Iceberg tables: small files put together, old snapshots expired, orphans removed; the ledger is kept.
 
 Each step is whole by itself, and a kill after any leaves a table with the same rows:
 
@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
@@ -26,36 +25,20 @@ from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from barnabas.audit.watermark import AUDIT
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.spark.completeness import COMPLETE
-from barnabas.spark.day_files import create_file
+from barnabas.spark.day_files import TARGET_BYTES, create_file
 from barnabas.spark.errors import CommitUnknownError
-from barnabas.spark.ledger import BAD_RECORDS, LEDGER, LOAD_ID, MISSING
+from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
 from barnabas.spark.leftovers import SUFFIX, LoadFolder, RemoteFolder, remove_leftovers
-from barnabas.spark.table_status import SMALL_FILE_BYTES
-from barnabas.spark.warehouse import TableBase, Warehouse, local_path
+from barnabas.spark.object_files import files_below, remove_below, remove_file
+from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE, Location
+from barnabas.spark.warehouse import TableBase, Warehouse
 
-TARGET_BYTES = 128 * 1024 * 1024
-SNAPSHOT_AGE = timedelta(days=7)
-ORPHAN_AGE = timedelta(days=3)
 FILES_MIN = 2
-_KEPT_PROPERTIES = (LEDGER, COMPLETE, BAD_RECORDS, MISSING, AUDIT)
 
 
-@dataclass(frozen=True, slots=True)
-class Maintained:
-    """What was done: files that were put together and those that came of them, snapshots expired, files removed."""
-
-    table: str
-    compacted_files: int = 0
-    new_files: int = 0
-    expired_snapshots: int = 0
-    removed_files: int = 0
-
-
-class Maintenance:
-    """Maintains one table. Not thread-safe."""
+class IcebergMaintainer:
+    """Maintains one Iceberg table. Not thread-safe."""
 
     def __init__(self, warehouse: Warehouse, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         """Take a table.
@@ -63,31 +46,10 @@ class Maintenance:
         :raises WarehouseError: there is none.
         """
         warehouse.table(name)
+        self.name = ".".join(warehouse.identifier(name))
         self._warehouse = warehouse
         self._name = name
         self._clock = clock
-
-    def run(
-        self,
-        *,
-        target_bytes: int = TARGET_BYTES,
-        small_bytes: int = SMALL_FILE_BYTES,
-        snapshot_age: timedelta = SNAPSHOT_AGE,
-        orphan_age: timedelta = ORPHAN_AGE,
-    ) -> Maintained:
-        """Do all steps.
-
-        :param target_bytes: about the size of the files that are written; `small_bytes`: smaller ones are rewritten.
-        :param snapshot_age: older snapshots expire; the current one never does.
-        :param orphan_age: older files that no snapshot names are removed.
-        :raises LoadConflictError: somebody else has committed meanwhile; run it again.
-        :raises WarehouseError: it could not be done.
-        """
-        compacted, written = self.compact(target_bytes, small_bytes)
-        expired = self.expire(snapshot_age)
-        removed = self.remove_orphans(orphan_age)
-        base = self._warehouse.begin(self._name)
-        return Maintained(base.name, compacted, written, expired, removed)
 
     def compact(self, target_bytes: int = TARGET_BYTES, small_bytes: int = SMALL_FILE_BYTES) -> tuple[int, int]:
         """Put small files together. Returns how many there were, and how many came of them."""
@@ -100,11 +62,11 @@ class Maintenance:
         if not groups:
             return 0, 0
         compaction_id = uuid.uuid4().hex
-        folder = RemoteFolder() if local is None else LoadFolder.claim(local, compaction_id)
+        folder = self._claim(base.location(), compaction_id)
         try:
             written = list(self._write(base, groups, compaction_id))
             old = [task.file for group in groups for task in group]
-            properties = {name: base.last_load[name] for name in _KEPT_PROPERTIES if name in base.last_load}
+            properties = {name: base.last_load[name] for name in KEPT_PROPERTIES if name in base.last_load}
             base.replace(old, written, {LOAD_ID: compaction_id, **properties})
         except CommitUnknownError:
             folder.abandon()
@@ -114,6 +76,11 @@ class Maintenance:
             raise
         folder.release()
         return len(old), len(written)
+
+    def _claim(self, location: Location, compaction_id: str) -> LoadFolder | RemoteFolder:
+        if location.local_folder is not None:
+            return LoadFolder.claim(location.local_folder, compaction_id)
+        return RemoteFolder(partial(remove_below, location.properties, f"{location.uri}/data/{compaction_id}"))
 
     def _write(
         self, base: TableBase, groups: Iterable[Sequence[FileScanTask]], compaction_id: str
@@ -144,19 +111,19 @@ class Maintenance:
         return len(expired)
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
-        """Remove old files that no snapshot names. Returns how many. Only where files are in the local file system."""
-        base = self._warehouse.begin(self._name)
-        folder = base.location().local_folder
-        if folder is None:
-            return 0
-        alive = {path.stem for path in (folder / "loads").glob(f"*{SUFFIX}")}
+        """Remove old files that no snapshot names. Returns how many."""
+        location = self._warehouse.begin(self._name).location()
+        folder = location.local_folder
+        alive = set() if folder is None else {path.stem for path in (folder / "loads").glob(f"*{SUFFIX}")}
         before = datetime.fromtimestamp(self._clock.time_s(), UTC) - age
         # What is old is listed first: what a commit names after that is younger.
-        old = [path for path in _files_in(folder) if _modified_at(path) < before and path.parent.name not in alive]
-        named = _named_files(self._warehouse.table(self._name))
-        orphans = [path for path in old if path not in named]
-        for path in orphans:
-            path.unlink(missing_ok=True)
+        parts = [files_below(location.properties, f"{location.uri}/{part}") for part in ("data", "metadata")]
+        old = [file.uri for part in parts for file in part if file.modified_at < before]
+        named = {_normal(uri) for uri in _named_files(self._warehouse.table(self._name))}
+        orphans = [uri for uri in old if _normal(uri) not in named and uri.split("/")[-2] not in alive]
+        for uri in orphans:
+            with suppress(FileNotFoundError):
+                remove_file(location.properties, uri)
         return len(orphans)
 
 
@@ -181,23 +148,17 @@ def _groups(table: Table, target_bytes: int, small_bytes: int) -> Iterator[list[
             yield group
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
-    for part in ("data", "metadata"):
-        yield from (path for path in (folder / part).rglob("*") if path.is_file())
+def _normal(uri: str) -> str:
+    """Return what a file's names have in common: with and without `file://`, `s3` and its old names."""
+    scheme, _, rest = uri.rpartition("://")
+    return rest if scheme in ("", "file") else f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
 
 
-def _modified_at(path: Path) -> datetime:
-    try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    except FileNotFoundError:
-        return datetime.max.replace(tzinfo=UTC)
-
-
-def _named_files(table: Table) -> set[Path]:
+def _named_files(table: Table) -> set[str]:
     metadata = table.metadata
     named = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     named |= {snapshot.manifest_list for snapshot in metadata.snapshots}
     named |= {statistics.statistics_path for statistics in metadata.statistics}
     named |= set(table.inspect.all_manifests().column("path").to_pylist())
     named |= set(table.inspect.all_files().column("file_path").to_pylist())
-    return {local_path(uri) for uri in named}
+    return named

@@ -17,12 +17,13 @@ from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.iceberg_maintenance import IcebergMaintainer
 from barnabas.spark.ledger import snapshot_properties
 from barnabas.spark.leftovers import LoadFolder
-from barnabas.spark.maintenance import Maintenance
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_status import table_status
+from barnabas.spark.table_store import maintain
 from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
 from barnabas.spark.warehouse import Warehouse
 
@@ -59,7 +60,7 @@ def load(warehouse: Warehouse, load_id: str, first: int, *values: bytes) -> None
     ledger = base.ledger().advanced({"t": "topic-id"}, wanted)
     complete = Completeness(5, {TopicPartition("t", 0): first})
     properties = {**snapshot_properties(load_id, ledger, wanted, len(values)), COMPLETE: complete.dump()}
-    base.commit([file.path for file in done.files], properties, shape)
+    base.commit(done.files, properties, shape)
     claimed.release()
 
 
@@ -79,13 +80,13 @@ def test_small_files_become_few_with_the_same_rows_and_the_ledger(warehouse: War
         load(warehouse, f"load{number}", number * 2, b'{"a":%d}' % number, b"bad")
     before, status = rows(warehouse), table_status(warehouse, "t")
     assert (status.files, status.small_files, status.records) == (8, 8, 8)
-    done = Maintenance(warehouse, "t").run()
+    done = maintain(IcebergMaintainer(warehouse, "t"))
     assert (done.compacted_files, done.new_files) == (8, 2)
     assert rows(warehouse) == before
     after = table_status(warehouse, "t")
     assert (after.files, after.records) == (2, 8)
     assert (after.ledger, after.complete) == (status.ledger, status.complete)
-    assert Maintenance(warehouse, "t").run().compacted_files == 0
+    assert maintain(IcebergMaintainer(warehouse, "t")).compacted_files == 0
     load(warehouse, "more", 8, b'{"a":9}')
     assert warehouse.begin("t").ledger().topics["t"].next_offsets == {0: 9}
 
@@ -93,7 +94,7 @@ def test_small_files_become_few_with_the_same_rows_and_the_ledger(warehouse: War
 def test_files_of_before_and_after_a_new_column_are_put_together(warehouse: Warehouse) -> None:
     load(warehouse, "one", 0, b'{"a":1}')
     load(warehouse, "two", 1, b'{"a":5000000000,"b":{"c":[1]}}')
-    assert Maintenance(warehouse, "t").compact() == (2, 1)
+    assert IcebergMaintainer(warehouse, "t").compact() == (2, 1)
     table = warehouse.table("t").scan().to_arrow().sort_by("a")
     assert table["a"].type == pa.int64()
     assert table["a"].to_pylist() == [1, 5_000_000_000]
@@ -107,7 +108,7 @@ def test_what_expired_and_what_nobody_names_is_removed_from_the_disk(warehouse: 
     alive = LoadFolder.claim(tmp_path / "warehouse" / "tables" / "default" / "t", "alive")
     (alive.data / "part.parquet").write_bytes(b"x")
     clock = ManualClock(start_ms=2**41)
-    done = Maintenance(warehouse, "t", clock).run(snapshot_age=EVERYTHING, orphan_age=EVERYTHING)
+    done = maintain(IcebergMaintainer(warehouse, "t", clock), snapshot_age=EVERYTHING, orphan_age=EVERYTHING)
     assert done.expired_snapshots == 3
     assert done.removed_files > 0
     assert rows(warehouse) == before
@@ -121,7 +122,7 @@ def test_young_files_and_snapshots_stay(warehouse: Warehouse, tmp_path: Path) ->
     load(warehouse, "one", 0, b'{"a":1}')
     load(warehouse, "two", 1, b'{"a":1}')
     before = set(tmp_path.rglob("*.parquet"))
-    done = Maintenance(warehouse, "t").run()
+    done = maintain(IcebergMaintainer(warehouse, "t"))
     assert (done.expired_snapshots, done.removed_files) == (0, 0)
     assert set(tmp_path.rglob("*.parquet")) > before
 
@@ -138,6 +139,6 @@ def test_a_load_that_is_committed_meanwhile_wins(warehouse: Warehouse) -> None:
 
 def test_a_table_that_is_not_there_is_told(warehouse: Warehouse) -> None:
     with pytest.raises(WarehouseError, match="there is no table"):
-        Maintenance(warehouse, "t")
+        IcebergMaintainer(warehouse, "t")
     with pytest.raises((WarehouseError, ConfigurationError), match="there is no table"):
         table_status(warehouse, "t")

@@ -1,0 +1,77 @@
+"""The options that say where tables are, the same for `load` and `table`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from barnabas.cli.options import parse_pairs
+from barnabas.errors import ConfigurationError
+from barnabas.spark.table_place import TABLE_FORMATS, TablePlace
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def place_options(function: Decorated) -> Callable[..., Any]:
+    """Add the options; the function takes what they say, checked, as `place`."""
+    return _with_options(function, is_needed=True)
+
+
+def maybe_place_options(function: Decorated) -> Callable[..., Any]:
+    """Add the options; where none of them is given, `place` is None."""
+    return _with_options(function, is_needed=False)
+
+
+def _with_options(function: Decorated, *, is_needed: bool) -> Callable[..., Any]:
+    @wraps(function)
+    def with_place(
+        *arguments: Any,
+        warehouse: str | None,
+        catalog: str | None,
+        catalog_uri: str | None,
+        catalog_properties: dict[str, str],
+        table_format: str,
+        **others: Any,
+    ) -> Any:
+        properties = {**catalog_properties, **({} if catalog_uri is None else {"uri": catalog_uri})}
+        if not is_needed and warehouse is None and catalog is None and not properties:
+            return function(*arguments, place=None, **others)
+        try:
+            place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=properties, table_format=table_format)
+        except ConfigurationError as error:
+            raise click.UsageError(str(error)) from None
+        return function(*arguments, place=place, **others)
+
+    for option in reversed(_OPTIONS):
+        with_place = option(with_place)
+    return with_place
+
+
+_OPTIONS = (
+    click.option(
+        "-w",
+        "--warehouse",
+        metavar="DIR",
+        help="The folder of the embedded warehouse; with a catalog, where that puts new tables (s3://...).",
+    ),
+    click.option("--catalog", metavar="NAME", help="A catalog of pyiceberg's configuration."),
+    click.option("--catalog-uri", metavar="URI", help="A catalog by its address: http://HOST:PORT for a REST catalog."),
+    click.option(
+        "--catalog-property",
+        "catalog_properties",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=lambda _context, _option, pairs: parse_pairs(pairs),
+        help="A property of the catalog or of its storage, by pyiceberg's name, for example s3.endpoint=http://HOST:PORT.",
+    ),
+    click.option(
+        "--table-format",
+        type=click.Choice(TABLE_FORMATS),
+        default=TABLE_FORMATS[0],
+        show_default=True,
+        help="The format of the tables.",
+    ),
+)

@@ -1,0 +1,179 @@
+"""The columns of a loaded Delta table: those of table_schema.py, and `event_day`, by which it is partitioned. Pure.
+
+Delta hides no partitioning: the day is a column (`date`, in UTC) that is not in the files, but in the log. What a table
+is to remember (table_shape.py) stands in the metadata of the column `topic`, as delta-rs takes no properties but its
+own; so does which topics it has, with their ids. It is part of the table's state, which checkpoints keep.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from barnabas.formats.column_types import ColumnType, decimal_parts
+from barnabas.formats.value_format import RAW
+from barnabas.spark.ledger import Ledger
+from barnabas.spark.table_schema import EVENT_DAY, EVENT_TIME, KAFKA_COLUMNS, VALUE_FORM, fields_of_columns
+from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, TableShape
+
+TOPICS = "barnabas.topics"
+_DELTA_TYPES: Mapping[str, str] = {
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+    "binary": "binary",
+    "date": "date",
+}
+_COLUMN_TYPES = {delta: name for name, delta in _DELTA_TYPES.items()}
+_KAFKA_TYPES: Mapping[str, ColumnType] = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "key": "binary",
+    "value": "binary",
+    "raw_timestamp_ms": "long",
+}
+
+
+def delta_schema(shape: TableShape, topics: Mapping[str, str]) -> str:
+    """Return the schema of a table, in Delta's JSON.
+
+    :param topics: the topics that were loaded into it, with their ids.
+    """
+    fields = [
+        _field(name, _headers_type() if name == "headers" else _type(_KAFKA_TYPES[name])) for name in KAFKA_COLUMNS
+    ]
+    fields[0]["metadata"] = {**shape.properties(), TOPICS: json.dumps(topics, sort_keys=True)}
+    if shape.has_event_time:
+        fields.append(_field(EVENT_TIME, "timestamp"))
+    if shape.fields is not None:
+        fields.append(_field(VALUE_FORM, "string"))
+        fields += [_field(shape.columns[name], _type(column_type)) for name, column_type in shape.fields.items()]
+    return _dump([*fields, _field(EVENT_DAY, "date")])
+
+
+def shape_of_schema(text: str, value_format: str = RAW) -> TableShape:
+    """Return what the rows of a table look like.
+
+    :param value_format: that of the values, for a table that no load has made.
+    """
+    fields = _fields(text)
+    properties = {FORMAT: value_format, **remembered(text)}
+    types = {name: _column_type(each["type"]) for name, each in fields.items() if name != EVENT_DAY}
+    renamed = properties.get(RENAMED_FIELDS)
+    known = {name: column_type for name, column_type in types.items() if column_type is not None}
+    decoded = fields_of_columns(
+        known, None if renamed is None else json.loads(renamed), has_event_time=EVENT_TIME_SOURCE in properties
+    )
+    return TableShape.parse(properties, decoded, widens_types=False)
+
+
+def remembered(text: str) -> Mapping[str, str]:
+    """Return what a table remembers beside its columns."""
+    metadata: Mapping[str, str] = _fields(text).get("topic", {}).get("metadata", {})
+    return metadata
+
+
+def remembered_topics(text: str) -> dict[str, str]:
+    """Return the topics that were loaded into a table, with their ids."""
+    topics: dict[str, str] = json.loads(remembered(text).get(TOPICS, "{}"))
+    return topics
+
+
+def topics_of(ledger: Ledger) -> dict[str, str]:
+    """Return the topics of a ledger, with their ids."""
+    return {topic: loaded.topic_id for topic, loaded in ledger.topics.items()}
+
+
+def column_names_of(text: str) -> list[str]:
+    """Return the names of the columns."""
+    return list(_fields(text))
+
+
+def arrow_schema(text: str) -> pa.Schema:
+    """Return the columns as Arrow has them."""
+    return pa.schema([pa.field(name, _arrow_type(each["type"])) for name, each in _fields(text).items()])
+
+
+def same_schema(one: str, other: str) -> bool:
+    """Whether two schemas are the same."""
+    return bool(json.loads(one) == json.loads(other))
+
+
+def _fields(text: str) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in json.loads(text)["fields"]}
+
+
+def _dump(fields: list[dict[str, Any]]) -> str:
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def _field(name: str, delta_type: object) -> dict[str, Any]:
+    return {"name": name, "type": delta_type, "nullable": True, "metadata": {}}
+
+
+def _headers_type() -> dict[str, Any]:
+    pair = [_field("key", "string"), _field("value", "binary")]
+    return {"type": "array", "elementType": {"type": "struct", "fields": pair}, "containsNull": True}
+
+
+def _type(column_type: ColumnType) -> object:
+    if isinstance(column_type, dict):
+        return {"type": "struct", "fields": [_field(name, _type(each)) for name, each in column_type.items()]}
+    if isinstance(column_type, list) and len(column_type) == 2:
+        key, value = map(_type, column_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if isinstance(column_type, list):
+        return {"type": "array", "elementType": _type(column_type[0]), "containsNull": True}
+    return column_type if decimal_parts(column_type) else _DELTA_TYPES[column_type]
+
+
+def _column_type(delta: Any) -> ColumnType | None:
+    """Return the type of a column, None for one that no value is decoded to."""
+    if isinstance(delta, str):
+        return delta if decimal_parts(delta) else _COLUMN_TYPES.get(delta)
+    if delta["type"] == "array":
+        element = _column_type(delta["elementType"])
+        return None if element is None else [element]
+    if delta["type"] == "map":
+        key, value = _column_type(delta["keyType"]), _column_type(delta["valueType"])
+        return None if key is None or value is None else [key, value]
+    types = {each["name"]: _column_type(each["type"]) for each in delta["fields"]}
+    known = {name: each for name, each in types.items() if each is not None}
+    return known if len(known) == len(types) else None
+
+
+_ARROW_TYPES: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def _arrow_type(delta: Any) -> pa.DataType:
+    if isinstance(delta, str):
+        decimal = decimal_parts(delta)
+        return pa.decimal128(*decimal) if decimal else _ARROW_TYPES[delta]
+    if delta["type"] == "array":
+        return pa.list_(pa.field("element", _arrow_type(delta["elementType"])))
+    if delta["type"] == "map":
+        return pa.map_(_arrow_type(delta["keyType"]), _arrow_type(delta["valueType"]))
+    return pa.struct([pa.field(each["name"], _arrow_type(each["type"])) for each in delta["fields"]])

@@ -1,0 +1,381 @@
+"""Delta tables through deltalake (delta-rs): WAREHOUSE/NAMESPACE/TABLE, in a folder or in S3, with no catalog.
+
+One load is one version of the table's log, and in its file are, all or nothing:
+
+- the data files (`add`);
+- the load's properties (ledger.py), as further keys of `commitInfo`;
+- for each partition of a topic how far it is loaded, as an application's transaction (`txn`, one per partition);
+- where columns came, the new schema (`metaData`).
+
+A version is a file that can be made once only, and a commit is made for the version after the one that was current when
+the load began, without a second try (`max_commit_retries` 0): delta-rs by itself would put the same files behind
+somebody else's version.
+
+The ledger is read from the newest `commitInfo` that has one. RESTORE is a version too: then the versions behind the
+restored one do not count. Old versions expire (30 days, as `delta.logRetentionDuration` says), and their `commitInfo`
+with them; what is left then are the transactions, which checkpoints keep for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlparse
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.formats.value_format import RAW
+from barnabas.model import TopicPartition
+from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.delta_schema import (
+    column_names_of,
+    delta_schema,
+    remembered,
+    remembered_topics,
+    same_schema,
+    shape_of_schema,
+    topics_of,
+)
+from barnabas.spark.delta_storage import storage_options
+from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
+from barnabas.spark.ledger import LEDGER, LOAD_ID, Ledger, LoadedTopic, dump_offsets, ends_of_rows
+from barnabas.spark.table_names import parse_table_name
+from barnabas.spark.table_place import TablePlace
+from barnabas.spark.table_schema import EVENT_DAY, KAFKA_COLUMNS
+from barnabas.spark.table_shape import FORMAT, TableShape
+from barnabas.spark.table_store import Contents, Location
+
+NO_DAY_AT_ALL = "0001-01-01"
+"""No row is in this partition: event times begin with the year 2. To replace what is in it replaces nothing."""
+NOT_READ = frozenset({"deletionVectors", "columnMapping"})
+"""Features of tables that others may switch on, with which a table's files alone are not its rows."""
+_FAILURES = (DeltaError, OSError, ValueError)
+
+
+class DeltaWarehouse:
+    """A folder of Delta tables. Not thread-safe."""
+
+    def __init__(self, uri: str, properties: Mapping[str, str]) -> None:
+        self._uri = uri.rstrip("/")
+        self._properties = properties
+
+    @classmethod
+    def open(cls, place: TablePlace) -> DeltaWarehouse:
+        """Open what is there; nothing is made yet."""
+        warehouse = str(place.warehouse)
+        uri = f"file://{Path(urlparse(warehouse).path).absolute()}" if place.is_local else warehouse
+        return cls(uri, place.properties)
+
+    def begin(self, name: str) -> DeltaBase:
+        """Return the state of a table that a load starts from.
+
+        :raises WarehouseError: it is not one for topics, or cannot be read.
+        """
+        identifier = parse_table_name(name)
+        location = Location("/".join([self._uri, *identifier]), self._properties)
+        try:
+            table = _find(location)
+        except _FAILURES as error:
+            raise WarehouseError(f"table {name}: cannot be read: {_told(error)}") from error
+        if table is not None:
+            _check(table, name)
+        return DeltaBase(".".join(identifier), location, table)
+
+    def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
+        """Return those of the loads whose files the table names, in any version that it still has."""
+        table = self.begin(name).find()
+        if table is None:
+            return set()
+        found = {entry.get(LOAD_ID, "") for entry in table.history()} & set(load_ids)
+        paths = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+        return found | {load_id for load_id in load_ids if any(f"/{load_id}/" in path for path in paths)}
+
+
+def _find(location: Location) -> DeltaTable | None:
+    options = storage_options(location.properties)
+    if not DeltaTable.is_deltatable(_path(location), options):
+        return None
+    try:
+        return DeltaTable(_path(location), storage_options=options)
+    except TableNotFoundError:
+        return None
+
+
+def _path(location: Location) -> str:
+    folder = location.local_folder
+    return location.uri if folder is None else str(folder)
+
+
+def _check(table: DeltaTable, name: str) -> None:
+    """Raise where a table is none that loads can go on with."""
+    columns = column_names_of(table.schema().to_json())
+    lacking = {*KAFKA_COLUMNS, EVENT_DAY} - set(columns)
+    if lacking or table.metadata().partition_columns != [EVENT_DAY]:
+        why = f"it lacks {', '.join(sorted(lacking))}" if lacking else f"it is not partitioned by {EVENT_DAY}"
+        raise WarehouseError(f"table {name} is not one for topics: {why}")
+    unknown = NOT_READ & set(table.protocol().reader_features or ())
+    if unknown:
+        raise WarehouseError(
+            f"table {name} has {', '.join(sorted(unknown))} switched on, which loads and their readers do not know: "
+            "load into another table"
+        )
+
+
+class DeltaBase:
+    """A Delta table as it was when a load began; `commit` succeeds only while it still is like that."""
+
+    def __init__(self, name: str, location: Location, table: DeltaTable | None) -> None:
+        self._name = name
+        self._location = location
+        self._table = table
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def table(self) -> DeltaTable:
+        """deltalake's table.
+
+        :raises WarehouseError: there is none yet.
+        """
+        if self._table is None:
+            raise WarehouseError(f"there is no table {self.name!r}: load a topic into it first")
+        return self._table
+
+    def find(self) -> DeltaTable | None:
+        """Return deltalake's table, None where there is none yet."""
+        return self._table
+
+    @property
+    def exists(self) -> bool:
+        return self._table is not None
+
+    @property
+    def format(self) -> str | None:
+        """How values were decoded in earlier loads; None for a table that no load has made."""
+        return None if self._table is None else remembered(self._schema).get(FORMAT)
+
+    @property
+    def last_load(self) -> Mapping[str, str]:
+        """The properties of the version of the last load; empty where there is none left."""
+        if self._table is None:
+            return {}
+        return next((entry for entry in _line(self._table) if LEDGER in entry), {})
+
+    @property
+    def target_file_bytes(self) -> int:
+        """How large its files are to become: as `delta.targetFileSize` says, where it is set."""
+        told = "" if self._table is None else self._table.metadata().configuration.get("delta.targetFileSize", "")
+        return int(told) if told.isdecimal() else TARGET_BYTES
+
+    @property
+    def widens_types(self) -> bool:
+        """Delta does, but as a feature that few readers have."""
+        return False
+
+    @property
+    def _schema(self) -> str:
+        return str(self.table.schema().to_json())
+
+    def shape(self, value_format: str = RAW) -> TableShape | None:
+        """Return what its rows look like; None for a table that does not exist.
+
+        :param value_format: that of the values, for a table that no load has made.
+        """
+        return None if self._table is None else shape_of_schema(self._schema, value_format)
+
+    def ledger(self) -> Ledger:
+        """Return how far the table is loaded.
+
+        :raises HistoryExpiredError: nothing that is left says so; it tells how far the table's rows go.
+        """
+        if self._table is None:
+            return Ledger()
+        last = self.last_load
+        if LEDGER in last:
+            return Ledger.parse(last[LEDGER])
+        topics = remembered_topics(self._schema)
+        if topics and not _was_restored(self._table):
+            return Ledger({topic: LoadedTopic(topics[topic], _transactions(self._table, topic)) for topic in topics})
+        if not topics and not self._table.file_uris():
+            return Ledger()
+        raise HistoryExpiredError(
+            f"table {self.name}: nothing that is left says where the last load ended (old versions expire); its "
+            f"rows go on at {dump_offsets(self.next_offsets_of_rows())}: check these and give them as "
+            "starting_offsets (--starting-offsets)"
+        )
+
+    def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
+        """Return the offset after the last row of each partition. It reads three columns of the whole table."""
+        if self._table is None:
+            return {}
+        rows = self._table.to_pyarrow_dataset()
+        return ends_of_rows(rows.to_batches(columns=["topic", "partition", "offset"]))
+
+    def location(self) -> Location:
+        """Return where the table's files are, or will be."""
+        return self._location
+
+    def contents(self) -> Contents:
+        """Return what it holds."""
+        files = pa.table(self.table.get_add_actions(flatten=True))
+        return Contents(
+            sum(rows or 0 for rows in files.column("num_records").to_pylist()),
+            tuple(files.column("size_bytes").to_pylist()),
+            len(self.table.history()),
+        )
+
+    def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
+        """Add the files and the properties in one version, and return its number.
+
+        :param shape: what the rows of the files look like; the table gets the columns that it lacks.
+        :raises LoadConflictError: the table is no longer as it was when the load began.
+        :raises WarehouseError: it could not be done, and the table is as before.
+        """
+        ledger = Ledger.parse(properties[LEDGER])
+        before = "" if self._table is None else self._schema
+        topics = remembered_topics(before) if before else {}
+        wanted = delta_schema(shape, {**topics, **topics_of(ledger)})
+        adds = [self._add(file) for file in files]
+        committing = CommitProperties(
+            custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger)
+        )
+        try:
+            if self._table is None:
+                version = 0
+                self._create(wanted, adds, committing)
+            else:
+                version = int(self._table.version()) + 1
+                self._append(self._table, wanted, adds, committing, is_same=same_schema(before, wanted))
+        except _FAILURES as error:
+            return self._find_out(properties[LOAD_ID], error)
+        return version
+
+    def _create(self, schema: str, adds: list[AddAction], committing: CommitProperties) -> None:
+        folder = self._location.local_folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        create_table_with_add_actions(
+            _path(self._location),
+            Schema.from_json(schema),
+            adds,
+            mode="error",
+            partition_by=[EVENT_DAY],
+            name=self.name,
+            storage_options=storage_options(self._location.properties),
+            commit_properties=committing,
+        )
+
+    def _append(
+        self, table: DeltaTable, schema: str, adds: list[AddAction], committing: CommitProperties, *, is_same: bool
+    ) -> None:
+        if is_same:
+            table.create_write_transaction(adds, "append", table.schema(), [EVENT_DAY], commit_properties=committing)
+            return
+        # Only what replaces rows may bring a schema in the same version: so this replaces those of a day without any.
+        table.create_write_transaction(
+            adds,
+            "overwrite",
+            Schema.from_json(schema),
+            [EVENT_DAY],
+            partition_filters=[(EVENT_DAY, "=", NO_DAY_AT_ALL)],
+            commit_properties=committing,
+        )
+
+    def _add(self, file: DataFile) -> AddAction:
+        return AddAction(
+            path=quote(file.path.removeprefix(f"{self._location.uri}/"), safe="/=-_.~"),
+            size=file.size_bytes,
+            partition_values={EVENT_DAY: None if file.day is None else file.day.isoformat()},
+            modification_time=SYSTEM_CLOCK.time_ms(),
+            data_change=True,
+            stats=json.dumps({"numRecords": file.records}),
+        )
+
+    def _progress(self, ledger: Ledger) -> list[Transaction]:
+        """Return a transaction for each partition that this load takes further."""
+        return [
+            Transaction(_application(topic, partition), offset)
+            for topic, loaded in ledger.topics.items()
+            for partition, offset in sorted(loaded.next_offsets.items())
+            if self._table is None or self._table.transaction_version(_application(topic, partition)) != offset
+        ]
+
+    def _find_out(self, load_id: str, error: Exception) -> int:
+        """Look what became of a commit that ended with an error."""
+        try:
+            table = _find(self._location)
+            versions = [] if table is None else table.history()
+        except _FAILURES as second:
+            raise CommitUnknownError(
+                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
+            ) from second
+        for entry in versions:
+            if entry.get(LOAD_ID) == load_id:
+                return int(entry["version"])
+        known = None if self._table is None else self._table.version()
+        now = None if table is None else versions[0]["version"]
+        if isinstance(error, CommitFailedError) or now != known:
+            other = versions[0].get(LOAD_ID) if versions else None
+            happened = f"another load ({other}) was committed" if other else "it was changed by somebody else"
+            raise LoadConflictError(
+                f"table {self.name}: {happened} while this was running, so nothing of it was kept; run it again to do "
+                "what is left"
+            ) from error
+        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {_told(error)}") from error
+
+
+def _application(topic: str, partition: int) -> str:
+    """Return the application whose transaction says how far a partition is loaded."""
+    return f"barnabas/{topic}/{partition}"
+
+
+def _transactions(table: DeltaTable, topic: str) -> dict[int, int]:
+    """Return how far the transactions say that a topic is loaded: its partitions are numbered from 0 without a gap."""
+    offsets: dict[int, int] = {}
+    for partition in count():
+        offset = table.transaction_version(_application(topic, partition))
+        if offset is None:
+            return offsets
+        offsets[partition] = offset
+    return offsets
+
+
+def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """Yield the versions that led to the current one, newest first: those behind a restored one did not.
+
+    :raises HistoryExpiredError: a table was restored to a time, of which the log does not tell the version.
+    """
+    newest = table.history(1)
+    if newest and LEDGER in newest[0]:
+        yield newest[0]
+        return
+    skipped_to: int | None = None
+    for entry in table.history():
+        if skipped_to is not None and entry["version"] > skipped_to:
+            continue
+        skipped_to = None
+        if entry["operation"] == "RESTORE":
+            told = entry.get("operationParameters", {}).get("version")
+            if told is None:
+                return  # to a time: nobody knows which versions count
+            skipped_to = int(told)
+            continue
+        yield entry
+
+
+def _was_restored(table: DeltaTable) -> bool:
+    return any(entry["operation"] == "RESTORE" for entry in table.history())
+
+
+def _told(error: Exception) -> str:
+    """Return what is wrong, in one line."""
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,58 @@
+"""Files where no local file system is: listed, read and removed through Arrow, under pyiceberg's properties.
+
+Object stores have no folders: one is all objects whose names begin with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyarrow.fs import FileSelector, FileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that is there, named or not."""
+
+    uri: str
+    modified_at: datetime
+
+
+def file_system_of(properties: Mapping[str, str], uri: str) -> tuple[FileSystem, str]:
+    """Return the file system of a URI, and the path in it."""
+    io = PyArrowFileIO(dict(properties))
+    scheme, netloc, path = io.parse_location(uri, io.properties)
+    return io.fs_by_scheme(scheme, netloc), path
+
+
+def files_below(properties: Mapping[str, str], uri: str) -> Iterator[StoredFile]:
+    """Yield the files of a folder and of those in it; none where it does not exist.
+
+    :raises OSError: it cannot be listed.
+    """
+    system, path = file_system_of(properties, uri)
+    for info in system.get_file_info(FileSelector(path, allow_not_found=True, recursive=True)):
+        if info.is_file:
+            below = info.path.removeprefix(path).lstrip("/")
+            yield StoredFile(f"{uri.rstrip('/')}/{below}", info.mtime or datetime.max.replace(tzinfo=UTC))
+
+
+def remove_file(properties: Mapping[str, str], uri: str) -> None:
+    """Remove a file.
+
+    :raises OSError: it cannot be removed.
+    """
+    system, path = file_system_of(properties, uri)
+    system.delete_file(path)
+
+
+def remove_below(properties: Mapping[str, str], uri: str) -> None:
+    """Remove all files of a folder.
+
+    :raises OSError: one of them cannot be removed.
+    """
+    system, path = file_system_of(properties, uri)
+    system.delete_dir(path)

@@ -1,0 +1,103 @@
+"""Servers that tables in object storage need: S3 (moto's), and a REST catalog (Apache Iceberg's own test server)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from barnabas.spark import JavaNotFoundError
+from barnabas.spark.java import find_java_home
+from tests.interop.java.maven import jars
+from tests.interop.reading import wait_until
+from tests.ports import free_port
+
+BUCKET = "lake"
+REST_SERVER = ("iceberg-rest-1.10.1", "org.apache.iceberg:iceberg-open-api:1.10.1")
+"""All in one jar: the server keeps its tables' names in SQLite, and writes metadata to S3 itself."""
+START_TIMEOUT_S = 120
+KEYS = {"access-key-id": "test", "secret-access-key": "test", "region": "us-east-1"}
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A bucket."""
+
+    endpoint: str
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """How it is reached, as pyiceberg names it."""
+        return {"s3.endpoint": self.endpoint, **{f"s3.{name}": value for name, value in KEYS.items()}}
+
+
+@contextmanager
+def running_store() -> Iterator[ObjectStore]:
+    """Run S3 with an empty bucket; in a process of its own, as some clients let no other thread run while they wait."""
+    pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    boto3 = pytest.importorskip("boto3")
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        store = ObjectStore(f"http://127.0.0.1:{port}")
+        _wait_for(server, f"{store.endpoint}/moto-api/", "S3")
+        keys = {f"aws_{name.replace('-', '_')}": value for name, value in KEYS.items() if name != "region"}
+        boto3.client("s3", endpoint_url=store.endpoint, region_name=KEYS["region"], **keys).create_bucket(Bucket=BUCKET)
+        yield store
+    finally:
+        server.kill()
+        server.wait()
+
+
+@contextmanager
+def running_catalog(store: ObjectStore, folder: Path) -> Iterator[str]:
+    """Run a REST catalog whose tables are in the bucket; yields its address."""
+    try:
+        java = find_java_home(os.environ) / "bin" / "java"
+    except JavaNotFoundError as error:
+        pytest.skip(str(error))
+    classpath = f"{jars(*REST_SERVER)}/*"
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    environment = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": KEYS["access-key-id"],
+        "AWS_SECRET_ACCESS_KEY": KEYS["secret-access-key"],
+        "AWS_REGION": KEYS["region"],
+        "CATALOG_WAREHOUSE": f"s3://{BUCKET}/",
+        "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+        "CATALOG_S3_ENDPOINT": store.endpoint,
+        "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+        "CATALOG_REST_PORT": str(port),
+    }
+    command = [str(java), "-Xmx256m", "-cp", classpath, "org.apache.iceberg.rest.RESTCatalogServer"]
+    with (folder / "catalog.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+    try:
+        _wait_for(server, f"{address}/v1/config", "the catalog")
+        yield address
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _wait_for(server: subprocess.Popen[bytes], page: str, name: str) -> None:
+    wait_until(lambda: server.poll() is not None or _answers(page), f"{name} answers", START_TIMEOUT_S)
+    assert server.poll() is None, f"{name} has ended"
+
+
+def _answers(page: str) -> bool:
+    try:
+        with urlopen(page, timeout=5):
+            return True
+    except (URLError, OSError):
+        return False
