@@ -45,6 +45,8 @@ def _frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataF
     files = stored.table.file_uris(file_pruning_predicate=where)
     in_files = pa.schema([field for field in schema if field.name != EVENT_DAY])
     frame = frame_of_files(spark, files, in_files, stored.location().properties)
+    if EVENT_DAY not in schema.names:
+        return frame
     shape = stored.shape()
     assert shape is not None, "the table exists"
     # The day is in the log, not in the files; it is that of the time, in UTC, whatever the session's time zone is.

@@ -78,6 +78,16 @@ class DeltaWarehouse:
 
         :raises WarehouseError: it is not one for topics, or cannot be read.
         """
+        base = self.look(name)
+        if base.exists:
+            _check(base.table, name)
+        return base
+
+    def look(self, name: str) -> DeltaBase:
+        """Return a table as it is now, whoever has made it, to be read; nothing of it is changed.
+
+        :raises WarehouseError: it cannot be read.
+        """
         identifier = parse_table_name(name)
         location = Location("/".join([self._uri, *identifier]), self._properties)
         try:
@@ -85,7 +95,7 @@ class DeltaWarehouse:
         except _FAILURES as error:
             raise WarehouseError(f"table {name}: cannot be read: {_told(error)}") from error
         if table is not None:
-            _check(table, name)
+            _check_is_readable(table, name)
         return DeltaBase(".".join(identifier), location, table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
@@ -120,6 +130,10 @@ def _check(table: DeltaTable, name: str) -> None:
     if lacking or table.metadata().partition_columns != [EVENT_DAY]:
         why = f"it lacks {', '.join(sorted(lacking))}" if lacking else f"it is not partitioned by {EVENT_DAY}"
         raise WarehouseError(f"table {name} is not one for topics: {why}")
+
+
+def _check_is_readable(table: DeltaTable, name: str) -> None:
+    """Raise where the files of a table are not all that there is to its rows."""
     unknown = NOT_READ & set(table.protocol().reader_features or ())
     if unknown:
         raise WarehouseError(

@@ -141,6 +141,12 @@ class TableStore(Protocol):
         :raises WarehouseError: it lacks the columns that every loaded table has, or cannot be read.
         """
 
+    def look(self, name: str) -> StoredTable:
+        """Return a table as it is now, whoever has made it, to be read; nothing of it is changed.
+
+        :raises WarehouseError: it cannot be read.
+        """
+
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
         """Return those of the loads whose files the table names, in any version that it still has."""
 

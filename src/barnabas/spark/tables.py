@@ -28,7 +28,7 @@ def open_table(
     :raises WarehouseError: there is none.
     """
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
-    return open_place(place).begin(name).table
+    return open_place(place).look(name).table
 
 
 def scan_table(
@@ -49,7 +49,7 @@ def scan_table(
     :raises WarehouseError: there is no such table.
     """
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
-    yield from format_of(place).scan(open_place(place).begin(name), columns, where)
+    yield from format_of(place).scan(open_place(place).look(name), columns, where)
 
 
 def read_table(
@@ -68,4 +68,4 @@ def read_table(
     :raises WarehouseError: there is no such table, or rows of it were deleted.
     """
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
-    return format_of(place).frame(spark, open_place(place).begin(name), where)
+    return format_of(place).frame(spark, open_place(place).look(name), where)

@@ -118,6 +118,10 @@ class Warehouse:
             raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
         return table
 
+    def look(self, name: str) -> TableBase:
+        """Return a table as it is now, whoever has made it, to be read; nothing of it is changed."""
+        return TableBase(self._catalog, self.identifier(name), self.find_table(name))
+
     def begin(self, name: str) -> TableBase:
         """Return the state of a table that a load starts from.
 
