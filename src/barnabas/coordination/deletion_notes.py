@@ -4,19 +4,27 @@ A note stands before the topic goes, and stays until the last broker has done it
 one of a topic that is there still: of a deletion that was never begun, or that is about to be. It takes itself out only
 while the topic is there, and a topic goes only while its note is as whoever deletes it has written it. So nobody is
 left out of a deletion that takes place.
+
+A topic may be made again under its name, and its nodes then have the versions that those of the deleted one had. So a
+compare-and-set of a broker that has not heard of it could change the wrong topic. What writes a topic's nodes by what
+it knew of them says in the same step that this topic is not deleted (`guards`): no note of it is there, or it is as it
+was before the topic goes, since that changes the note. A broker's own part in a deletion ends after its last write.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from barnabas.coordination import paths
+from barnabas.coordination.subtrees import ensure_paths
 from barnabas.coordination.tree import (
     BadVersionError,
     Check,
+    Create,
     Delete,
+    NodeError,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -28,11 +36,11 @@ from barnabas.coordination.values import BadNodeError, Deletion, decode_deletion
 log = logging.getLogger(__name__)
 
 
-def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> Check:
+def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> Set:
     """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
 
-    Return what the deletion has to check: a broker that starts finds a topic whose deletion was not begun, and takes
-    itself out of the note (`forget_deletion_not_begun`).
+    Return what the deletion has to write as well, which leaves the note as it is, with another version. A broker that
+    starts finds a topic whose deletion was not begun, and takes itself out of the note (`forget_deletion_not_begun`).
 
     :param brokers: who has to do that; with those that an earlier attempt has noted.
     """
@@ -42,14 +50,14 @@ def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]
             data, stat = tree.get(path)
             known = _noted_brokers(path, data)
             if known is not None and (not known or wanted <= known):  # a note that names nobody is for all
-                return Check(path, stat.version)
+                return Set(path, data, stat.version)
             topic_path = paths.topic(name)
             topic_stat = tree.exists(topic_path)
             if topic_stat is None:  # it was deleted, and some may have done their part
-                return Check(path, stat.version)
+                return Set(path, data, stat.version)
             noted = encode_deletion(Deletion(name, tuple(sorted(wanted | (known or set())))))
             tree.multi([Check(topic_path, topic_stat.version), Set(path, noted, stat.version)])
-            return Check(path, stat.version + 1)
+            return Set(path, noted, stat.version + 1)
         except NoNodeError:
             with suppress(NodeExistsError):
                 tree.create(path, encode_deletion(Deletion(name, tuple(sorted(wanted)))), make_parents=True)
@@ -104,6 +112,43 @@ def end_deletion(tree: Tree, topic_id: bytes, broker_id: int) -> None:
         except BadVersionError:
             continue  # another broker is done as well
         return
+
+
+Guards = Mapping[bytes, tuple[Operation, ...]]
+"""By the topic's id: what a `multi` needs to do nothing where that topic is deleted."""
+
+
+def guards(topic_ids: Iterable[bytes]) -> Guards:
+    """Return guards for topics of which no deletion is noted; where one is, `NodeExistsError` is raised."""
+    found: dict[bytes, tuple[Operation, ...]] = {}
+    for topic_id in topic_ids:
+        path = paths.deleted_topic_id(topic_id)
+        found[topic_id] = (Create(path), Delete(path))
+    return found
+
+
+def guards_by_notes(tree: Tree, topics: Mapping[bytes, str]) -> Guards:
+    """Return guards for those of some topics that are there, deletions of which may be noted.
+
+    :param topics: names by id.
+    """
+    ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
+    found = dict(guards(topics))
+    for topic_id, name in topics.items():
+        note = tree.exists(paths.deleted_topic_id(topic_id))
+        if note is not None and _is_there(tree, topic_id, name):
+            found[topic_id] = (Check(paths.deleted_topic_id(topic_id), note.version),)
+        elif note is not None:
+            del found[topic_id]
+    return found
+
+
+def _is_there(tree: Tree, topic_id: bytes, name: str) -> bool:
+    path = paths.topic(name)
+    try:
+        return decode_topic(path, tree.get(path).data).topic_id == topic_id
+    except NodeError:
+        return False
 
 
 def read_deletions(tree: Tree) -> dict[bytes, Deletion]:

@@ -109,10 +109,10 @@ def grow_in_steps(
     tree.multi([Set(path, encode_topic(wanted), version), tell(Change(topics=(name,)))])
 
 
-def delete_in_steps(tree: Tree, name: str, also: Sequence[Check] = ()) -> bool:
+def delete_in_steps(tree: Tree, name: str, also: Sequence[Set] = ()) -> bool:
     """Delete a topic with its configuration: at once for all who read it, then node by node; False if there is none.
 
-    :param also: what has to hold when it vanishes.
+    :param also: what is written when it vanishes.
     :raises BadVersionError, NoNodeError: that does not hold; nothing was deleted.
     """
     path = paths.topic(name)

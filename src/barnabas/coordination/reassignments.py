@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, StateChange, tell
+from barnabas.coordination.deletion_notes import guards_by_notes
 from barnabas.coordination.subtrees import ensure_paths, in_parts
 from barnabas.coordination.tree import (
     BadVersionError,
@@ -146,7 +147,8 @@ def _not_ended(tree: Tree, topic_id: bytes, ends: list[End]) -> list[End]:
         return []
     states = tuple(StateChange(each.where, topic_id, each.state, each.version + 1) for each in ends)
     changed = found.changed({each.where.partition: each.after for each in ends})
-    operations: list[Operation] = [
+    operations: list[Operation] = [*guards_by_notes(tree, {topic_id: name}).get(topic_id, ())]
+    operations += [
         Set(paths.partition_state(each.where), encode_partition_state(each.state), each.version) for each in ends
     ]
     noted = _noted(tree)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, StateChange, tell
+from barnabas.coordination.deletion_notes import guards, guards_by_notes
 from barnabas.coordination.large_topics import (
     PARTITIONS_AT_ONCE,
     create_in_steps,
@@ -64,7 +65,7 @@ from barnabas.model import TopicPartition
 PRODUCER_ID_BLOCK_SIZE = 1_000
 """How many producer ids a broker takes at a time, as in Kafka."""
 
-STATES_AT_ONCE = 1_000
+STATES_AT_ONCE = 800
 """Partition states that are changed in one step; ZooKeeper takes up to a megabyte."""
 
 TOPICS_AT_ONCE = 100
@@ -295,12 +296,12 @@ def _is_grown_at_once(
     return True
 
 
-def delete_topic(tree: Tree, name: str, noted: Check | None = None) -> bool:
+def delete_topic(tree: Tree, name: str, noted: Set | None = None) -> bool:
     """Delete a topic and its configuration in one step; False if there is none of this name.
 
     A large one vanishes at once as well, and its nodes go in several steps (`large_topics`).
 
-    :param noted: that the deletion is noted still as `note_deletion` has done it.
+    :param noted: what `note_deletion` returned: the deletion is noted still as that has done it.
     :raises BadVersionError, NoNodeError: it is noted otherwise, or no longer; nothing was deleted.
     """
     checks = () if noted is None else (noted,)
@@ -415,7 +416,8 @@ def read_partition_states(tree: Tree, wanted: Iterable[StateChange]) -> list[Sta
 def write_partition_states(
     tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int] = _NO_VERSIONS
 ) -> list[StateChange]:
-    """Change the states of partitions whose nodes still have the version before the one named, many in one step.
+    """Change the states of partitions whose nodes still have the version before the one named, many in one step: of the
+    topics with these ids, and of none that has the name of a deleted one.
 
     :param topic_versions: of topics whose nodes must have the version named, too: who takes a replica in has to know
         that it is one still.
@@ -431,30 +433,50 @@ def _write_states(
     tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
 ) -> Sequence[StateChange]:
     names = {each.where.topic for each in changes} & topic_versions.keys()
-    operations: list[Operation] = [Check(paths.topic(name), topic_versions[name]) for name in sorted(names)]
-    operations += [
-        Set(paths.partition_state(each.where), encode_partition_state(each.state), each.version - 1) for each in changes
-    ]
-    try:
-        tree.multi([*operations, tell(Change(states=tuple(changes)))])
-    except (BadVersionError, NoNodeError):
-        if len(changes) == 1:
-            return []
-        # Others were faster, often with very many: two brokers that take over from a third. So it is read which.
-        refused = {name for name in names if _version(tree, paths.topic(name)) != topic_versions[name]}
-        left = [
-            each
+    checks: list[Operation] = [Check(paths.topic(name), topic_versions[name]) for name in sorted(names)]
+    found = guards(dict.fromkeys(each.topic_id for each in changes))
+    while changes:
+        operations = [*checks, *(operation for guard in found.values() for operation in guard)]
+        operations += [
+            Set(paths.partition_state(each.where), encode_partition_state(each.state), each.version - 1)
             for each in changes
-            if each.where.topic not in refused and _version(tree, paths.partition_state(each.where)) == each.version - 1
         ]
-        if len(left) < len(changes):
-            return _write_states(tree, left, topic_versions) if left else left
-        middle = len(changes) // 2
-        return [
-            *_write_states(tree, changes[:middle], topic_versions),
-            *_write_states(tree, changes[middle:], topic_versions),
-        ]
+        try:
+            tree.multi([*operations, tell(Change(states=tuple(changes)))])
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            if tree.exists(paths.DELETED_TOPIC_IDS) is None:
+                ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
+                continue
+            before, found = found, guards_by_notes(tree, {each.topic_id: each.where.topic for each in changes})
+            if found == before:
+                return _write_others(tree, changes, topic_versions)
+            changes = [each for each in changes if each.topic_id in found]
+        else:
+            return changes
     return changes
+
+
+def _write_others(
+    tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
+) -> Sequence[StateChange]:
+    """Write those of several states that others have not changed: often very many, where two brokers take over from a
+    third. So it is read which."""
+    if len(changes) == 1:
+        return []
+    names = {each.where.topic for each in changes} & topic_versions.keys()
+    refused = {name for name in names if _version(tree, paths.topic(name)) != topic_versions[name]}
+    left = [
+        each
+        for each in changes
+        if each.where.topic not in refused and _version(tree, paths.partition_state(each.where)) == each.version - 1
+    ]
+    if len(left) < len(changes):
+        return _write_states(tree, left, topic_versions) if left else left
+    middle = len(changes) // 2
+    return [
+        *_write_states(tree, changes[:middle], topic_versions),
+        *_write_states(tree, changes[middle:], topic_versions),
+    ]
 
 
 def _version(tree: Tree, path: str) -> int | None:

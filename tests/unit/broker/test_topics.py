@@ -239,7 +239,7 @@ def test_partition_states_are_written_together(bench: Bench, monkeypatch: pytest
     multi = bench.tree.multi
     monkeypatch.setattr(bench.tree, "multi", lambda operations: sizes.append(len(operations)) or multi(operations))
     bench.restart()
-    assert sizes == [31], "and one that tells the others"
+    assert sizes == [33], "and one that tells the others, and two that guard the topic"
 
 
 def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(bench: Bench) -> None:

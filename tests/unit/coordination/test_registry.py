@@ -22,6 +22,7 @@ from barnabas.coordination.values import (
 from barnabas.model import TopicPartition
 
 TOPIC_ID = bytes(range(16))
+SECOND_ID = bytes(15) + b"\2"
 CLICKS = TopicPartition("clicks", 0)
 
 
@@ -211,6 +212,56 @@ def test_partition_state_changes_by_compare_and_set(tree):
     assert registry.read_topic(tree, "clicks").partitions[0].version == version + 1
 
 
+def delete(tree, topic_id, brokers):
+    registry.delete_topic(tree, "clicks", deletion_notes.note_deletion(tree, topic_id, "clicks", brokers))
+
+
+def test_who_has_not_heard_of_a_deletion_changes_nothing_of_a_topic_made_again_under_the_name(tree):
+    """Simulated seed 21206: a leader of the deleted one became leader of the other, of which it was no replica."""
+    state = PartitionState(leader=1, leader_epoch=1, isr=(1,))
+    late = [StateChange(TopicPartition("clicks", number), TOPIC_ID, state, 1) for number in range(2)]
+    other = StateChange(TopicPartition("views", 0), SECOND_ID, state, 1)
+    registry.create_topic(tree, "views", SECOND_ID, [[1, 2]])
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]] * 2)
+    delete(tree, TOPIC_ID, [1, 2])
+    registry.create_topic(tree, "clicks", bytes(16), [[2, 3]] * 2)
+    made = registry.read_topic(tree, "clicks")
+    deletion_notes.end_deletion(tree, TOPIC_ID, 2)
+    assert registry.write_partition_states(tree, late) == []
+    assert registry.write_partition_states(tree, [*late, other]) == [other]
+    assert registry.read_topic(tree, "clicks") == made
+
+
+def test_topic_of_which_a_deletion_is_noted_changes_until_it_goes(tree):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
+    first, second = (
+        StateChange(CLICKS, TOPIC_ID, PartitionState(leader=2, leader_epoch=each, isr=(2,)), each) for each in (1, 2)
+    )
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    assert registry.write_partition_states(tree, [first]) == [first]
+    registry.delete_topic(tree, "clicks", noted)
+    assert registry.write_partition_states(tree, [second]) == []
+
+
+def test_deletion_between_look_and_write_is_seen(tree, monkeypatch):
+    """It was noted, and the topic was there, when that was looked at."""
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    look = registry.guards_by_notes
+
+    def look_and_be_overtaken(*arguments):
+        found = look(*arguments)
+        if registry.delete_topic(tree, "clicks", noted if found[TOPIC_ID] else None):
+            registry.create_topic(tree, "clicks", bytes(16), [[2, 3]])
+            monkeypatch.undo()
+        return found
+
+    monkeypatch.setattr(registry, "guards_by_notes", look_and_be_overtaken)
+    late = StateChange(CLICKS, TOPIC_ID, PartitionState(leader=1, leader_epoch=1, isr=(1,)), 1)
+    assert registry.write_partition_states(tree, [late]) == []
+    assert registry.read_partition_state(tree, CLICKS)[0].leader == 2
+
+
 def test_producer_ids_are_given_out_once(tree, new_session):
     other = new_session()
     blocks = [registry.take_producer_ids(each, 1, size=10) for each in (tree, other, tree)]
@@ -323,15 +374,17 @@ def test_states_that_others_have_changed_are_found_without_trying_each(tree, mon
     sizes, multi = [], tree.multi
     monkeypatch.setattr(tree, "multi", lambda operations: [sizes.append(len(operations)), multi(operations)][1])
     assert registry.write_partition_states(tree, wanted) == wanted[1::2]
-    assert sizes == [101, 51], "those that nobody changed, in one step"
+    assert sizes == [103, 53], (
+        "those that nobody changed, in one step, with what tells them and what guards their topic"
+    )
     assert registry.write_partition_states(tree, wanted) == []
-    assert sizes == [101, 51, 101]
+    assert sizes == [103, 53, 103]
 
 
-def test_ten_thousand_states_are_written_a_thousand_at_a_time(tree, monkeypatch):
+def test_ten_thousand_states_are_written_in_thirteen_steps(tree, monkeypatch):
     sizes = []
     monkeypatch.setattr(tree, "multi", lambda operations: sizes.append(len(operations)))
     state = PartitionState(1, 9, (1,))
     wanted = [StateChange(TopicPartition("clicks", number), TOPIC_ID, state, 1) for number in range(10_000)]
     assert registry.write_partition_states(tree, wanted) == wanted
-    assert sizes == [1_001] * 10, "and one that tells the others"
+    assert sizes == [803] * 12 + [403], "and one that tells the others, and two that guard the topic"
