@@ -217,6 +217,7 @@ def create_topic(
     :param live: the brokers that live; None: all of them do. The others are not in sync.
     :raises NodeExistsError: there is a topic of this name.
     """
+    ensure_paths(tree, [paths.DELETED_TOPIC_IDS])  # what is written of its partitions looks there
     assignment = TopicAssignment(bytes(topic_id), tuple(tuple(each) for each in replicas))
     states = [_first_state(each, live) for each in assignment.replicas]
     version = 0
