@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import importlib
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 
 @functools.cache
