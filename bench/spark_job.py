@@ -85,6 +85,7 @@ class SparkJob:
             table=table,
             spark=self._spark,
             format=asked.format,
+            registry=asked.registry,
         )
         return result.records
 
@@ -138,6 +139,7 @@ def main() -> None:
     parser.add_argument("work", choices=WORKS)
     parser.add_argument("--source", choices=["barnabas", "kafka"], default="barnabas")
     parser.add_argument("--format", default="raw", help="of the values, for loads")
+    parser.add_argument("--registry", help="of the schemas of Avro's values")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--rounds", type=int, default=5)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
+
 from barnabas import Producer
+from barnabas.serialization.avro import AvroSerializer
+from barnabas.serialization.registry_client import SchemaRegistry
 from bench.contest import Contest, problem_of
 from bench.downloads import UnavailableError
 from bench.drivers import DRIVERS
@@ -23,6 +29,7 @@ from bench.workloads.workload import Workload
 READ, FIRST = "count and sum of lengths", "the first query of a session"
 STREAM = "a stream of all that there is, into Parquet files"
 LOAD, LOAD_JSON = "load into the warehouse", "load of JSON with 10 fields into columns"
+LOAD_AVRO = "load of Avro with 10 fields into columns"
 NOTHING = "load where nothing is new"
 MANY, PARTITION = "count and sum of lengths, 200 partitions", "count and sum of lengths, one of 6 partitions"
 LAST = "count and sum of lengths, the last hundredth by time"
@@ -30,12 +37,17 @@ BARNABAS_SOURCE, KAFKA_SOURCE, LOADER = "Spark, `barnabas`", "Spark, its own `ka
 LIMIT_SHARE = 4
 """Spark does all rounds in one process, which gets so many times the limit of one run."""
 PARTITIONS_MANY = 200
-MAIN, WIDE, JSON = "spark", "spark-200", "spark-json"
-JSON_CHUNK = 20_000
+MAIN, WIDE, JSON, AVRO = "spark", "spark-200", "spark-json", "spark-avro"
+CHUNK = 20_000
+"""So many records of JSON or Avro are made at once."""
 JSON_VALUE = (
     '{"id":%d,"user":"user-%d","page":"/products/%d","referrer":"https://example.org/search","status":200,"bytes":%d,'
     '"seconds":0.%03d,"agent":"Mozilla/5.0","country":"AT","cached":%s}'
 )
+AVRO_FIELDS = {
+    **{"id": "long", "user": "string", "page": "string", "referrer": "string", "status": "int", "bytes": "long"},
+    **{"seconds": "double", "agent": "string", "country": "string", "cached": "boolean"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,7 @@ BARNABAS_ONLY = (
     Asked(FIRST, "first"),
     Asked(LOAD, "load", LOADER),
     Asked(LOAD_JSON, "load", LOADER, topic=JSON, format="json"),
+    Asked(LOAD_AVRO, "load", LOADER, topic=AVRO, format="avro"),
     Asked(NOTHING, "nothing", LOADER),
     Asked(MANY, "read", topic=WIDE),
     Asked(PARTITION, "partition"),
@@ -88,6 +101,7 @@ def measure_spark(contest: Contest) -> Sequence[Case]:
             if name == "barnabas":
                 _fill(contest, server, replace(job, topic=WIDE, partitions=PARTITIONS_MANY))
                 cases[LOAD_JSON].size = _fill_json(contest, server, count // 5)
+                _fill_avro(contest, server, count // 5)
         except Exception as error:  # noqa: BLE001  # the others go on
             cases[READ].rows.append(Row(SERVERS[name].title, BARNABAS_SOURCE, problem=problem_of(error)))
             continue
@@ -109,14 +123,46 @@ def _fill_json(contest: Contest, server: Server, records: int) -> int:
     server.create_topic(JSON, 6)
     contest.progress.say(f"{contest.name}: filling {JSON} of {server.title} with {records:,} records")
     with Producer(server.address, linger_ms=20) as producer:
-        for first in range(0, records, JSON_CHUNK):
-            numbers = range(first, min(first + JSON_CHUNK, records))
-            values = [
-                (JSON_VALUE % (n, n % 9973, n % 499, n % 65536, n % 1000, "true" if n % 3 else "false")).encode()
-                for n in numbers
-            ]
+        for first in range(0, records, CHUNK):
+            numbers = range(first, min(first + CHUNK, records))
+            values = [_json_value(number).encode() for number in numbers]
             producer.send_many(JSON, values).result(contest.scale.limit_s)
     return len(values[-1]) if records else 0
+
+
+def _fill_avro(contest: Contest, server: Server, records: int) -> None:
+    """Send the same as Avro records."""
+    server.create_topic(AVRO, 6)
+    contest.progress.say(f"{contest.name}: filling {AVRO} of {server.title} with {records:,} records")
+    schema = {"type": "record", "name": "View", "fields": [{"name": n, "type": t} for n, t in AVRO_FIELDS.items()]}
+    with schema_registry(server.address) as url, Producer(server.address, linger_ms=20) as producer:
+        serializer = AvroSerializer(SchemaRegistry(url), schema)
+        for first in range(0, records, CHUNK):
+            numbers = range(first, min(first + CHUNK, records))
+            values = [json.loads(_json_value(number)) for number in numbers]
+            producer.send_arrow(AVRO, pa.Table.from_pylist(values), value_schema=serializer).result(
+                contest.scale.limit_s
+            )
+
+
+@contextmanager
+def schema_registry(bootstrap: str) -> Iterator[str]:
+    """Run a schema registry beside a broker; yield its URL."""
+    command = [sys.executable, "-m", "barnabas.cli.main", "registry", "--port", "0", "--bootstrap", bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout
+            ready, _, url = process.stdout.readline().strip().partition(" ")
+            if ready != "ready":
+                raise ClientError("the schema registry did not start")
+            yield url
+        finally:
+            process.terminate()
+
+
+def _json_value(number: int) -> str:
+    is_cached = "true" if number % 3 else "false"
+    return JSON_VALUE % (number, number % 9973, number % 499, number % 65536, number % 1000, is_cached)
 
 
 def _row(contest: Contest, name: str, asked: Asked) -> Row:
@@ -149,9 +195,11 @@ def _runs(contest: Contest, server: Server, asked: Asked) -> list[Run]:
         command = [sys.executable, "-m", "bench.spark_job", asked.work, "--source", asked.source]
         command += ["--bootstrap", server.address, "--topic", asked.topic, "--format", asked.format]
         command += ["--rounds", str(contest.scale.rounds), "--folder", folder]
-        server.reset_memory_peak()
-        cpu_before_s = server.cpu_s()
-        report = parse_report(run_client(command, contest.scale.limit_s * LIMIT_SHARE).output)
+        with schema_registry(server.address) if asked.format == "avro" else nullcontext() as registry:
+            command += ["--registry", registry] if registry else []
+            server.reset_memory_peak()
+            cpu_before_s = server.cpu_s()
+            report = parse_report(run_client(command, contest.scale.limit_s * LIMIT_SHARE).output)
     cpu_server_s = server.cpu_s() - cpu_before_s
     turns = len(report.seconds) + (asked.work != "first")  # all others warm up once
     return [
@@ -186,7 +234,8 @@ WORKLOADS = (
         "Records of 100 B, 6 partitions, `local[2]`; `count(*)` and `sum(length(value))` of a batch query, a stream "
         "with the trigger `availableNow` into Parquet files, and a load of the whole topic into an Iceberg table. The "
         "first query of a session is measured from `register` to its result, in a session that has done nothing yet. "
-        "JSON: ten fields, decoded into columns, found out by a pass over the records. Of a load where nothing is new, "
+        "JSON and Avro: ten fields, decoded into columns; those of JSON are found out by a pass over the records. Of a "
+        "load where nothing is new, "
         "the records are those that the table has. Conditions on `partition` and `timestamp` leave records unread. The "
         "CPU time is that of Spark with its Python workers. The peer is Spark's own Kafka source in Scala "
         "(`spark-sql-kafka-0-10`).",

@@ -8,7 +8,7 @@ import pytest
 
 from bench.processes import ClientError
 from bench.spark_job import WORKS, timed_rounds
-from bench.workloads.spark import BARNABAS_ONLY, BOTH_SERVERS, JSON_VALUE, SparkReport, parse_report
+from bench.workloads.spark import AVRO_FIELDS, BARNABAS_ONLY, BOTH_SERVERS, JSON_VALUE, SparkReport, parse_report
 
 
 def test_each_row_asks_for_something_that_the_program_does() -> None:
@@ -21,6 +21,7 @@ def test_the_objects_have_ten_fields() -> None:
     value = json.loads(JSON_VALUE % (1, 2, 3, 4, 5, "true"))
     assert len(value) == 10
     assert (value["id"], value["seconds"], value["cached"]) == (1, 0.005, True)
+    assert list(AVRO_FIELDS) == list(value)
 
 
 def test_a_load_of_nothing_counts_the_records_that_the_table_has() -> None:
