@@ -107,7 +107,8 @@ class Placing:
 
     async def _last_header(self, link: Link, end: int) -> BatchHeader | None:
         found = None
-        for _, header in iter_headers(await self._target.fetch(link.target, end - 1, SCAN_BYTES), partial_ok=True):
+        data = await self._target.fetch(link.target, end - 1, SCAN_BYTES, end)
+        for _, header in iter_headers(data, partial_ok=True):
             if header.next_offset <= end:
                 found = header
         return found
@@ -116,7 +117,7 @@ class Placing:
         offset = tail.scan_from
         while offset < end:
             reached = offset
-            data = await self._target.fetch(link.target, offset, SCAN_BYTES)
+            data = await self._target.fetch(link.target, offset, SCAN_BYTES, end)
             for _, header in iter_headers(data, partial_ok=True):
                 if header.next_offset <= end and header.base_offset >= offset:
                     tail.take(header)

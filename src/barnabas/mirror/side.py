@@ -65,8 +65,13 @@ class Side:
             found.append(at.offset)
         return found[0], found[1]
 
-    async def fetch(self, where: TopicPartition, offset: int, bytes_max: int) -> memoryview:
-        """Return batches from `offset` on, which may be none where there is nothing; one try."""
+    async def fetch(self, where: TopicPartition, offset: int, bytes_max: int, end: int) -> memoryview:
+        """Return batches from `offset` on, which may be none where there is nothing; one try.
+
+        :param end: where the log ended when it was asked. A new leader may not show all of that yet (KIP-207): what it
+            does not show is not gone.
+        :raises KafkaError: OFFSET_NOT_AVAILABLE: the log is shown up to an earlier offset only.
+        """
         leader = self.cluster.view.leader(where)
         if leader is None:
             self.cluster.want_refresh()
@@ -85,5 +90,8 @@ class Side:
             for each in topic.partitions:
                 if each.error_code:
                     raise KafkaError(each.error_code, subject=f"{where} at offset {offset}")
+                if each.high_watermark < end:
+                    shown = f"{where} is shown up to offset {each.high_watermark}, and ended at {end} before"
+                    raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, shown)
                 return memoryview(each.records or b"")
         raise left_out(f"{where} at offset {offset}")
