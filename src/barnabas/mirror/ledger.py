@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from barnabas.mirror.identity import ORIGIN_MAX
 from barnabas.mirror.offset_map import OffsetMap, Run
 
 LEDGER_TOPIC = "_mirror"
@@ -83,12 +84,13 @@ class PartitionMark:
         """:raises BadEntryError: it is none."""
         fields = _fields(value)
         topic_id, origin, runs = (fields.get(name) for name in cls.__slots__)
-        if not isinstance(topic_id, str) or not (origin is None or isinstance(origin, int)):
+        if not isinstance(topic_id, str) or not (origin is None or _is_offset(origin)):
             raise BadEntryError(f"a mark without topic or origin: {value!r:.200}")
+        if not isinstance(runs, list) or not all(_is_run(run) for run in runs):
+            raise BadEntryError(f"a mark without runs of offsets: {value!r:.200}")
         try:
-            assert isinstance(runs, list)
-            found = OffsetMap.of([(int(source), int(target), int(count)) for source, target, count in runs])
-        except (AssertionError, TypeError, ValueError) as error:
+            found = OffsetMap.of([(source, target, count) for source, target, count in runs])
+        except ValueError as error:
             raise BadEntryError(f"a mark with runs that cannot be: {error}") from error
         return cls(topic_id, origin, found.runs)
 
@@ -120,7 +122,7 @@ class GroupMark:
         sides = []
         for name in cls.__slots__:
             given = fields.get(name)
-            if not isinstance(given, list) or not all(isinstance(each, int) for each in given):
+            if not isinstance(given, list) or not all(_is_offset(each) for each in given):
                 raise BadEntryError(f"a group's mark without offsets: {value!r:.200}")
             sides.append(tuple(given))
         return cls(*sides)
@@ -130,6 +132,14 @@ def _fields(value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise BadEntryError(f"no entry of format {FORMAT}: {value!r:.200}")
     return value
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and 0 <= value <= ORIGIN_MAX
+
+
+def _is_run(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(_is_offset(each) for each in value)
 
 
 def encode(key: str, value: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
@@ -145,5 +155,5 @@ def decode(key: bytes | None, value: bytes | None) -> tuple[str, object]:
     """
     try:
         return (key or b"").decode(), None if value is None else json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadEntryError(f"no JSON: {error}") from error
