@@ -196,7 +196,8 @@ async def _watch(mirror: Mirror, output: _Output, stop: asyncio.Event, *, once: 
     due_s = SYSTEM_CLOCK.monotonic() + output.status_s
     while True:
         await asyncio.sleep(0.1 if once else output.status_s)
-        if once and mirror.has_caught_up:
+        if once and mirror.has_caught_up and await mirror.follow_groups():
+            # The groups' own rounds may have come before the records: offsets follow only where these are known.
             stop.set()
             return
         if SYSTEM_CLOCK.monotonic() >= due_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,7 @@ class GroupFollowing:
         self._choice = choice
         self._links = links
         self._told = told
+        self._turn = asyncio.Lock()
         self.commits = 0
         """Offsets that were committed, in either cluster."""
 
@@ -49,14 +51,15 @@ class GroupFollowing:
 
         :raises BarnabasError: one of the clusters does not answer.
         """
-        names = {
-            each.group
-            for side in (self._source, self._target)
-            for each in await list_groups(side.cluster)
-            if self._choice.takes(each.group)
-        }
-        for group in sorted(names):
-            await self._follow(group)
+        async with self._turn:
+            names = {
+                each.group
+                for side in (self._source, self._target)
+                for each in await list_groups(side.cluster)
+                if self._choice.takes(each.group)
+            }
+            for group in sorted(names):
+                await self._follow(group)
 
     async def _follow(self, group: str) -> None:
         theirs = await committed_offsets(self._source.cluster, group, None)

@@ -235,6 +235,17 @@ class Mirror:
         """Whether all that the source had when it was asked last is in the target, but for what is stopped."""
         return self._topics.rounds > 0 and all(link.stopped or link.lag == 0 for link in self.links.values())
 
+    async def follow_groups(self) -> bool:
+        """Look at the groups now, whenever they were looked at last; return whether both clusters have answered."""
+        if not self._config.groups:
+            return True
+        try:
+            await self._groups.round()
+        except BarnabasError as error:
+            self._told.state("groups", "waiting", str(error))
+            return False
+        return True
+
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format; may be called from any thread."""
         return metrics_text(list(self.links.values()), self._groups.commits)
