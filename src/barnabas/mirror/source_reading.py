@@ -63,8 +63,10 @@ class SourceReading:
         wanting = [link for link in led if link.wants_data]
         if not wanting:
             return False
-        self._turn += PARTITIONS_MAX
-        start = self._turn % len(wanting) if len(wanting) > PARTITIONS_MAX else 0
+        # Each is the first now and then: brokers fill an answer in the order of the request, and give a batch that is
+        # larger than what was asked for to the first partition only.
+        self._turn += PARTITIONS_MAX if len(wanting) > PARTITIONS_MAX else 1
+        start = self._turn % len(wanting)
         asked = (wanting[start:] + wanting[:start])[:PARTITIONS_MAX]
         are_full = len(asked) < len([link for link in led if link.stopped is None])
         offsets = {link.source: link.copy.position for link in asked}
