@@ -132,14 +132,21 @@ def _events(
         options |= {"startingTimestamp": str(max(from_ms, 0)), "startingOffsetsByTimestampStrategy": "latest"}
     records = spark.read.format("barnabas").schema("value binary").options(**options).load()
     events = records.select(F.from_json(F.col("value").cast("string"), _EVENT).alias("event")).select("event.*")
-    events = events.filter(
-        (F.col("topic") == topic) & F.col("topic_id").isin("", topic_id) if topic_id else F.lit(True)
-    )
+    events = events.filter(_is_of(topic, topic_id))
     latest = events.groupBy("topic_id", "tier", "window", "instance").agg(
         F.max_by(F.struct("host", "application", "counted", "offsets"), "number").alias("last")
     )
     begin = F.when(F.col("window") < 0, F.col("window")).otherwise(F.col("window") - F.col("window") % width_ms)
     return latest.select("tier", "instance", begin.alias("window_ms"), "last.*")
+
+
+def _is_of(topic: str, topic_id: str) -> str:
+    """Return the condition that an event is of a topic, and of no other one that had its name.
+
+    :param topic_id: in hex; empty where brokers have none, and only the name tells topics apart.
+    """
+    names = f"topic = '{topic}'"  # a table has it: it is a topic's name, which has no quotes
+    return f"{names} and topic_id in ('', '{topic_id}')" if topic_id else names
 
 
 class _Told:
