@@ -28,7 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
-from barnabas.spark.errors import CommitUnknownError, LoadConflictError, LoadError, WarehouseError
+from barnabas.spark.errors import LoadConflictError, LoadError, WarehouseError
 from barnabas.spark.jobs import told_in_short
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
 from barnabas.spark.object_files import remove_below
@@ -79,12 +79,13 @@ def append_batch(
     folder = _claim(location, load_id, base.name)
     try:
         files = _write(batch, f"{location.uri}/data/{load_id}", location, base.arrow_schema())
-        is_added = bool(files) and _commit(base, files, load_id, query, batch_id, partial(StreamedTable, target, table))
-    except CommitUnknownError:
-        folder.abandon()
-        raise
     except BaseException:
         folder.discard()
+        raise
+    try:
+        is_added = bool(files) and _commit(base, files, load_id, query, batch_id, partial(StreamedTable, target, table))
+    except BaseException as error:
+        folder.give_up_after(error)
         raise
     if is_added:
         folder.release()

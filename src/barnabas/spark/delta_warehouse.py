@@ -344,6 +344,10 @@ class DeltaBase:
                 f"table {self.name}: {happened} while this was running, so nothing of it was kept; run it again to do "
                 "what is left"
             ) from error
+        if self._location.local_folder is None:  # a store may still carry out what it was asked for
+            raise CommitUnknownError(
+                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
+            ) from error
         raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {_told(error)}") from error
 
 

@@ -47,6 +47,11 @@ class CommitUnknownError(LoadError):
     """It could not be found out whether the commit was carried out. The next load finds out, and goes on."""
 
 
+def is_as_before(error: BaseException) -> bool:
+    """Whether what a commit ended with says that the table is as before. An interrupt, for one, says nothing."""
+    return isinstance(error, LoadError) and not isinstance(error, CommitUnknownError)
+
+
 class HistoryExpiredError(LoadError):
     """The snapshot that says where the last load ended has expired."""
 

@@ -27,7 +27,6 @@ from pyiceberg.table import FileScanTask, Table
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.day_files import TARGET_BYTES, create_file
-from barnabas.spark.errors import CommitUnknownError
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
 from barnabas.spark.leftovers import SUFFIX, LoadFolder, RemoteFolder, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_below, remove_file
@@ -65,14 +64,15 @@ class IcebergMaintainer:
         folder = self._claim(base.location(), compaction_id)
         try:
             written = list(self._write(base, groups, compaction_id))
+        except BaseException:
+            folder.discard()
+            raise
+        try:
             old = [task.file for group in groups for task in group]
             properties = {name: base.last_load[name] for name in KEPT_PROPERTIES if name in base.last_load}
             base.replace(old, written, {LOAD_ID: compaction_id, **properties})
-        except CommitUnknownError:
-            folder.abandon()
-            raise
-        except BaseException:
-            folder.discard()
+        except BaseException as error:
+            folder.give_up_after(error)
             raise
         folder.release()
         return len(old), len(written)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from barnabas.spark.errors import is_as_before
+
 SUFFIX = ".lock"
 
 
@@ -67,6 +69,13 @@ class LoadFolder:
         """Leave it to the next load to find out whether the files are the table's."""
         self.lock.close()
 
+    def give_up_after(self, error: BaseException) -> None:
+        """Give up the claim after a commit that ended with an error: only some say that the files are nobody's."""
+        if is_as_before(error):
+            self.discard()
+        else:
+            self.abandon()
+
 
 class RemoteFolder:
     """The folder of a load where files are not this machine's: no locks there, so what a kill left is removed by age.
@@ -89,6 +98,11 @@ class RemoteFolder:
 
     def abandon(self) -> None:
         """Nothing to do: they are removed by age, if they are not the table's."""
+
+    def give_up_after(self, error: BaseException) -> None:
+        """Remove the files after a commit that ended with an error, if that says that they are nobody's."""
+        if is_as_before(error):
+            self.discard()
 
 
 def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], Collection[str]]) -> list[str]:

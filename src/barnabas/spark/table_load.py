@@ -40,7 +40,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.day_files import TARGET_BYTES
-from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadError, WarehouseError
+from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, WarehouseError
 from barnabas.spark.field_names import Renaming
 from barnabas.spark.jobs import parallelism, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
@@ -148,12 +148,13 @@ class TableLoader:
                 planned_at_ms, (task.event_times_ms for task in outcome.written)
             )
             audited = {} if audit is None else {AUDIT: audit.tell(outcome.account)}
-            snapshot_id = self._commit(base, outcome, advanced, plan, {COMPLETE: complete.dump(), **audited})
-        except CommitUnknownError:
-            folder.abandon()
-            raise
         except BaseException:
             folder.discard()
+            raise
+        try:
+            snapshot_id = self._commit(base, outcome, advanced, plan, {COMPLETE: complete.dump(), **audited})
+        except BaseException as error:
+            folder.give_up_after(error)
             raise
         folder.release()
         until_ms = None if audit is None else audit.committed()

@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from barnabas.errors import ConfigurationError
@@ -53,6 +54,9 @@ TARGET_FILE_SIZE = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 # What a commit may end with that does not say by itself whether it was done.
 _UNCLEAR = (OSError, SQLAlchemyError, RESTError)
+_REFUSED = (CommitFailedException, TableAlreadyExistsError)
+# What leaves a request with a server that may still carry it out, after we have looked.
+_LATE = (RESTError, RequestException)
 
 
 class Warehouse:
@@ -359,12 +363,7 @@ class TableBase:
             if LEDGER in properties:
                 transaction.set_properties({LEDGER: properties[LEDGER], LEDGER_SEQUENCE: str(added.sequence_number)})
             table = transaction.commit_transaction()
-        except (CommitFailedException, TableAlreadyExistsError) as error:
-            raise LoadConflictError(
-                f"table {self.name}: {self._what_happened()} while this was running, so nothing of it was kept; run it "
-                "again to do what is left"
-            ) from error
-        except _UNCLEAR as error:
+        except (*_REFUSED, *_UNCLEAR) as error:
             return self._find_out(properties[LOAD_ID], error)
         snapshot = table.current_snapshot()
         assert snapshot is not None, "a commit makes a snapshot"
@@ -398,9 +397,13 @@ class TableBase:
         )
 
     def _find_out(self, load_id: str, error: Exception) -> int:
-        """Look whether a commit that failed in an unclear way is in the table after all."""
+        """Look whether a commit that ended with an error is in the table after all.
+
+        One that was refused may be: what stands between may send a request twice, and the second finds the first.
+        """
         try:
             snapshots = self._catalog.load_table(self._name).metadata.snapshots if self._is_there() else []
+            happened = self._what_happened()
         except _UNCLEAR as second:
             raise CommitUnknownError(
                 f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
@@ -408,8 +411,16 @@ class TableBase:
         for snapshot in snapshots:
             if summary_of(snapshot).get(LOAD_ID) == load_id:
                 return snapshot.snapshot_id
-        kind = CommitUnknownError if isinstance(error, RESTError) else WarehouseError
-        raise kind(f"table {self.name}: cannot commit, the table is as before: {_told(error)}") from error
+        if isinstance(error, _REFUSED):
+            raise LoadConflictError(
+                f"table {self.name}: {happened} while this was running, so nothing of it was kept; run it again to do "
+                "what is left"
+            ) from error
+        if isinstance(error, _LATE):
+            raise CommitUnknownError(
+                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
+            ) from error
+        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {_told(error)}") from error
 
     def _is_there(self) -> bool:
         return self._catalog.table_exists(self._name)

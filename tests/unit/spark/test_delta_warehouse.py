@@ -19,14 +19,14 @@ from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
 from barnabas.spark.completeness import COMPLETE, Completeness
-from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
+from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import snapshot_properties
 from barnabas.spark.leftovers import LoadFolder
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_status import table_status
-from barnabas.spark.table_store import maintain
+from barnabas.spark.table_store import Location, maintain
 from barnabas.spark.tables import scan_table
 from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
 from barnabas.spark.warehouse import local_path
@@ -170,6 +170,23 @@ def test_a_commit_that_was_done_and_told_of_badly_is_found(warehouse: Any, monke
     monkeypatch.setattr(delta_warehouse.DeltaBase, "_append", append_and_fail)
     assert write(warehouse, "three", 1, b'{"a":1}') == 1
     assert next_offset(warehouse) == 2
+
+
+def test_of_a_commit_that_a_store_does_not_answer_nobody_knows_whether_it_will_be_done(
+    warehouse: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(warehouse, "one", 0, b'{"a":1}')
+    table = warehouse.begin("t").table
+
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise OSError("no answer")
+
+    monkeypatch.setattr(delta_warehouse.DeltaBase, "_append", fail)
+    monkeypatch.setattr(delta_warehouse, "_find", lambda _location: table)
+    base = delta_warehouse.DeltaBase("t", Location("s3://lake/default/t", {}), table)
+    properties = snapshot_properties("two", base.ledger(), [], 0)
+    with pytest.raises(CommitUnknownError, match="no answer"):
+        base.commit([], properties, base.shape())
 
 
 def test_the_ledger_is_found_after_compaction_expiry_and_restores(warehouse: Any, tmp_path: Path) -> None:

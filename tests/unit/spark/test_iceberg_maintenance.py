@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import maintain
 from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
-from barnabas.spark.warehouse import Warehouse
+from barnabas.spark.warehouse import TableBase, Warehouse
 
 DAY_MS = 86_400_000
 FIELDS: dict[str, ColumnType] = {"a": "int"}
@@ -134,6 +135,27 @@ def test_a_load_that_is_committed_meanwhile_wins(warehouse: Warehouse) -> None:
     load(warehouse, "three", 2, b'{"a":3}')
     with pytest.raises(LoadConflictError):
         base.replace([task.file for task in base.table.scan().plan_files()], [], {"barnabas.load-id": "x"})
+    assert len(rows(warehouse)) == 3
+
+
+def test_an_interrupt_behind_the_commit_leaves_the_new_files(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(warehouse, "one", 0, b'{"a":1}')
+    load(warehouse, "two", 1, b'{"a":2}')
+    replace = TableBase.replace
+
+    def replace_and_be_interrupted(*arguments: Any) -> int:
+        replace(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TableBase, "replace", replace_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        IcebergMaintainer(warehouse, "t").compact()
+    assert [row["a"] for row in rows(warehouse)] == [1, 2]
+    monkeypatch.undo()
+    load(warehouse, "three", 2, b'{"a":3}')
+    assert len(files(warehouse)) == 2
     assert len(rows(warehouse)) == 3
 
 

@@ -34,7 +34,7 @@ class Lake:
         return str(path)
 
     def append(self, query: str, batch: int, base: StreamedTable | None = None) -> int:
-        return (base or self.table()).append([self.file()], f"load-{query}-{batch}", query, batch)
+        return (base or self.table()).append([self.file()], f"load-{self.files}", query, batch)
 
     def has(self, query: str) -> list[int]:
         """Return which of the first batches of a query are there."""

@@ -9,14 +9,14 @@ import pytest
 
 from barnabas.model import TopicPartition
 from barnabas.spark import table_load
-from barnabas.spark.errors import DataLossError, HistoryExpiredError
+from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadConflictError
 from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
 from barnabas.spark.load_plan import TopicNow
 from barnabas.spark.load_types import LoadSettings, TableLoad
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.warehouse import Warehouse
+from barnabas.spark.warehouse import TableBase, Warehouse
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -101,3 +101,37 @@ def test_a_loss_that_is_accepted_stands_in_a_snapshot_even_with_nothing_to_load(
     assert snapshot.snapshot_id == accepted.snapshot_id
     assert snapshot.summary["barnabas.missing"] == '{"t": {"0": [5, 9]}}'
     assert run(fail_on_data_loss=True).missing == ()
+
+
+@pytest.mark.parametrize(
+    ("ends_with", "is_kept"),
+    [
+        (KeyboardInterrupt(), True),
+        (SystemExit(143), True),
+        (CommitUnknownError("?"), True),
+        (LoadConflictError(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_files_are_removed_after_a_commit_only_if_it_says_that_it_was_not_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends_with: BaseException, *, is_kept: bool
+) -> None:
+    warehouse = Warehouse.open(tmp_path)
+    loaded = [OffsetRange("t", 0, 0, 5)]
+    ledger = Ledger().advanced({"t": "one"}, loaded)
+    warehouse.begin("t").commit([], snapshot_properties("first", ledger, loaded, 5), TableShape())
+    monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
+    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 9}, {0: 9})])
+
+    def commit(*_arguments: object) -> int:
+        raise ends_with
+
+    monkeypatch.setattr(TableBase, "commit", commit)
+    settings = LoadSettings("nowhere:1", "raw", None, {}, False, None, 100, {}, audit=False)
+    nothing: Any = None
+    with pytest.raises(type(ends_with)):
+        TableLoader(nothing, warehouse, "t", settings, lambda _progress: None).run(["t"])
+    folder = warehouse.begin("t").location().local_folder
+    assert folder is not None
+    assert len(list((folder / "data").glob("*"))) == is_kept
+    assert len(list((folder / "loads").glob("*.lock"))) == is_kept

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.exceptions import CommitFailedException
+from requests import ReadTimeout
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats.column_names import column_names, sql_key
@@ -19,7 +22,7 @@ from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DayFiles, create_file
-from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
+from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger, snapshot_properties
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_names import parse_table_name, table_name_of_topic, tables_of_topics
@@ -107,6 +110,34 @@ def test_a_table_whose_properties_would_retry_is_refused_all_the_same(warehouse:
     add_records(first, "one", 1, 2)
     with pytest.raises(LoadConflictError):
         add_records(second, "two", 1, 2)
+
+
+def test_a_commit_that_was_done_and_refused_the_second_time_is_found(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = warehouse.catalog.commit_table
+
+    def commit_twice(*arguments: Any) -> Any:
+        commit(*arguments)
+        raise CommitFailedException("the table has changed")
+
+    monkeypatch.setattr(warehouse.catalog, "commit_table", commit_twice)
+    snapshot_id = add_records(warehouse.begin("t"), "one", 0, 2)
+    current = warehouse.table("t").current_snapshot()
+    assert current is not None
+    assert current.snapshot_id == snapshot_id
+    assert warehouse.table("t").scan().to_arrow().num_rows == 2
+
+
+def test_of_a_commit_without_an_answer_nobody_knows_whether_it_will_be_done(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit(*_arguments: Any) -> Any:
+        raise ReadTimeout("no answer")
+
+    monkeypatch.setattr(warehouse.catalog, "commit_table", commit)
+    with pytest.raises(CommitUnknownError, match="no answer"):
+        add_records(warehouse.begin("t"), "one", 0, 2)
 
 
 def test_a_snapshot_of_somebody_else_leaves_the_ledger_to_those_before(warehouse: Warehouse) -> None:
