@@ -100,6 +100,7 @@ class Mirror:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._answered = asyncio.Event()
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.final = self.sums
         """What was done in the end."""
 
@@ -132,7 +133,7 @@ class Mirror:
         """
         waiting = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait([waiting, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([waiting, self._broken, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
@@ -181,6 +182,7 @@ class Mirror:
                 link = Link(source, target, target_id, PartitionCopy(source, lineage))
                 link.copy.may_have_holes = topic.is_compacted
                 link.task = asyncio.create_task(self._placing.look_after(link))
+                link.task.add_done_callback(self._on_link_ended)
                 link.attention.set()
                 self.links[source] = link
                 continue
@@ -198,6 +200,12 @@ class Mirror:
         link.copy.forget()
         if link.task is not None:
             link.task.cancel()
+
+    def _on_link_ended(self, task: asyncio.Task[None]) -> None:
+        """A partition that nobody looks after any more would stand still, and nobody would be told."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._broken.done():
+            self._broken.set_exception(error)
 
     def _stop_link(self, link: Link, error: MirrorError) -> None:
         link.copy.forget()
