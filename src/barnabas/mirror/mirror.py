@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
@@ -133,7 +134,8 @@ class Mirror:
         """
         waiting = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait([waiting, self._broken, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [waiting, self._broken, *self._tasks]
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
