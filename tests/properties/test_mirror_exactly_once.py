@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import KafkaError
@@ -266,7 +266,18 @@ STORY = st.lists(STEP, min_size=30, max_size=80)
 """Long, since a short one tells of nothing that goes wrong."""
 
 
+LATE = [
+    *[("append", 0, 0)] * 22,
+    *[("work", 1, 0)] * 2,
+    *[("work", 0, 0)] * 2,
+    ("refused", 0, 0),
+    ("answer lost", 1, 0),
+]
+"""What is under way without an answer, until the target has forgotten who sent it."""
+
+
 @settings(max_examples=examples(300))
+@example(0, [], [*LATE, ("producers forgotten", 0, 0), ("work", 1, 0)])
 @given(st.integers(0, 70_000), st.lists(st.integers(0, 255), max_size=10), STORY)
 def test_each_record_is_there_once_and_in_order(start: int, kept: list[int], steps: list[tuple[str, int, int]]) -> None:
     world = World(start)

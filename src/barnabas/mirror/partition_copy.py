@@ -179,7 +179,7 @@ class PartitionCopy:
 
     def is_stale(self, now_s: float) -> bool:
         """Whether the target's log has to be read again before anything is sent: `forget`, and do so."""
-        if not self._ready or self._in_flight:
+        if not self._ready:
             return False
         has_holes = self.may_have_holes or self._ready[0].is_first
         return now_s - self._sure_at_s >= (FRESH_S if has_holes else KNOWN_S)
