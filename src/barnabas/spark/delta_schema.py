@@ -44,10 +44,11 @@ _KAFKA_TYPES: Mapping[str, ColumnType] = {
 }
 
 
-def delta_schema(shape: TableShape, topics: Mapping[str, str]) -> str:
+def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | None = None) -> str:
     """Return the schema of a table, in Delta's JSON.
 
     :param topics: the topics that were loaded into it, with their ids.
+    :param before: the schema that it has; columns that others have added to it stay.
     """
     fields = [
         _field(name, _headers_type() if name == "headers" else _type(_KAFKA_TYPES[name])) for name in KAFKA_COLUMNS
@@ -58,7 +59,10 @@ def delta_schema(shape: TableShape, topics: Mapping[str, str]) -> str:
     if shape.fields is not None:
         fields.append(_field(VALUE_FORM, "string"))
         fields += [_field(shape.columns[name], _type(column_type)) for name, column_type in shape.fields.items()]
-    return _dump([*fields, _field(EVENT_DAY, "date")])
+    fields.append(_field(EVENT_DAY, "date"))
+    own = {each["name"].lower() for each in fields}
+    others = [] if before is None else [each for name, each in _fields(before).items() if name.lower() not in own]
+    return _dump([*fields, *others])
 
 
 def shape_of_schema(text: str, value_format: str = RAW) -> TableShape:

@@ -257,7 +257,7 @@ class DeltaBase:
         ledger = Ledger.parse(properties[LEDGER])
         before = "" if self._table is None else self._schema
         topics = remembered_topics(before) if before else {}
-        wanted = delta_schema(shape, {**topics, **topics_of(ledger)})
+        wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
         adds = [self._add(file) for file in files]
         committing = CommitProperties(
             custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger)

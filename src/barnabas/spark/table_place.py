@@ -93,5 +93,16 @@ class TablePlace:
         }
 
     def describe(self) -> str:
-        """Return what to call it in a message; no property is in it, as these may be secret."""
-        return self.catalog or self.properties.get("uri") or self.warehouse or ""
+        """Return what to call it in a message: nothing that may be secret, as properties are, and users in addresses."""
+        return self.catalog or _without_user(self.properties.get("uri", "")) or self.warehouse or ""
+
+
+def _without_user(uri: str) -> str:
+    """Return a catalog's address without user, password and parameters.
+
+    >>> _without_user("postgresql://me:secret@host:5432/tables?password=secret")
+    'postgresql://host:5432/tables'
+    """
+    scheme, separator, rest = uri.partition("?")[0].rpartition("://")
+    # A password may have signs in it that nobody has quoted: whatever stands before the last @ is not shown.
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -128,6 +128,14 @@ def test_data_and_offsets_are_in_one_version_and_columns_come_with_it(warehouse:
     assert warehouse.committed_loads("t", ["one", "x"]) == {"one"}
 
 
+def test_columns_that_others_have_added_stay_whatever_their_type(warehouse: Any, place: TablePlace) -> None:
+    write(warehouse, "one", 0, b'{"a":1}')
+    deltalake = pytest.importorskip("deltalake")
+    warehouse.begin("t").table.alter.add_columns([deltalake.Field("Note", deltalake.schema.PrimitiveType("short"))])
+    write(warehouse, "two", 1, b'{"a":2,"b":"x"}')
+    assert sorted(rows(place, "a", "b", "Note"), key=str) == [(1, None, None), (2, "x", None)]
+
+
 def test_of_two_loads_at_once_the_second_to_commit_is_refused(warehouse: Any, place: TablePlace) -> None:
     first, second = warehouse.begin("t"), warehouse.begin("t")
     write(warehouse, "one", 0, b'{"a":1}', base=first)

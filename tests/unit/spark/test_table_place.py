@@ -29,4 +29,6 @@ def test_a_catalog_has_a_name_or_an_address_and_tells_no_secret() -> None:
     place = TablePlace.of("s3://lake", catalog_properties={"uri": "http://host:1", "s3.secret-access-key": "hidden"})
     assert place.has_catalog
     assert place.describe() == "http://host:1"
+    of_user = TablePlace.of(catalog_properties={"uri": "postgresql://me:hid/den@host:1/tables?password=hidden"})
+    assert of_user.describe() == "postgresql://host:1/tables"
     assert TablePlace.of(**place.as_arguments()) == place  # type: ignore[arg-type]
