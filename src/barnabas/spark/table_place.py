@@ -93,7 +93,7 @@ class TablePlace:
         }
 
     def describe(self) -> str:
-        """Return what to call it in a message: nothing that may be secret, as properties are, and users in addresses."""
+        """Return what to call it in a message, without what may be secret: properties, and users in addresses."""
         return self.catalog or _without_user(self.properties.get("uri", "")) or self.warehouse or ""
 
 
