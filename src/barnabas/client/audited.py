@@ -90,20 +90,25 @@ def count_stored(
     *,
     width_ms: int = WINDOW_MS,
     since_ms: int | None = None,
+    log_begins: Mapping[TopicPartition, int] | None = None,
     on_stretch: OnStretch | None = None,
 ) -> StoredLog:
     """Count what the partitions of a topic hold between two offsets.
 
     :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
-    :param on_stretch: called with whose records were read, the offset of the first, and how many are in which window.
+    :param log_begins: where the partitions themselves begin: what was before that is gone. None: with the ranges,
+        unless `since_ms` chose these.
+    :param on_stretch: called with whose records were read, the offset of the first, and how many are in which window;
+        not of windows that are left out.
     :raises NotAuditableError: the log was compacted.
     :raises KafkaError: it cannot be read.
     """
-    stored = StoredLog(width_ms, on_stretch)
+    stored = StoredLog(width_ms, on_stretch if on_stretch is None or since_ms is None else _since(since_ms, on_stretch))
     for where, (begin, end) in ranges.items():
         reached = begin
+        is_cut = begin > 0 and (since_ms is None if log_begins is None else begin <= log_begins[where])
         if begin == end:
-            if begin > 0 and since_ms is None:
+            if is_cut:
                 stored.is_emptied(where.partition)
             continue
         with RangeReader(bootstrap, where.topic, where.partition, begin, end) as reader:
@@ -112,13 +117,23 @@ def count_stored(
                     if header.base_offset >= end or header.last_offset < reached:
                         continue
                     stored.add(where.partition, header, windows)
-                    if reached == begin > 0 and since_ms is None:
+                    if reached == begin and is_cut:
                         stored.begins_late(where.partition, windows[0].window_ms)
                     on_progress(header.next_offset - reached)
                     reached = header.next_offset
     if since_ms is not None:
         stored.leave_out_before(since_ms)
     return stored
+
+
+def _since(since_ms: int, on_stretch: OnStretch) -> OnStretch:
+    """Leave out earlier windows, whose records may be anywhere in a log: event times need not grow with offsets."""
+
+    def of_later_windows(producer: Identity, offset: int, stretch: Stretch) -> None:
+        if stretch.window_ms >= since_ms:
+            on_stretch(producer, offset, stretch)
+
+    return of_later_windows
 
 
 class EventWriter:

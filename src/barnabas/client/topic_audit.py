@@ -80,6 +80,7 @@ def audit_topic(
             advance,
             width_ms=width_ms,
             since_ms=since_ms,
+            log_begins=admin.beginning_offsets(ranges),
             on_stretch=None if table is None else table.rows.check,
         )
     if table is not None:
