@@ -52,13 +52,16 @@ class AvroBatches:
         return pa.chunked_array(written, pa.binary())
 
     def _field(self, name: str, tree: AvroType, batch: pa.RecordBatch, first: int) -> pa.Array:
-        if name not in batch.schema.names:
+        count = batch.schema.names.count(name)
+        if not count:
             return self._absent(name, tree, batch.num_rows)
+        if count > 1:
+            raise SerializationError(f"there are {count} columns {name!r}: which one the schema means cannot be told")
         given = without_large_types(batch.column(name))
         made = of_cells(tree, given, len(given))
         row = first_misfit(tree, given, made)
         if row is not None:
-            shown = repr(given[row].as_py())
+            shown = _shown(given[row])
             shown = shown if len(shown) <= SHOWN_LETTERS_MAX else shown[:SHOWN_LETTERS_MAX] + "..."
             told = tree.logical or tree.kind
             raise SerializationError(
@@ -69,6 +72,8 @@ class AvroBatches:
     def _absent(self, name: str, tree: AvroType, count: int) -> pa.Array:
         kind = tree.physical()
         default = self._defaults.get(name)
+        if isinstance(default, str) and tree.kind in ("bytes", "fixed"):
+            default = default.encode("latin-1", "replace")  # a letter stands for a byte
         if default is None and not tree.is_nullable and tree.kind != "null":
             raise SerializationError(
                 f"there is no column {name!r}, which the schema {self._tree.name} has and which may not be null"
@@ -77,6 +82,13 @@ class AvroBatches:
             return pa.array([default] * count, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise SerializationError(f"there is no column {name!r}, and its default {default!r} is none") from error
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())
+    except (ValueError, OverflowError):
+        return "a time that Python has not"
 
 
 def _defaults(schema: Schema) -> Mapping[str, Any]:

@@ -21,7 +21,8 @@ from barnabas.serialization.column_casts import exactly, widened, with_items
 _DAY_MIN, _DAY_MAX = -719_162 + 365, 2_932_896 - 365
 """The years 2 to 9998, as times have them."""
 _UNITS: dict[str, TimeUnit] = {"millis": "ms", "micros": "us", "nanos": "ns"}
-_US_IN_UNIT = {"millis": 1_000, "micros": 1}
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_LONG_MAX = 2**63 - 1
 _DECIMAL_BYTES = 16
 
 
@@ -153,12 +154,26 @@ def _of_same(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
     is_text = pa.types.is_string(array.type) and kind != pa.string() and kind != pa.binary()
     if not isinstance(own, str) or is_text or not arrow_type(own).equals(kind):
         return pa.nulls(len(array), kind)
-    return widened(array, own)
+    made = widened(array, own)
+    if tree.kind == "fixed":
+        return _where(pc.equal(pc.binary_length(made), tree.size), made)
+    return made
 
 
 def _of_times(array: pa.Array, unit: str) -> pa.Array:
-    microseconds = array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64())
-    return pc.multiply(microseconds, 1_000) if unit == "nanos" else pc.divide(microseconds, _US_IN_UNIT[unit])
+    """Return times as numbers of a unit, cut off where they are finer, null where 64 bits are too few."""
+    numbers = array.cast(pa.int64())
+    given, wanted = _PER_SECOND[array.type.unit], _PER_SECOND[_UNITS[unit]]
+    if given <= wanted:
+        factor = wanted // given
+        bound = _LONG_MAX // factor
+        fits = pc.and_(pc.less_equal(numbers, bound), pc.greater_equal(numbers, -bound))
+        return pc.multiply(_where(fits, numbers), factor)
+    return pc.divide(numbers, given // wanted)
+
+
+def _where(condition: pa.Array, array: pa.Array) -> pa.Array:
+    return pc.if_else(condition, array, pa.scalar(None, array.type))
 
 
 def _of_decimals(tree: AvroType, array: pa.Array) -> pa.Array:

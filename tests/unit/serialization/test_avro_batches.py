@@ -97,6 +97,50 @@ def test_what_does_not_fit_is_told_with_its_row(told: str) -> None:
     assert str(raised.value).startswith(told)
 
 
+def made(kind: Any, column: pa.Array, *, default: Any = None) -> list[bytes]:
+    """Return what is sent of a column behind the schema's id; with a default, of a table without it."""
+    field = {"name": "x", "type": kind, **({} if default is None else {"default": default})}
+    schema = {"type": "record", "name": "One", "fields": [field]}
+    known = SchemaRegistry(transport=lambda *_request: (200, json.dumps({"id": 7}).encode(), {}))
+    table = pa.table({"x" if default is None else "other": column})
+    written = barnabas.AvroSerializer(known, schema).serialize_columns(table, "t").to_pylist()
+    return [value[5:] for value in written]
+
+
+def timestamps(unit: str) -> dict[str, str]:
+    return {"type": "long", "logicalType": f"timestamp-{unit}"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (timestamps("nanos"), pa.array([2**60], pa.timestamp("us", "UTC"))),
+        (timestamps("micros"), pa.array([2**55], pa.timestamp("s", "UTC"))),
+        ({"type": "fixed", "name": "Four", "size": 4}, pa.array([b"ab"])),
+        ({"type": "fixed", "name": "Four", "size": 4}, pa.array([b"abcde"])),
+    ],
+)
+def test_no_time_is_wrapped_and_no_bytes_are_cut_or_filled_up(kind: Any, column: pa.Array) -> None:
+    with pytest.raises(SerializationError, match="column 'x', row 0: .* does not fit the schema's"):
+        made(kind, column)
+
+
+def test_times_of_any_unit_and_bytes_of_the_right_size_are_sent() -> None:
+    for unit, number in (("s", -2), ("ms", -2_000), ("us", -2_000_000), ("ns", -2_000_000_001)):
+        assert made(timestamps("millis"), pa.array([number], pa.timestamp(unit, "UTC"))) == [b"\x9f\x1f"]
+    assert made({"type": "fixed", "name": "Four", "size": 4}, pa.array([b"abcd"])) == [b"abcd"]
+
+
+def test_a_default_of_bytes_has_a_letter_for_each_byte() -> None:
+    assert made("bytes", pa.array([1]), default="\u00ff") == [b"\x02\xff"]
+
+
+def test_a_column_that_is_there_twice_is_told() -> None:
+    table = pa.Table.from_pylist([ROW])
+    with pytest.raises(SerializationError, match="there are 2 columns 'id'"):
+        sent(table.append_column("id", table["id"]))
+
+
 def test_a_column_that_is_missing_is_told() -> None:
     with pytest.raises(SerializationError, match="there is no column 'id', which the schema Click has"):
         sent(pa.Table.from_pylist([ROW]).drop_columns(["id"]))
