@@ -121,7 +121,7 @@ def timestamps(unit: str) -> dict[str, str]:
     ],
 )
 def test_no_time_is_wrapped_and_no_bytes_are_cut_or_filled_up(kind: Any, column: pa.Array) -> None:
-    with pytest.raises(SerializationError, match="column 'x', row 0: .* does not fit the schema's"):
+    with pytest.raises(SerializationError, match=r"column 'x', row 0: .* does not fit the schema's"):
         made(kind, column)
 
 
