@@ -6,12 +6,13 @@ has gets no column; it is in `value` all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mode
 
 import pyarrow as pa
 
-from barnabas.errors import ConfigurationError
+from barnabas.errors import ConfigurationError, SchemaRegistryError
 from barnabas.formats.column_types import ColumnType, Fields, settled
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.json_fields import PLAIN, JsonRules
@@ -20,6 +21,7 @@ from barnabas.formats.value_format import JSON, LINES, RAW, decoder_of
 from barnabas.model import TopicPartition
 from barnabas.serialization import registry_client
 from barnabas.serialization.avro_columns import decode_avro
+from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, Schema, SchemaRegistry
 from barnabas.serialization.wire_format import HEADER_BYTES, schema_id
 from barnabas.sql.value_columns import (
     AvroColumns,
@@ -36,6 +38,8 @@ AVRO = "avro"
 FORMATS_TOLD = f"{AUTO}, {RAW}, {JSON}, {AVRO} (with --registry), or {LINES}:PATTERN"
 PARTITIONS_LOOKED_AT = 4
 RECORDS_AT_EACH_END = 250
+UNKNOWN_IDS_MAX = 10
+"""So many ids that a registry does not know are asked for; then the one that most values have."""
 FIELDS_MAX = 1_000
 """Fields that get a column; the others are in `value`. A producer may use names as data."""
 
@@ -112,7 +116,9 @@ def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueC
     ids = [schema_id(head) for head in _framed(values)]
     if not ids:
         return RawValues()
-    schema = registry.schema(max(ids))
+    schema = _newest_schema(registry, ids)
+    if schema is None:
+        return RawValues()
     if schema.kind == registry_client.JSON:
         texts = pa.array([value[HEADER_BYTES:] for value in _framed(values)], pa.binary())
         return JsonColumns(_json_columns(texts, rules).fields, rules, HEADER_BYTES)
@@ -120,6 +126,18 @@ def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueC
         fields = decode_avro(values.slice(0, 0), registry, schema).batch.schema
         return AvroColumns(url, schema, fields)
     return RawValues(f"{schema.kind.lower()}, not decoded")
+
+
+def _newest_schema(registry: SchemaRegistry, ids: Sequence[int]) -> Schema | None:
+    """Return the schema with the greatest id that the registry knows; bytes that only look like an id do not matter."""
+    newest = sorted(set(ids), reverse=True)[:UNKNOWN_IDS_MAX]
+    for each in dict.fromkeys([*newest, mode(ids)]):
+        try:
+            return registry.schema(each)
+        except SchemaRegistryError as error:
+            if error.code != NO_SUCH_SCHEMA:
+                raise
+    return None
 
 
 def _framed(values: pa.Array) -> Iterable[bytes]:

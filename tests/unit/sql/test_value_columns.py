@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pytest
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import arrow_schema
+from barnabas.serialization.registry_client import SchemaRegistry
+from barnabas.sql import sampling
 from barnabas.sql.record_columns import Rows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, json_rules, sampled_ranges
 
@@ -87,3 +90,22 @@ def test_rows_have_text_and_times_whatever_the_bytes() -> None:
     assert made.column("key").to_pylist() == ["\\xff!", None]
     first, second = made.column("timestamp").to_pylist()
     assert (first.isoformat(), second) == ("1970-01-01T00:00:01.500000+00:00", None)
+
+
+def test_an_id_that_the_registry_does_not_know_does_not_hide_the_schema_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schema = json.dumps({"type": "record", "name": "Click", "fields": [{"name": "n", "type": "long"}]})
+
+    def answer(url: str, *_request: object) -> tuple[int, bytes, dict[str, str]]:
+        if url.endswith("/schemas/ids/7"):
+            return 200, json.dumps({"schema": schema}).encode(), {}
+        return 404, json.dumps({"error_code": 40403, "message": "Schema not found"}).encode(), {}
+
+    monkeypatch.setattr(sampling, "registry_at", lambda url: SchemaRegistry(url, transport=answer))
+    good = b"\0" + (7).to_bytes(4, "big") + b"\x02"
+    strange = [b"\0" + (1_000 + number).to_bytes(4, "big") for number in range(20)]
+    options = sampling.ValueOptions("avro", "http://localhost:1")
+    found = sampling.columns_of_values(pa.array([good, good, *strange]), options)
+    assert found.schema.names == ["n"]
+    assert sampling.columns_of_values(pa.array(strange), options).schema.names == []
