@@ -25,7 +25,10 @@ _POM = """\
   </dependencies>
 </project>
 """
-_DEPENDENCY = "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_DEPENDENCY = (
+    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{exclusions}</dependency>"
+)
+_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 ARTIFACT = re.compile(r"Could not find artifact (\S+)|(\S+) was not found in \S+ during a previous attempt")
 NEWEST = "RELEASE"
 """Maven's word for the newest release."""
@@ -72,15 +75,19 @@ def java_version(program: str) -> int:
     return int(match[1]) if match else 0
 
 
-def maven_jars(name: str, coordinates: Sequence[str]) -> Path:
+def maven_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True) -> Path:
     """Return a folder with the jars of `group:artifact:version` and of all that they need.
 
     :param name: of the folder in the cache.
     :param coordinates: the first names the version that is wanted; a later one may leave it out and gets the same.
+    :param transitive: False for these jars alone; then each names its version.
     :raises UnavailableError: there is no Maven, or it does not find them.
     """
     folder = cache_folder() / name
     if not folder.exists():
+        if not transitive:
+            _copy_jars(coordinates, folder, transitive=False)
+            return folder
         version = coordinates[0].split(":")[2]
         if version == NEWEST and len(coordinates) > 1:
             version = newest_version(coordinates[0])
@@ -121,7 +128,8 @@ def _copy_jars(coordinates: Sequence[str], folder: Path, *, transitive: bool) ->
         raise UnavailableError("Maven (mvn) is not installed")
     with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
         pom = Path(scratch) / "pom.xml"
-        lines = [_DEPENDENCY.format(*each.split(":")) for each in coordinates]
+        exclusions = "" if transitive else _ALONE
+        lines = [_DEPENDENCY.format(*each.split(":"), exclusions=exclusions) for each in coordinates]
         pom.write_text(_POM.format(dependencies="\n".join(lines)))
         jars = Path(scratch) / "jars"
         goal = [

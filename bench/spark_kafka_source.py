@@ -1,17 +1,24 @@
-"""The jars of Spark's own Kafka source, the peer of our data source; they must match the release of PySpark."""
+"""The jars of Spark's own Kafka source, the peer of our data source."""
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 
 from bench.downloads import maven_jars
 
+VERSION = "4.2.0"
+JARS = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+"""They run with PySpark 4.2 and 4.3. Maven has the sets of these releases in part only."""
+
 
 def kafka_source_jars() -> Path:
-    """Return the folder of the jars of Spark's own Kafka source, of the same release as PySpark.
+    """Return the folder of the jars of Spark's own Kafka source.
 
     :raises UnavailableError: Maven does not have them.
     """
-    version = metadata.version("pyspark")
-    return maven_jars(f"spark-kafka-{version}", [f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"])
+    return maven_jars(f"spark-kafka-{VERSION}-alone", JARS, transitive=False)
