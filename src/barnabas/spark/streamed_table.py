@@ -93,7 +93,9 @@ class StreamedTable(TableBase):
     def _create_transaction(self, shape: TableShape | None = None) -> Transaction:  # that of loads
         self._catalog.create_namespace_if_not_exists(self._name[0])
         try:
-            return self._catalog.create_table_transaction(self._name, self.columns, properties={RETRIES: "0"})
+            return self._catalog.create_table_transaction(
+                self._name, self.columns, self._new_location, properties={RETRIES: "0"}
+            )
         except UnsupportedPyArrowTypeException as error:
             raise WarehouseError(f"table {self.name}: Iceberg has no such column: {error}") from error
 

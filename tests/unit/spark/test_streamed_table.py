@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,6 +110,20 @@ def test_some_of_the_columns_are_enough_and_small_numbers_become_ints(lake: Lake
     assert lake.table(pa.schema([COLUMNS.field("at")])).arrow_schema().names == ["at"]
     small = pa.schema([pa.field("n", pa.int16())])
     assert StreamedTable(lake.warehouse, "other", small).arrow_schema().field("n").type == pa.int32()
+
+
+def test_a_new_table_is_where_its_first_files_are_whatever_the_catalog_would_choose(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = (f"file://{lake.folder}/chosen-{number}" for number in count())
+    monkeypatch.setattr(
+        type(lake.warehouse.catalog), "_resolve_table_location", lambda _self, given, *_name: given or next(chosen)
+    )
+    base = lake.table()
+    written_to = base.location().uri
+    base.arrow_schema()
+    lake.append("a", 0, base)
+    assert lake.warehouse.table(TABLE).location() == written_to
 
 
 def test_the_properties_keep_a_bounded_number_of_queries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
