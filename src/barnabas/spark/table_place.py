@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlparse
 
 from barnabas.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ICEBERG, DELTA = "iceberg", "delta"
 TABLE_FORMATS = (ICEBERG, DELTA)
 UNNAMED_CATALOG = "barnabas"
+NOT_IN_FOLDERS = "#?"
+"""Tables name their files by URIs, also those in folders, and pyiceberg and delta-rs take them apart as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,11 @@ class TablePlace:
         if self.table_format == DELTA and (self.has_catalog or self.warehouse is None):
             raise ConfigurationError(
                 "Delta tables have no catalog: say with warehouse (--warehouse) alone where they are, a folder or s3://..."
+            )
+        if self.is_local and any(sign in str(Path(self.warehouse or "").absolute()) for sign in NOT_IN_FOLDERS):
+            raise ConfigurationError(
+                f"warehouse (--warehouse): {self.warehouse} has a # or a ? in its path, with which the places of its "
+                "files would end; give it another name, or another place"
             )
         if self.has_catalog:
             return

@@ -15,6 +15,8 @@ from barnabas.spark.table_place import TablePlace
     [
         (None, {}, "say where the tables are: .*--warehouse.*--catalog NAME.*--catalog-uri"),
         ("s3://lake/t", {}, r"Iceberg tables in s3://lake/t need a catalog: .*--catalog-uri"),
+        ("./w#1", {}, r"\./w#1 has a # or a \? in its path"),
+        ("/data/what?/w", {"table_format": "delta"}, r"has a # or a \? in its path"),
         ("./w", {"table_format": "hudi"}, r"--table-format\): 'hudi' is none: iceberg"),
     ],
 )
