@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
+
+TRIES_TOLD = 5
+"""A partition that has failed so often in a row is told: the first tries may meet a leader that moves."""
 
 
 @dataclass(slots=True)
@@ -74,3 +78,12 @@ class Link:
         """Go on from where the target's log ends."""
         self.copy.forget()
         self.attention.set()
+
+
+def why_waiting(links: Iterable[Link]) -> str | None:
+    """Return why partitions wait in which nothing succeeds for some time, by the first of them; None: none does."""
+    waiting = [each for each in links if each.stopped is None and each.trouble and each.tries >= TRIES_TOLD]
+    if not waiting:
+        return None
+    first = min(waiting, key=lambda each: each.source)
+    return f"{first.source}{' and others' if len(waiting) > 1 else ''}: {first.trouble}"

@@ -20,7 +20,7 @@ from barnabas.mirror.group_following import GroupFollowing
 from barnabas.mirror.identity import lineage_of
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.ledger_topic import LedgerTopic
-from barnabas.mirror.link import Link
+from barnabas.mirror.link import Link, why_waiting
 from barnabas.mirror.metrics import Sums, metrics_text
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.mirror.placing import Placing
@@ -122,6 +122,7 @@ class Mirror:
         rounds = [
             (self._topics.round, config.refresh_s, "topics"),
             (self._write_ledger, config.ledger_s, "ledger"),
+            (self._look_at_partitions, config.ledger_s, "partitions"),
             *([(self._groups.round, config.groups_s, "groups")] if config.groups else []),
         ]
         self._tasks = [asyncio.create_task(self._again(*each)) for each in rounds]
@@ -213,6 +214,10 @@ class Mirror:
         link.copy.forget()
         link.stopped, link.stopped_at_s = str(error), SYSTEM_CLOCK.monotonic()
         self._told.state(str(link.source), "stopped", str(error))
+
+    async def _look_at_partitions(self) -> None:
+        if (reason := why_waiting(self.links.values())) is not None:
+            raise MirrorError(reason)
 
     def _on_ready(self) -> None:
         self._writing.wake()
