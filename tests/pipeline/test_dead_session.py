@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,10 @@ def java_children(process: int) -> list[int]:
     """Return the JVMs that a process has started, by Linux's own list."""
     found = []
     for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            if b"java" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]:
-                found.append(child)
+        with suppress(FileNotFoundError):  # a thread or a process that has just ended
+            for child in map(int, (task / "children").read_text().split()):
+                if b"java" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]:
+                    found.append(child)
     return found
 
 

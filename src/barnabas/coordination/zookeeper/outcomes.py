@@ -137,7 +137,8 @@ def _are_all_known(operations: Sequence[Operation], findings: Sequence[_Finding]
 def _look(operation: Operation, found: Mapping[str, NodeData], moment: Moment, times: int) -> _Finding:
     """Look at the node of an operation, one of so many on that node."""
     if times > 1:
-        return _Finding(_Evidence.NONE)
+        # What one of them did another has undone or changed; what it would have returned is known all the same.
+        return _Finding(_Evidence.NONE, operation.path if isinstance(operation, Create) else None)
     node = found.get(operation.path)
     match operation:
         case Create():

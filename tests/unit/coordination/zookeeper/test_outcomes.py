@@ -132,3 +132,17 @@ def test_sequential_nodes_of_equal_data_are_told_apart_by_what_was_done_with_the
 def test_names_that_only_look_alike_are_no_sequential_nodes():
     found = {"/q/n-00000000011": node(), "/q/n-000000000a": node(), "/q/m-0000000001": node()}
     assert decide([Create("/q/n-", b"x", sequential=True)], found, MOMENT).verdict is NOT_DONE
+
+
+def test_node_that_is_made_and_deleted_in_one_write_leaves_the_verdict_to_the_others():
+    """As where a state is written unless a deletion is noted."""
+    operations = [Create("/note"), Delete("/note"), Set("/state", b"x", 3)]
+    done = {"/state": node(b"x", created=1, modified=101, version=4)}
+    outcome = decide(operations, done, MOMENT)
+    assert outcome.verdict is DONE
+    assert outcome.results == ["/note", None, done["/state"].stat]
+    before = node(b"old", created=1, modified=50, version=3)
+    assert verdict(operations, state=before) is NOT_DONE
+    assert verdict(operations, state=before, note=node(created=90)) is NOT_DONE
+    assert verdict(operations, state=node(b"y", created=1, modified=102, version=5)) is UNKNOWN
+    assert verdict(operations[:2]) is UNKNOWN
