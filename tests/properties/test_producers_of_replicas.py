@@ -212,7 +212,8 @@ class ReplicasMachine(RuleBasedStateMachine):
         for replica in self.replicas:
             if replica is leader:
                 continue
-            same = max(replica.start, leader.start)
+            # A log that begins behind the leader's end begins anew there.
+            same = min(max(replica.start, leader.start), leader.end)
             for theirs in replica.batches:
                 if theirs in leader.batches:
                     same = max(same, theirs.next_offset)
