@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,18 @@ STOP_TIMEOUT_S = 60
 def pytest_xdist_auto_num_workers() -> int:
     """In how many processes `make test` runs: one more than there are cores, because many tests wait."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Give what is logged the form that `caplog.text` is known by. pytest hangs its handlers on loggers that do not
+    propagate, before each phase of a test; where PySpark made one of these, it gives every such handler JSON's form,
+    and a test that ran long after it in the same process would look for a traceback in vain."""
+    plugin = item.config.pluginmanager.getplugin("logging-plugin")
+    if plugin is not None:
+        plugin.caplog_handler.setFormatter(plugin.formatter)
+        plugin.report_handler.setFormatter(plugin.formatter)
+    return (yield)
 
 
 class BrokerProcess:
