@@ -156,7 +156,7 @@ def main() -> None:
             barnabas.spark.register(spark, pushdown=asked.work in ("partition", "last") or None)
 
         def work(number: int) -> int:
-            if is_first:
+            if is_first and asked.source == "barnabas":
                 barnabas.spark.register(spark)
             return WORKS[asked.work](job, number)
 

@@ -79,6 +79,7 @@ BOTH_SERVERS = (
 )
 BARNABAS_ONLY = (
     Asked(FIRST, "first"),
+    Asked(FIRST, "first", KAFKA_SOURCE, "kafka"),
     Asked(LOAD, "load", LOADER),
     Asked(LOAD_JSON, "load", LOADER, topic=JSON, format="json"),
     Asked(LOAD_AVRO, "load", LOADER, topic=AVRO, format="avro"),
@@ -233,7 +234,8 @@ WORKLOADS = (
         "4.3 M/s was measured for a data source that only makes Arrow batches",
         "Records of 100 B, 6 partitions, `local[2]`; `count(*)` and `sum(length(value))` of a batch query, a stream "
         "with the trigger `availableNow` into Parquet files, and a load of the whole topic into an Iceberg table. The "
-        "first query of a session is measured from `register` to its result, in a session that has done nothing yet. "
+        "first query of a session is measured from `register` to its result, in a session that has done nothing yet "
+        "(the peer's from its first line on). "
         "JSON and Avro: ten fields, decoded into columns; those of JSON are found out by a pass over the records. Of a "
         "load where nothing is new, "
         "the records are those that the table has. Conditions on `partition` and `timestamp` leave records unread. The "
