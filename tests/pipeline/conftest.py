@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from barnabas import Admin
 from barnabas.spark import JavaNotFoundError, local_session, stop_session
 from barnabas.spark.java import find_java_home
+from tests.conftest import BrokerProcess
 from tests.pipeline.lake import ObjectStore, running_store
+from tests.pipeline.numbered_topic import COUNT, TOPIC, produce_numbers
 from tests.pipeline.quick_java import quick_environment
 
 if TYPE_CHECKING:
@@ -69,3 +72,12 @@ def one_shuffle(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     yield spark
     spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+@pytest.fixture
+def numbered_topic(broker: BrokerProcess) -> BrokerProcess:
+    """A broker with the first numbers in two partitions."""
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(TOPIC, partitions=2)
+    produce_numbers(broker.bootstrap, range(COUNT))
+    return broker

@@ -18,13 +18,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from barnabas.spark import append_batch, local_session, register
 from barnabas.spark.leftovers import LoadFolder
 from barnabas.spark.streamed_table import StreamedTable
+from tests.pipeline.numbered_topic import TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PLACES = ("before the files", "files written", "metadata written", "committed", "batch done")
-TOPIC, TABLE = "events", "kept"
+TABLE = "kept"
 BATCH = 40
 
 

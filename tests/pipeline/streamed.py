@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.pipeline.numbered_topic import TOPIC
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-TOPIC = "events"
 BATCH = 40
 SINKS = ("files", "foreachBatch")
 

@@ -12,35 +12,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from barnabas import Admin, Producer
 from barnabas.errors import ConfigurationError
 from barnabas.spark import LoadError, WarehouseError, append_batch, open_table, register, scan_table
 from barnabas.spark.streamed_table import EPOCH_ID
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
+from tests.pipeline.numbered_topic import produce_numbers
 from tests.pipeline.spark_processes import ROOT, environment
-from tests.pipeline.stopping_appends import BATCH, PLACES, TABLE, TOPIC, start
+from tests.pipeline.stopping_appends import BATCH, PLACES, TABLE, start
 from tests.pipeline.table_contents import data_files, named_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_S = 400
-
-
-def produce(broker: BrokerProcess, values: range) -> None:
-    with Producer(broker.bootstrap) as producer:
-        for value in values:
-            producer.send(TOPIC, b"%d" % value, partition=value % 2)
-
-
-@pytest.fixture
-def topic(broker: BrokerProcess) -> BrokerProcess:
-    """A broker with 100 records in two partitions."""
-    with Admin(broker.bootstrap) as admin:
-        admin.create_topic(TOPIC, partitions=2)
-    produce(broker, range(100))
-    return broker
 
 
 def numbers_in(warehouse: Path) -> list[int]:
@@ -55,10 +40,10 @@ def batches_in(warehouse: Path) -> list[str]:
 
 @pytest.mark.timeout(900)
 def test_a_stream_that_is_killed_at_any_step_has_each_record_once(
-    spark: SparkSession, topic: BrokerProcess, tmp_path: Path
+    spark: SparkSession, numbered_topic: BrokerProcess, tmp_path: Path
 ) -> None:
     folders = [tmp_path / str(number) for number in range(len(PLACES))]
-    command = [sys.executable, "-m", "tests.pipeline.stopping_appends", topic.bootstrap, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.pipeline.stopping_appends", numbered_topic.bootstrap, str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -75,9 +60,9 @@ def test_a_stream_that_is_killed_at_any_step_has_each_record_once(
     for folder, place in zip(folders, PLACES, strict=True):
         is_there = place in ("committed", "batch done")
         assert len(numbers_in(folder / "warehouse")) == BATCH * (2 if is_there else 1), place
-    produce(topic, range(100, 110))
+    produce_numbers(numbered_topic.bootstrap, range(100, 110))
     register(spark)
-    queries = [start(spark, topic.bootstrap, folder) for folder in folders]
+    queries = [start(spark, numbered_topic.bootstrap, folder) for folder in folders]
     for folder, place, query in zip(folders, PLACES, queries, strict=True):
         assert query.awaitTermination(PATIENCE_S), place
         warehouse = folder / "warehouse"
