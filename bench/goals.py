@@ -10,6 +10,7 @@ from bench.results import Case, Result, Row
 BARNABAS, KAFKA = "Barnabas", "Apache Kafka"
 BARNABAS_CLUSTER, KAFKA_CLUSTER = "Barnabas, 3 brokers", "Apache Kafka, 3 nodes"
 CONFLUENT = "confluent-kafka"
+SPARK, SPARKS_SOURCE, LOADER = "Spark, `barnabas`", "Spark, its own `kafka` source", "`barnabas load`"
 KAFKA_CLIENTS = ("Kafka's perf tools", "Kafka's Java client")
 SMALL_GB = 1.0
 LAST_SHARE = 0.75
@@ -103,6 +104,19 @@ def latency_beside_kafka(case: Case, row: Row) -> str | None:
     return f"{own}, Kafka {theirs}" if own and theirs else own
 
 
+def against_sparks_source(case: Case, row: Row) -> str | None:
+    """Tell the throughput against that of Spark's own Kafka source with the same broker, and itself."""
+    ratio = _ratio(row, case.row(row.server, SPARKS_SOURCE))
+    return f"{ratio:.2f} x Spark's: {row.records_per_s:,.0f}/s" if ratio else None
+
+
+def took(case: Case, row: Row) -> str | None:
+    """Tell the seconds."""
+    del case
+    seconds = row.median(lambda run: run.seconds)
+    return None if seconds is None else f"{seconds:.2f} s"
+
+
 def server_cpu_per_million(row: Row) -> float | None:
     """Return the CPU seconds of the server per million records, None where nothing was measured."""
     return row.median(lambda run: run.cpu_server_s / run.records * 1e6 if run.records else None)
@@ -170,6 +184,16 @@ GOALS = (
     Goal("broker's memory under W4, at most", "W4", "one producer", "Barnabas `send`", "", "≤ 100 MB", "60 MB", memory),
     Goal("broker's memory under W9, at most", "W9", "producer and consumer", "Barnabas", "", "≤ 100 MB", "60 MB",
          memory),
-    Goal("W13 Spark reads the topic, two cores", "W13", "count and sum of lengths", "Spark, `barnabas`", "",
-         "2.5 M/s", "4 M/s", rate),
+    Goal("W13 Spark reads the topic, two cores", "W13", "count and sum of lengths", SPARK, "",
+         "4 x Spark's own source", "6 x", against_sparks_source),
+    Goal("the first query of a session", "W13", "the first query of a session", SPARK, "", "1 x Spark's own source",
+         "2 x", against_sparks_source),
+    Goal("a stream of all into Parquet files", "W13", "a stream of all that there is, into Parquet files", SPARK, "",
+         "3 x Spark's own source", "5 x", against_sparks_source),
+    Goal("load raw", "W13", "load into the warehouse", LOADER, "", "1.5 M/s", "2.5 M/s", rate),
+    Goal("load of JSON, 10 fields", "W13", "load of JSON with 10 fields into columns", LOADER, "", "400,000/s", "1 M/s",
+         rate),
+    Goal("load of Avro, 10 fields", "W13", "load of Avro with 10 fields into columns", LOADER, "", "800,000/s", "1 M/s",
+         rate),
+    Goal("load where nothing is new", "W13", "load where nothing is new", LOADER, "", "3 s", "1 s", took),
 )  # fmt: skip

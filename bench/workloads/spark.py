@@ -19,6 +19,7 @@ from bench.contest import Contest, problem_of
 from bench.downloads import UnavailableError
 from bench.drivers import DRIVERS
 from bench.drivers.job import Job
+from bench.goals import LOADER, SPARK, SPARKS_SOURCE
 from bench.peers import SERVERS
 from bench.peers.server import Server
 from bench.processes import ClientError, run_client
@@ -33,7 +34,6 @@ LOAD_AVRO = "load of Avro with 10 fields into columns"
 NOTHING = "load where nothing is new"
 MANY, PARTITION = "count and sum of lengths, 200 partitions", "count and sum of lengths, one of 6 partitions"
 LAST = "count and sum of lengths, the last hundredth by time"
-BARNABAS_SOURCE, KAFKA_SOURCE, LOADER = "Spark, `barnabas`", "Spark, its own `kafka` source", "`barnabas load`"
 LIMIT_SHARE = 4
 """Spark does all rounds in one process, which gets so many times the limit of one run."""
 PARTITIONS_MANY = 200
@@ -65,7 +65,7 @@ class Asked:
 
     case: str
     work: str
-    client: str = BARNABAS_SOURCE
+    client: str = SPARK
     source: str = "barnabas"
     topic: str = MAIN
     format: str = "raw"
@@ -73,13 +73,13 @@ class Asked:
 
 BOTH_SERVERS = (
     Asked(READ, "read"),
-    Asked(READ, "read", KAFKA_SOURCE, "kafka"),
+    Asked(READ, "read", SPARKS_SOURCE, "kafka"),
     Asked(STREAM, "stream"),
-    Asked(STREAM, "stream", KAFKA_SOURCE, "kafka"),
+    Asked(STREAM, "stream", SPARKS_SOURCE, "kafka"),
 )
 BARNABAS_ONLY = (
     Asked(FIRST, "first"),
-    Asked(FIRST, "first", KAFKA_SOURCE, "kafka"),
+    Asked(FIRST, "first", SPARKS_SOURCE, "kafka"),
     Asked(LOAD, "load", LOADER),
     Asked(LOAD_JSON, "load", LOADER, topic=JSON, format="json"),
     Asked(LOAD_AVRO, "load", LOADER, topic=AVRO, format="avro"),
@@ -104,7 +104,7 @@ def measure_spark(contest: Contest) -> Sequence[Case]:
                 cases[LOAD_JSON].size = _fill_json(contest, server, count // 5)
                 _fill_avro(contest, server, count // 5)
         except Exception as error:  # noqa: BLE001  # the others go on
-            cases[READ].rows.append(Row(SERVERS[name].title, BARNABAS_SOURCE, problem=problem_of(error)))
+            cases[READ].rows.append(Row(SERVERS[name].title, SPARK, problem=problem_of(error)))
             continue
         for asked in (*BOTH_SERVERS, *BARNABAS_ONLY) if name == "barnabas" else BOTH_SERVERS:
             cases[asked.case].rows.append(_row(contest, name, asked))

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from bench.goals import GOALS, SPARK, SPARKS_SOURCE, against_sparks_source, took
 from bench.processes import ClientError
+from bench.results import Case, Row, Run
 from bench.spark_job import WORKS, timed_rounds
 from bench.workloads.spark import AVRO_FIELDS, BARNABAS_ONLY, BOTH_SERVERS, JSON_VALUE, SparkReport, parse_report
 
@@ -15,6 +17,23 @@ def test_each_row_asks_for_something_that_the_program_does() -> None:
     asked = (*BOTH_SERVERS, *BARNABAS_ONLY)
     assert {each.work for each in asked} == set(WORKS)
     assert len({(each.case, each.client) for each in asked}) == len(asked)
+
+
+def test_each_goal_is_of_a_row_that_is_measured() -> None:
+    goals = [each for each in GOALS if each.workload == "W13"]
+    assert len(goals) == 7
+    measured = {(each.case, each.client) for each in (*BOTH_SERVERS, *BARNABAS_ONLY)}
+    assert {(each.case, each.client) for each in goals} <= measured
+    beside = {each.case for each in goals if each.measured is against_sparks_source}
+    assert {(case, SPARKS_SOURCE) for case in beside} <= measured
+
+
+def test_throughput_is_told_beside_that_of_sparks_own_source() -> None:
+    case = Case("count", 100, [Row("Barnabas", SPARK, [Run(4000, 2.0)])])
+    assert against_sparks_source(case, case.rows[0]) is None
+    case.rows.append(Row("Barnabas", SPARKS_SOURCE, [Run(4000, 8.0)]))
+    assert against_sparks_source(case, case.rows[0]) == "4.00 x Spark's: 2,000/s"
+    assert took(case, case.rows[0]) == "2.00 s"
 
 
 def test_the_objects_have_ten_fields() -> None:
