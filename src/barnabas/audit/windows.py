@@ -22,6 +22,9 @@ DAY_MS = 86_400_000
 
 NEVER_MS = 2**63
 
+ENDED = -2
+"""No sequence number, and not what batches have that have none: nothing follows on a run that is over."""
+
 NO_WINDOW_MS = -1
 """Where records without a timestamp are counted."""
 
@@ -73,17 +76,26 @@ def window_of(timestamp_ms: int, width_ms: int) -> int:
     return NO_WINDOW_MS if timestamp_ms <= NO_TIMESTAMP else timestamp_ms - timestamp_ms % width_ms
 
 
-class _Run:
-    """Batches of one partition that follow on each other."""
+class Run:
+    """Batches of one producer, partition and window that follow on each other.
 
-    __slots__ = ("begin_ms", "end_ms", "first", "late", "late_from_ms", "next", "producer", "records", "size_bytes")
+    `WindowCounter.count` opens and extends runs. Whoever counts very many batches may extend the run that it returns by
+    himself, as long as that is open: for one that is over, `next` is no sequence number.
+    """
+
+    __slots__ = (
+        "begin_ms", "end_ms", "first", "late", "late_from_ms", "late_from_s", "next", "producer", "producer_epoch",
+        "producer_id", "records", "size_bytes",
+    )  # fmt: skip
 
     def __init__(self, producer: Producer, first: int, begin_ms: int, end_ms: int, late_ms: int) -> None:
         self.producer = producer
+        self.producer_id, self.producer_epoch, _partition = producer
         self.first = self.next = first
         self.begin_ms = begin_ms
         self.end_ms = end_ms
         self.late_from_ms = end_ms + late_ms if end_ms else NEVER_MS
+        self.late_from_s = self.late_from_ms / 1000
         self.records = 0
         self.size_bytes = 0
         self.late = 0
@@ -110,7 +122,7 @@ class WindowCounter(Generic[T]):
     def __init__(self, width_ms: int, late_ms: int) -> None:
         self.width_ms = width_ms
         self._late_ms = late_ms
-        self._runs: dict[tuple[T, int], _Run] = {}
+        self._runs: dict[tuple[T, int], Run] = {}
         self._windows: dict[tuple[T, int], WindowCount] = {}
         self._changed: dict[tuple[T, int], None] = {}
 
@@ -124,8 +136,8 @@ class WindowCounter(Generic[T]):
 
     def count(
         self, topic: T, producer: Producer, first: int, records: int, size_bytes: int, timestamp_ms: int, now_ms: int
-    ) -> None:
-        """Count a batch.
+    ) -> Run:
+        """Count a batch; return the run that it is in.
 
         :param first: the sequence number of its first record.
         :param timestamp_ms: of its records; any of them, for all are in the same window.
@@ -138,46 +150,19 @@ class WindowCounter(Generic[T]):
                 self._end(topic, run)
             begin_ms = window_of(timestamp_ms, self.width_ms)
             end_ms = 0 if begin_ms == NO_WINDOW_MS else begin_ms + self.width_ms
-            run = self._runs[place] = _Run(producer, first, begin_ms, end_ms, self._late_ms)
+            run = self._runs[place] = Run(producer, first, begin_ms, end_ms, self._late_ms)
         run.next = (first + records) & SEQUENCE_MAX
         run.records += records
         run.size_bytes += size_bytes
         if now_ms >= run.late_from_ms:
             run.late += records
+        return run
 
-    def count_next(
-        self,
-        place: tuple[T, int],
-        producer_id: int,
-        producer_epoch: int,
-        first: int,
-        records: int,
-        size_bytes: int,
-        times_ms: tuple[int, int],
-        now_ms: int,
-    ) -> bool:
-        """Count a batch if it follows on the last one of its place, which costs least; return whether it does.
-
-        :param place: topic and partition.
-        :param times_ms: the least and the greatest timestamp of its records.
-        """
-        run = self._runs.get(place)
-        if run is None or first != run.next or times_ms[0] < run.begin_ms or times_ms[1] >= run.end_ms:
-            return False
-        producer = run.producer
-        if producer_id != producer[0] or producer_epoch != producer[1]:
-            return False
-        run.next = (first + records) & SEQUENCE_MAX
-        run.records += records
-        run.size_bytes += size_bytes
-        if now_ms >= run.late_from_ms:
-            run.late += records
-        return True
-
-    def _end(self, topic: T, run: _Run) -> None:
+    def _end(self, topic: T, run: Run) -> None:
         place = (topic, run.begin_ms)
         window = self._windows.get(place) or WindowCount({}, 0)
         found = tally(run.producer, run.first, run.records, run.size_bytes)
+        run.next = ENDED
         window.partitions[run.producer] = window.partitions.get(run.producer, NOTHING).plus(found)
         self._windows[place] = window._replace(late=window.late + run.late)
         self._changed[place] = None

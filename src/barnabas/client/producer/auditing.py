@@ -18,10 +18,9 @@ from typing import NamedTuple
 from barnabas.audit.event_times import Stretch, batches_by_window
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
-from barnabas.audit.windows import WINDOW_MS, WindowCounter, window_of
+from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
-from barnabas.client.metadata import TopicView
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -117,7 +116,12 @@ class Auditor:
         self._has_topic = False
         self._is_in_trouble = False
         self._window_ms = window_ms
-        self._topics: dict[str, tuple[TopicView | None, Topic]] = {}
+        self._time_s = clock.time_s
+        self._view = cluster.view
+        self._topics: dict[str, Topic] = {}
+        """As `_view` has them."""
+        self._runs: dict[tuple[str, int], Run] = {}
+        """By topic and partition, the runs of `_instance` that were counted in last. Some of them may be over."""
         self._instance = _Instance(window_ms)
         self._earlier: list[_Instance] = []
         """They count no more, and are not told to the end yet."""
@@ -129,37 +133,59 @@ class Auditor:
     def settled(self, batch: ProducerBatch, log_append_time_ms: int, error: BarnabasError | None) -> None:
         """Count a batch whose outcome is known, before it is let go of.
 
-        Each batch comes through here, so what nearly all of them need is done first: to add to a run.
+        Each batch comes through here, and finds the processor's caches full of other things. So what nearly all of them
+        need, to extend the open run of their partition, is done without calls and with few objects.
         """
-        if not batch.in_sequence:
+        run = self._runs.get((batch.topic, batch.partition))
+        if run is not None and error is None and self._cluster.view is self._view:
+            builder, data = batch.builder, batch.data
+            if (
+                run.next == batch.base_sequence
+                and run.producer_id == batch.producer_id
+                and run.producer_epoch == batch.producer_epoch
+                and log_append_time_ms == NO_TIMESTAMP
+                and run.begin_ms <= builder.min_timestamp_ms
+                and builder.max_timestamp_ms < run.end_ms
+                and data is not None
+            ):
+                records = builder.count
+                run.next = (run.next + records) & SEQUENCE_MAX
+                run.records += records
+                run.size_bytes += len(data)
+                if self._time_s() >= run.late_from_s:
+                    run.late += records
+                return
+        self._count(batch, log_append_time_ms, error)
+
+    def _count(self, batch: ProducerBatch, log_append_time_ms: int, error: BarnabasError | None) -> None:
+        """Count a batch that is the first of a run, or of which nobody knows what became."""
+        if not batch.in_sequence or (error is not None and _is_refused(batch, error)):
             return
         topic, now_ms = self._topic(batch.topic), self._clock.time_ms()
-        first, size_bytes, builder = batch.base_sequence, len(batch.payload()), batch.builder
-        if error is None and log_append_time_ms == NO_TIMESTAMP:
-            times_ms = builder.min_timestamp_ms, builder.max_timestamp_ms
-            if self._instance.windows.count_next(
-                (topic, batch.partition), batch.producer_id, batch.producer_epoch, first, builder.count, size_bytes,
-                times_ms, now_ms,
-            ):  # fmt: skip
-                return
-        elif error is not None and _is_refused(batch, error):
-            return
         producer = Producer(batch.producer_id, batch.producer_epoch, batch.partition)
+        first, size_bytes = batch.base_sequence, len(batch.payload())
         for records, window_ms in _stretches(batch, log_append_time_ms, self._window_ms):
             if error is None:
-                self._instance.windows.count(topic, producer, first, records, size_bytes, window_ms, now_ms)
+                counter = self._instance.windows
+                self._runs[batch.topic, batch.partition] = counter.count(
+                    topic, producer, first, records, size_bytes, window_ms, now_ms
+                )
             else:
                 self._doubt(topic, Doubt(producer, first, records, window_ms))
             first, size_bytes = (first + records) & SEQUENCE_MAX, 0
 
     def _topic(self, name: str) -> Topic:
         """Return the topic of this name, as far as is known now."""
-        view = self._cluster.view.topics.get(name)
+        if self._cluster.view is not self._view:
+            self._view = self._cluster.view
+            self._runs.clear()
+            self._topics.clear()
         known = self._topics.get(name)
-        if known is None or known[0] is not view:
+        if known is None:
+            view = self._view.topics.get(name)
             topic_id = "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
-            known = self._topics[name] = (view, Topic(name, topic_id))
-        return known[1]
+            known = self._topics[name] = Topic(name, topic_id)
+        return known
 
     def _doubt(self, topic: Topic, doubt: Doubt) -> None:
         if self._doubt_count < DOUBTS_MAX:

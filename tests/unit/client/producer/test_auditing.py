@@ -9,19 +9,28 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from barnabas.audit.events import MonitoringEvent
+from barnabas.audit.identities import Producer
+from barnabas.audit.windows import NOTHING, Tally, tally, window_of
 from barnabas.client.cluster import Cluster
 from barnabas.client.metadata import TopicView
 from barnabas.client.producer import auditing
 from barnabas.client.producer.auditing import AUDIT_TOPIC, Auditor
 from barnabas.client.producer.batch import BatchWaiter, ProducerBatch
-from barnabas.clock import SYSTEM_CLOCK
+from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, read_records
+from tests.searches import examples
 
 MINUTE_MS = 60_000
+
+
+def view_of(topic_id: bytes) -> SimpleNamespace:
+    return SimpleNamespace(topics={"clicks": TopicView("clicks", topic_id=topic_id)}, leader=lambda _tp: 1)
 
 
 class FakeCluster:
@@ -31,8 +40,7 @@ class FakeCluster:
         self.events: list[MonitoringEvent] = []
         self.meanwhile: list[Callable[[], None]] = []
         self.has_topic = False
-        self.topics = {"clicks": TopicView("clicks", topic_id=b"a" * 16)}
-        self.view = SimpleNamespace(topics=self.topics, leader=lambda _tp: 1)
+        self.view = view_of(b"a" * 16)
         monkeypatch.setattr(auditing, "create_topic", self.create_topic)
 
     async def create_topic(self, _cluster: object, _name: str, **_settings: object) -> None:
@@ -196,7 +204,7 @@ def test_all_is_told_again_where_the_topic_of_the_audit_is_gone(cluster: FakeClu
 def test_topic_that_is_made_again_is_another_one(cluster: FakeCluster) -> None:
     auditor = auditor_of(cluster)
     settle(auditor, 0, 0)
-    cluster.topics["clicks"] = TopicView("clicks", topic_id=b"b" * 16)
+    cluster.view = view_of(b"b" * 16)
     settle(auditor, 0, 1)
     run(auditor.tell())
     assert cluster.told() == {(ID, 0): 1, ((b"b" * 16).hex(), 0): 1}
@@ -221,3 +229,69 @@ def test_telling_does_not_wait_longer_than_it_may_for_another_telling(cluster: F
         await first
 
     run(tell())
+
+
+TELL, ANOTHER_TOPIC, ANOTHER_EPOCH, GAP = "tell", "another topic", "another epoch", "gap"
+
+batches = st.tuples(st.integers(0, 1), st.lists(st.integers(-1, 2 * MINUTE_MS), min_size=1, max_size=3))
+steps = st.one_of(batches, batches, batches, st.sampled_from([TELL, ANOTHER_TOPIC, ANOTHER_EPOCH, GAP]))
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(steps, max_size=30))
+def test_what_is_told_is_what_was_acknowledged_record_by_record(
+    given_steps: list[tuple[int, list[int]] | str],
+) -> None:
+    expected: dict[tuple[str, int, Producer], Tally] = {}
+    epoch, topic_id, sequences = 0, b"a" * 16, [2**31 - 3, 0]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        cluster = FakeCluster(monkeypatch)
+        auditor = auditor_of(cluster)
+        for step in given_steps:
+            if step == TELL:
+                run(auditor.tell())
+            elif step == ANOTHER_TOPIC:
+                topic_id = bytes([topic_id[0] + 1]) * 16
+                cluster.view = view_of(topic_id)
+            elif step == ANOTHER_EPOCH:
+                epoch += 1
+            elif step == GAP:
+                sequences = [(each + 1) & 0x7FFFFFFF for each in sequences]
+            else:
+                assert not isinstance(step, str)
+                partition, times_ms = step
+                producer, sequence = Producer(7, epoch, partition), sequences[partition]
+                batch = batch_of(producer, sequence, times_ms)
+                size_bytes = len(batch.payload())
+                auditor.settled(batch, -1, None)
+                for number, time_ms in enumerate(times_ms):
+                    place = (topic_id.hex(), window_of(time_ms, MINUTE_MS), producer)
+                    one = tally(producer, (sequence + number) & 0x7FFFFFFF, 1, 0 if number else size_bytes)
+                    expected[place] = expected.get(place, NOTHING).plus(one)
+                sequences[partition] = (sequence + len(times_ms)) & 0x7FFFFFFF
+        run(auditor.tell())
+    latest = {event.key: event for event in cluster.events}
+    told = {(e.topic_id, e.window_ms, who): found for e in latest.values() for who, found in e.counted.items()}
+    assert told == expected
+
+
+def batch_of(producer: Producer, sequence: int, times_ms: list[int]) -> ProducerBatch:
+    builder = BatchBuilder()
+    for time_ms in times_ms:
+        builder.append(time_ms, None, b"x")
+    batch = ProducerBatch("clicks", producer.partition, (0,), 0.0, builder, cast("BatchWaiter", None))
+    batch.identify(producer.producer_id, producer.producer_epoch, sequence)
+    return batch
+
+
+def test_records_acknowledged_long_after_their_window_are_late_also_in_the_middle_of_a_run(
+    cluster: FakeCluster,
+) -> None:
+    clock = ManualClock(start_ms=0)
+    auditor = Auditor(cast("Cluster", cluster), clock, "shop", 1_000)
+    settle(auditor, 0, 0)
+    settle(auditor, 0, 1)
+    clock.advance((MINUTE_MS + auditing.LATE_MS) / 1000)
+    settle(auditor, 0, 2)
+    run(auditor.tell())
+    assert [event.late for event in cluster.events] == [1]
