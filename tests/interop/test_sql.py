@@ -11,10 +11,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import barnabas
 from barnabas.formats.times import TIME_TYPE
@@ -105,16 +108,37 @@ def test_records_that_were_deleted_meanwhile_are_passed_over(topics, bootstrap: 
         assert rows(engine, f'select min("offset") first from "{topic}"') == [{"first": 4}]
 
 
-def test_avro_and_framed_json_have_the_columns_of_their_schemas(bootstrap: str, topic: str, tmp_path: Path) -> None:
+@cache
+def person_class() -> Any:
+    """Return the class of a message with a name."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="sql_person.proto", package="web", syntax="proto3")
+    message = file.message_type.add(name="Person")
+    message.field.add(name="name", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("web.Person"))
+
+
+def test_avro_and_protobuf_have_the_columns_of_their_schemas(bootstrap: str, topic: str, tmp_path: Path) -> None:
     pytest.importorskip("pyruhvro")
+    people = f"{topic}-people"
     registry = RegistryProcess(bootstrap, tmp_path / "registry.log")
     try:
         serializer = barnabas.AvroSerializer(barnabas.SchemaRegistry(registry.url), SCHEMA)
         with barnabas.Producer(bootstrap, value_serializer=serializer) as producer:
-            producer.send(topic, {"page": "/jobs", "ms": 5})
+            producer.send(topic, {"page": "/jobs", "ms": 5}, headers=[("trace", b"7")])
+        serializer = barnabas.ProtobufSerializer(barnabas.SchemaRegistry(registry.url), person_class())
+        with barnabas.Producer(bootstrap, value_serializer=serializer) as producer:
+            producer.send(people, person_class()(name="Ann"))
         with Topics(bootstrap, ValueOptions(registry_url=registry.url)) as topics, DuckDbEngine(topics) as engine:
             assert topics.get(topic).rows.values.format == "avro"
             assert rows(engine, f'select page, ms + 1 as later from "{topic}"') == [{"page": "/jobs", "later": 6}]
+            assert rows(engine, f"""select headers['trace'] as trace from "{topic}" where headers is not null""") == [
+                {"trace": "7"}
+            ]
+            assert topics.get(people).rows.values.format == "protobuf"
+            assert rows(engine, f'select name from "{people}"') == [{"name": "Ann"}]
     finally:
         registry.process.kill()
         registry.process.communicate()

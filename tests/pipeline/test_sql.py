@@ -19,10 +19,13 @@ pytest.importorskip("duckdb")
 
 TOPIC, OTHER = "web.clicks-1", "pages"
 BEGAN_MS = 1_700_000_000_000
+HEADERS = [("trace", b"7"), ("trace", b"8")]
 STATEMENTS = (
     f'select * from "{TOPIC}" where "partition" = 1 and "offset" < 3 order by "offset"',
     f"""select page, count(*) as n, max(timestamp) as last, avg(ms) as ms from "{TOPIC}"
         where timestamp >= timestamp '2023-11-14 22:14:00' and ok group by page order by page""",
+    f"""select headers['trace'] as trace, headers['none'] as nothing, count(*) as n from "{TOPIC}" group by all""",
+    f"select headers from {OTHER} limit 1",
     f"""select p.title, count(*) as n from "{TOPIC}" c join {OTHER} p on c.page = p.key
         group by p.title order by p.title""",
 )
@@ -41,7 +44,14 @@ def test_spark_gives_what_duckdb_gives(broker, spark, tmp_path: Path) -> None:
         for number in range(200):
             fields = {"page": f"/{number % 3}", "ms": number, "ok": number % 2 == 0, "key": "other"}
             at_ms = BEGAN_MS + number * 1_000
-            producer.send(TOPIC, json.dumps(fields).encode(), key=b"\xff", partition=number % 2, timestamp_ms=at_ms)
+            producer.send(
+                TOPIC,
+                json.dumps(fields).encode(),
+                key=b"\xff",
+                headers=HEADERS,
+                partition=number % 2,
+                timestamp_ms=at_ms,
+            )
         for number in range(3):
             producer.send(OTHER, json.dumps({"title": f"page {number}"}).encode(), key=f"/{number}".encode())
     file = tmp_path / "secret.csv"

@@ -53,7 +53,7 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
     metavar="FORMAT",
     default="auto",
     show_default=True,
-    help="What values are: json, raw, avro (with --registry), or lines:PATTERN, as for load; auto looks at some.",
+    help="What values are: json, raw, avro, protobuf (with --registry), lines:PATTERN, as for load; auto looks at some.",
 )
 @click.option("--nested", is_flag=True, help="Objects and arrays in JSON as structs and lists, instead of as text.")
 @click.option(
@@ -62,7 +62,7 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
     metavar="URL",
     envvar="BARNABAS_REGISTRY",
     show_envvar=True,
-    help="Where schemas are, for Avro and for JSON with schema ids.",
+    help="Where schemas are, for Avro, Protobuf and JSON with schema ids.",
 )
 @click.option("--memory", default="1GB", show_default=True, help="How much DuckDB keeps in memory; more goes to disk.")
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")

@@ -165,6 +165,8 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Sequence[Any]]:
 
 
 def _objects(column: pa.Array) -> list[Any]:
+    if pa.types.is_map(column.type):
+        return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
     try:
         objects: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):

@@ -103,11 +103,14 @@ class RecordDecoder:
     """Decodes records with schemas: a `ValueDecoder`. Not thread-safe.
 
     :param known: names that fields had before, with the names that they have in the table.
+    :param with_forms: whether it is found out if values come back from their columns. Who keeps the values saves that,
+        which is half of the work.
     """
 
     kind: RecordKind
     registry: SchemaRegistry
     known: Mapping[str, str] = field(default_factory=dict)
+    with_forms: bool = True
     _types: dict[Writer, RecordType | str] = field(default_factory=dict)
     _unknown: int = 0
 
@@ -130,7 +133,8 @@ class RecordDecoder:
             if isinstance(record_type, str):
                 reasons.update(dict.fromkeys(rows.to_pylist(), record_type))
                 continue
-            group = _Group(self.kind.name, writer, record_type, self._targets(record_type, fields), fields)
+            targets = self._targets(record_type, fields)
+            group = _Group(self.kind.name, writer, record_type, targets, fields, self.with_forms)
             found = merge_fields([found, group.found()])
             parts.append(group.decode(values, rows, reasons))
         return _joined(values, fields, parts, reasons, found)
@@ -205,6 +209,7 @@ class _Group:
     record_type: RecordType
     targets: Mapping[str, str]
     fields: Mapping[str, ColumnType]
+    with_forms: bool
 
     def found(self) -> Fields:
         """Return the fields without a column that takes all of their values."""
@@ -245,6 +250,8 @@ class _Group:
         for name, target in self.targets.items():
             columns[target] = self.record_type.cells(name, decoded[name], self.fields[target])
             self._note_misfits(name, decoded[name], columns[target], rows, reasons)
+        if not self.with_forms:
+            return _Columns(rows, list(columns.values()), pa.repeat(pa.scalar(VALUE), count))
         sources = {name: columns[target] for name, target in self.targets.items()}
         is_same = pc.equal(self.record_type.encode(sources, count), payloads)
         forms = pc.if_else(is_same, f"{self.format_name}:{self.writer}", VALUE)

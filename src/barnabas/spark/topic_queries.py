@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StringType
+from pyspark.sql.types import MapType, StringType
 
 from barnabas.errors import BarnabasError
 from barnabas.spark.source import register
@@ -57,7 +57,13 @@ def prepare(spark: SparkSession) -> None:
 
 
 def make_topic_view(
-    spark: SparkSession, bootstrap: str, topic: str, schema: pa.Schema, decode: Decode, as_text: MakeColumn
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    schema: pa.Schema,
+    decode: Decode,
+    as_text: MakeColumn,
+    headers_as_map: MakeColumn,
 ) -> None:
     """Make a temporary view called like a topic: its records' own columns, and those of their values.
 
@@ -67,12 +73,15 @@ def make_topic_view(
 
     :param schema: the columns that `decode` makes.
     :param as_text: makes text of keys and values.
+    :param headers_as_map: makes maps of text of headers.
     """
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
     records = spark.read.format("barnabas").options(**options).load()
     text: Any = arrow_udf(_function(as_text), StringType())  # type: ignore[call-overload]  # it is told by the hints
     columns = [col(name) for name in ("topic", "partition", "offset", "timestamp")]
     columns += [text(col(name)).alias(name) for name in ("key", "value")]
+    pairs: Any = arrow_udf(_function(headers_as_map), MapType(StringType(), StringType()))  # type: ignore[call-overload]
+    columns.append(pairs(col("headers")).alias("headers"))
     if len(schema):
         struct = _function(_struct_of(decode, schema.names))
         fields: Any = arrow_udf(struct, from_arrow_schema(schema))  # type: ignore[call-overload]

@@ -3,6 +3,7 @@
 topic, partition, offset
 timestamp     in UTC, microseconds; null for one before year 2 or after 9998, and -1 ms where a record has none
 key, value    as text; bytes that are no UTF-8 are written as in Python, \\xff
+headers       a map of names to such text, null where a record has none; of several with one name the last one counts
 ...           the fields of values, see `value_columns`
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,8 +26,10 @@ RECORD_COLUMNS = pa.schema(
         ("timestamp", times.TIME_TYPE),
         ("key", pa.string()),
         ("value", pa.string()),
+        ("headers", pa.map_(pa.string(), pa.string())),
     ]
 )
+HEADERS = "headers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,26 @@ def as_text(values: pa.Array) -> pa.Array:
         return pa.array(texts, pa.string())
 
 
+def headers_as_map(headers: pa.Array) -> pa.Array:
+    """Return lists of a name and a value (bytes) as maps, whatever the two are called.
+
+    >>> pairs = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+    >>> both = [{"name": "a", "value": b"1"}, {"name": "a", "value": b"\\xff"}]
+    >>> headers_as_map(pa.array([both, [], None], pairs)).to_pylist()
+    [[('a', '\\\\xff')], None, None]
+    """
+    kind = pa.map_(pa.string(), pa.string())
+    if not len(headers.values):  # as most records have none, this is not done one by one
+        return pa.nulls(len(headers), kind)
+    last = [dict(map(_pair, given)) if given else None for given in headers.to_pylist()]
+    return pa.array([None if each is None else list(each.items()) for each in last], kind)
+
+
+def _pair(header: Mapping[str, Any]) -> tuple[str, str | None]:
+    name, value = header.values()
+    return name, None if value is None else value.decode(errors="backslashreplace")
+
+
 def _as_times(timestamps: pa.Array) -> pa.Array:
     return times.from_numbers(timestamps.cast(pa.int64()), "ms")
 
@@ -74,4 +98,9 @@ def _same(column: pa.Array) -> pa.Array:
     return column
 
 
-_MAKERS: Mapping[str, Callable[[pa.Array], pa.Array]] = {"timestamp": _as_times, "key": as_text, "value": as_text}
+_MAKERS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
+    "timestamp": _as_times,
+    "key": as_text,
+    "value": as_text,
+    HEADERS: headers_as_map,
+}

@@ -27,15 +27,18 @@ from barnabas.sql.value_columns import (
     AvroColumns,
     JsonColumns,
     LineColumns,
+    ProtobufColumns,
     RawValues,
     ValueColumns,
     has_schema_ids,
+    protobuf_decoder,
     registry_at,
 )
 
 AUTO = "auto"
-AVRO = "avro"
-FORMATS_TOLD = f"{AUTO}, {RAW}, {JSON}, {AVRO} (with --registry), or {LINES}:PATTERN"
+AVRO, PROTOBUF = "avro", "protobuf"
+WITH_SCHEMAS = (AVRO, PROTOBUF)
+FORMATS_TOLD = f"{AUTO}, {RAW}, {JSON}, {AVRO}, {PROTOBUF} (with --registry), or {LINES}:PATTERN"
 PARTITIONS_LOOKED_AT = 4
 RECORDS_AT_EACH_END = 250
 UNKNOWN_IDS_MAX = 10
@@ -57,9 +60,11 @@ class ValueOptions:
     rules: JsonRules = PLAIN
 
     def __post_init__(self) -> None:
-        if self.format == AVRO and self.registry_url is None:
-            raise ConfigurationError("format avro needs the schemas: say where the registry is (--registry URL)")
-        if self.format not in (AUTO, AVRO):
+        if self.format in WITH_SCHEMAS and self.registry_url is None:
+            raise ConfigurationError(
+                f"format {self.format} needs the schemas: say where the registry is (--registry URL)"
+            )
+        if self.format not in (AUTO, *WITH_SCHEMAS):
             try:
                 decoder_of(self.format)
             except ConfigurationError as error:
@@ -97,7 +102,7 @@ def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
     :raises TimedOutError: no registry answers.
     :raises SerializationError: the schema of Avro records has no columns.
     """
-    if options.format == AVRO or (
+    if options.format in WITH_SCHEMAS or (
         options.format == AUTO and options.registry_url is not None and has_schema_ids(values)
     ):
         return _columns_by_registry(values, str(options.registry_url), options.rules)
@@ -125,6 +130,8 @@ def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueC
     if schema.kind == registry_client.AVRO:
         fields = decode_avro(values.slice(0, 0), registry, schema).batch.schema
         return AvroColumns(url, schema, fields)
+    if schema.kind == registry_client.PROTOBUF:
+        return ProtobufColumns(url, _settled(protobuf_decoder(url).infer(values.drop_null())))
     return RawValues(f"{schema.kind.lower()}, not decoded")
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from barnabas.spark.extras import require
 from barnabas.sql.engine import Result
 from barnabas.sql.errors import SqlError
-from barnabas.sql.record_columns import as_text
+from barnabas.sql.record_columns import as_text, headers_as_map
 from barnabas.sql.statements import REFUSED
 from barnabas.sql.topics import Topics, TopicTable
 
@@ -76,7 +76,9 @@ class SparkEngine:
         values = table.rows.values
         decode = partial(values.decode, wanted=values.schema.names)
         self._views.append(table.name)
-        self._queries.make_topic_view(self._spark, self._topics.bootstrap, table.name, values.schema, decode, as_text)
+        self._queries.make_topic_view(
+            self._spark, self._topics.bootstrap, table.name, values.schema, decode, as_text, headers_as_map
+        )
 
 
 def split_at_semicolons(text: str) -> list[str]:

@@ -21,7 +21,7 @@ from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
 from barnabas.sql.errors import UnknownTopicError
 from barnabas.sql.narrowing import Wanted, columns_of, narrow
-from barnabas.sql.record_columns import Rows
+from barnabas.sql.record_columns import HEADERS, Rows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, sampled_ranges
 
 FETCH_BYTES = 1024 * 1024
@@ -96,7 +96,7 @@ class Topics:
         """
         needed = [*columns, *(name for name in columns_of(condition, table.schema) if name not in columns)]
         for tp, wanted in self.ranges(table, condition).items():
-            for records in self._stored(tp, wanted, FETCH_BYTES):
+            for records in self._stored(tp, wanted, FETCH_BYTES, include_headers=HEADERS in needed):
                 rows = table.rows.make(records, needed)
                 if condition is not None:
                     rows = rows.filter(condition)
@@ -126,9 +126,11 @@ class Topics:
         first, end = self._admin.beginning_offsets(partitions), self._admin.end_offsets(partitions)
         return {tp: (first[tp], end[tp]) for tp in partitions}
 
-    def _stored(self, tp: TopicPartition, wanted: Wanted, fetch_bytes: int) -> Iterator[pa.RecordBatch]:
+    def _stored(
+        self, tp: TopicPartition, wanted: Wanted, fetch_bytes: int, *, include_headers: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Yield records of a partition; those that are deleted before they are read are not there any more."""
-        columns = ArrowReader(include_headers=False)
+        columns = ArrowReader(include_headers=include_headers)
         start_offset = wanted.start_offset
         while start_offset < wanted.end_offset:
             try:

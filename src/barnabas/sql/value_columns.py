@@ -20,6 +20,8 @@ from barnabas.formats.column_types import ColumnType, arrow_type
 from barnabas.formats.json_fields import PLAIN, JsonRules, read_fields
 from barnabas.formats.lines import LineDecoder
 from barnabas.serialization.avro_columns import decode_avro
+from barnabas.serialization.protobuf_values import ProtobufKind
+from barnabas.serialization.record_values import RecordDecoder
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 from barnabas.serialization.wire_format import HEADER_BYTES
 
@@ -135,6 +137,30 @@ class AvroColumns:
         return [decoded.batch.column(names[column]) for column in wanted]
 
 
+@dataclass(frozen=True, slots=True)
+class ProtobufColumns:
+    """The fields of Protobuf messages, by the schemas in a registry.
+
+    :param fields: those of all message types that were seen; a field that a message's own type has not is null.
+    """
+
+    registry_url: str
+    fields: Mapping[str, ColumnType]
+
+    @property
+    def format(self) -> str:
+        return "protobuf"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _schema(self.fields)
+
+    def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
+        if not wanted:
+            return []
+        return protobuf_decoder(self.registry_url).decode(values, _chosen(self.fields, wanted)).columns
+
+
 def _schema(fields: Mapping[str, ColumnType]) -> pa.Schema:
     columns = column_names(fields)
     return pa.schema([(columns[name], arrow_type(kind)) for name, kind in fields.items()])
@@ -153,6 +179,15 @@ def _fields_of_columns(fields: Iterable[str]) -> dict[str, str]:
 def registry_at(url: str) -> SchemaRegistry:
     """Return the one client of a registry in this process, which remembers the schemas that it was asked for."""
     return SchemaRegistry(url)
+
+
+@lru_cache(maxsize=8)
+def protobuf_decoder(url: str) -> RecordDecoder:
+    """Return the one decoder of Protobuf records in this process, which remembers their types.
+
+    Threads may share it: what they remember is the same, and is found twice at the worst.
+    """
+    return RecordDecoder(ProtobufKind(), registry_at(url), with_forms=False)
 
 
 def has_schema_ids(values: pa.Array) -> bool:

@@ -33,6 +33,12 @@ def test_numbers_are_aligned_right_and_null_is_not_the_same_as_a_dash() -> None:
     assert written(TableWriter, batch(page=["/", None], n=[5, 10])) == "page   n\n/      5\nNULL  10\n"
 
 
+def test_a_map_is_an_object() -> None:
+    headers = pa.array([[("trace", "7"), ("none", None)], None], pa.map_(pa.string(), pa.string()))
+    assert written(CsvWriter, batch(h=headers)) == 'h\n"{""trace"": ""7"", ""none"": null}"\n""\n'
+    assert json.loads(written(JsonWriter, batch(h=headers)).splitlines()[0]) == {"h": {"trace": "7", "none": None}}
+
+
 def test_a_result_without_rows_has_its_columns() -> None:
     assert written(TableWriter, batch(page=["/"]).slice(0, 0)) == "page\n"
 

@@ -127,6 +127,7 @@ def test_no_record_that_meets_a_condition_is_left_out(condition, times: list[int
             pa.array([None if ms is None else (NOON_MS + ms) * 1000 for ms in times], pa.int64()).cast(TIME_TYPE),
             pa.nulls(100, pa.string()),
             pa.nulls(100, pa.string()),
+            pa.nulls(100, SCHEMA.field("headers").type),
             pa.array([number % 10 for number in range(100)], pa.int64()),
             pa.nulls(100, pa.string()),
         ],

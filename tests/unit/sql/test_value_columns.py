@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import arrow_schema
 from barnabas.serialization.registry_client import SchemaRegistry
-from barnabas.sql import sampling
+from barnabas.sql import sampling, value_columns
 from barnabas.sql.record_columns import Rows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, json_rules, sampled_ranges
 
@@ -61,7 +63,12 @@ def test_a_pattern_has_its_columns_also_where_no_line_matches() -> None:
 
 @pytest.mark.parametrize(
     ("value_format", "told"),
-    [("yaml", "give auto, raw, json"), ("avro", "--registry URL"), ("lines:", "needs a pattern")],
+    [
+        ("yaml", "give auto, raw, json"),
+        ("avro", "--registry URL"),
+        ("protobuf", "--registry URL"),
+        ("lines:", "needs a pattern"),
+    ],
 )
 def test_a_format_that_cannot_be_is_refused(value_format: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
@@ -85,11 +92,59 @@ def test_rows_have_text_and_times_whatever_the_bytes() -> None:
         schema=arrow_schema(include_headers=False),
     )
     rows = Rows(columns_of_values(binary(b'{"a": 1}'), ValueOptions()))
+    assert "value_headers" in Rows(columns_of_values(binary(b'{"headers": 1}'), ValueOptions())).schema.names
     made = rows.make(records, ["a", "key", "timestamp"])
     assert made.column("a").to_pylist() == [None, 1]
     assert made.column("key").to_pylist() == ["\\xff!", None]
     first, second = made.column("timestamp").to_pylist()
     assert (first.isoformat(), second) == ("1970-01-01T00:00:01.500000+00:00", None)
+
+
+def test_of_headers_with_one_name_the_last_counts_and_no_headers_are_null() -> None:
+    headers = [{"name": "trace", "value": b"1"}, {"name": "bin", "value": b"\xff"}, {"name": "trace", "value": None}]
+    records = pa.RecordBatch.from_pylist(
+        [
+            {"topic": "t", "partition": 0, "offset": 0, "timestamp": 0, "timestamp_type": 0, "headers": headers},
+            {"topic": "t", "partition": 0, "offset": 1, "timestamp": 0, "timestamp_type": 0, "headers": []},
+        ],
+        schema=arrow_schema(),
+    )
+    made = Rows(columns_of_values(binary(), ValueOptions())).make(records, ["headers"]).column("headers")
+    assert made.to_pylist() == [[("trace", None), ("bin", "\\xff")], None]
+
+
+def test_protobuf_has_the_columns_of_all_its_message_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {7: click_file("page"), 8: click_file("page", "referrer")}
+
+    def answer(url: str, *_request: object) -> tuple[int, bytes, dict[str, str]]:
+        number = int(url.partition("/schemas/ids/")[2].partition("?")[0])
+        content = base64.b64encode(files[number].SerializeToString()).decode()
+        return 200, json.dumps({"schema": content, "schemaType": "PROTOBUF"}).encode(), {}
+
+    registry = SchemaRegistry("http://localhost:1", transport=answer)
+    monkeypatch.setattr(value_columns, "registry_at", lambda _url: registry)
+    monkeypatch.setattr(sampling, "registry_at", lambda _url: registry)
+    old = b"\0\0\0\0\x07\0" + b"\x0a\x02/a"
+    new = b"\0\0\0\0\x08\0" + b"\x0a\x02/b\x12\x02/a"
+    options = ValueOptions(registry_url="http://localhost:1/protobuf")
+    columns = columns_of_values(binary(old, new, None), options)
+    assert (columns.format, columns.schema.names) == ("protobuf", ["page", "referrer"])
+    values = binary(new, None, b"nonsense", old + b"\xff", old)
+    assert [each.to_pylist() for each in pickle.loads(pickle.dumps(columns)).decode(values, ["referrer", "page"])] == [
+        ["/a", None, None, None, None],  # as its own type has no such field
+        ["/b", None, None, None, "/a"],
+    ]
+    assert columns.decode(values, []) == []
+
+
+def click_file(*fields: str) -> descriptor_pb2.FileDescriptorProto:
+    """Return a file with a message of texts."""
+    file = descriptor_pb2.FileDescriptorProto(name="click.proto", package="web", syntax="proto3")
+    message = file.message_type.add(name="Click")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for number, name in enumerate(fields, start=1):
+        message.field.add(name=name, number=number, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    return file
 
 
 def test_an_id_that_the_registry_does_not_know_does_not_hide_the_schema_of_the_others(
