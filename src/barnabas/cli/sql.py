@@ -53,7 +53,7 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
     metavar="FORMAT",
     default="auto",
     show_default=True,
-    help="What values are: json, raw, avro, protobuf (with --registry), lines:PATTERN, as for load; auto looks at some.",
+    help="What values are: json, raw, avro, protobuf (with --registry) or lines:PATTERN, as for load; auto looks.",
 )
 @click.option("--nested", is_flag=True, help="Objects and arrays in JSON as structs and lists, instead of as text.")
 @click.option(
