@@ -104,9 +104,13 @@ class TableRows:
     def check_is_over(self) -> None:
         """Note the rows of offsets at which the log has no record."""
         for partition, copies in self._copies.items():
-            for place in np.flatnonzero(copies)[:STRETCHES_MAX].tolist():
-                offset = place + self.begins.get(partition, 0)
-                self.findings.note(Kind.EXTRA, NO_WINDOW_MS, offsets_of(partition), offset, int(copies[place]))
+            strays = np.flatnonzero(copies)
+            runs = _runs(strays)
+            # So many are named; what is beyond is counted, all at once.
+            for run in (*runs[:STRETCHES_MAX], np.concatenate((strays[:0], *runs[STRETCHES_MAX:]))):
+                if len(run):
+                    records, offset = int(copies[run].sum(dtype=np.int64)), int(run[0]) + self.begins.get(partition, 0)
+                    self.findings.note(Kind.EXTRA, NO_WINDOW_MS, offsets_of(partition), offset, records, len(run))
 
     def _waits(self, producer: Producer, offset: int, records: int, window_ms: int) -> None:
         self.waiting += records
@@ -126,13 +130,17 @@ class TableRows:
         places = np.flatnonzero(concerned)
         if not len(places):
             return
-        begins = np.concatenate(([0], np.flatnonzero(np.diff(places) != 1) + 1))
-        for part in np.split(places, begins[1:]):
+        for part in _runs(places):
             records = len(part) if kind is Kind.LOST else int(copies[part].sum(dtype=np.int64))
             self.findings.note(kind, window_ms, producer, offset + int(part[0]), records, len(part))
 
 
 _NONE: _Copies = np.zeros(0, np.uint8)
+
+
+def _runs(places: Numbers) -> list[Numbers]:
+    """Return ascending places as runs without a gap; one that is empty where there are none."""
+    return np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
 
 
 def _count(copies: _Copies, places: Numbers) -> None:

@@ -82,6 +82,13 @@ def test_more_gaps_than_are_named_are_counted() -> None:
     assert (kind, records, len(offsets)) == (Kind.LOST, 3_000, STRETCHES_MAX)
 
 
+def test_more_strays_than_are_named_are_counted_whether_they_stand_together_or_not() -> None:
+    alone = rows_of([*range(0, 6_000, 2), 0], begin=0, end=6_000)
+    ((kind, records, offsets),) = found(alone)
+    assert (kind, records, len(offsets), offsets[:2]) == (Kind.EXTRA, 3_001, STRETCHES_MAX, ((0, 1), (2, 1)))
+    assert found(rows_of(list(range(5, 5_000)), end=6_000)) == [(Kind.EXTRA, 4_995, ((5, 4_995),))]
+
+
 def test_log_that_is_too_long_to_be_looked_at_is_refused() -> None:
     with pytest.raises(NotAuditableError, match="--since"):
         TableRows({0: 0}, {0: OFFSETS_MAX + 1}, WIDTH_MS)
