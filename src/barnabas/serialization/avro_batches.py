@@ -19,6 +19,7 @@ from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
 from barnabas.serialization.avro_cells import of_cells
 from barnabas.serialization.avro_codec import codec_of
+from barnabas.serialization.avro_defaults import as_written
 from barnabas.serialization.avro_types import AvroType, avro_type
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 
@@ -72,15 +73,13 @@ class AvroBatches:
     def _absent(self, name: str, tree: AvroType, count: int) -> pa.Array:
         kind = tree.physical()
         default = self._defaults.get(name)
-        if isinstance(default, str) and tree.kind in ("bytes", "fixed"):
-            default = default.encode("latin-1", "replace")  # a letter stands for a byte
         if default is None and not tree.is_nullable and tree.kind != "null":
             raise SerializationError(
                 f"there is no column {name!r}, which the schema {self._tree.name} has and which may not be null"
             )
         try:
-            return pa.array([default] * count, kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            return pa.array([as_written(tree, default)] * count, kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
             raise SerializationError(f"there is no column {name!r}, and its default {default!r} is none") from error
 
 

@@ -135,6 +135,31 @@ def test_a_default_of_bytes_has_a_letter_for_each_byte() -> None:
     assert made("bytes", pa.array([1]), default="\u00ff") == [b"\x02\xff"]
 
 
+UNION = ["long", "string", {"type": "record", "name": "P", "fields": [{"name": "x", "type": "bytes"}]}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "written"),
+    [
+        (UNION, 7, b"\x00\x0e"),
+        ("long", -(2**63), b"\xff" * 9 + b"\x01"),
+        (UNION, "a", b"\x02\x02a"),
+        (["string", "null", "long"], "a", b"\x00\x02a"),
+        (UNION[2], {"x": "\u00ff"}, b"\x02\xff"),
+        ({"type": "array", "items": "bytes"}, ["\u0001"], b"\x02\x02\x01\x00"),
+        ({"type": "map", "values": UNION}, {"k": 7}, b"\x02\x02k\x00\x0e\x00"),
+    ],
+)
+def test_a_default_is_written_whatever_its_type(kind: Any, default: Any, written: bytes) -> None:
+    assert made(kind, pa.array([1, 2]), default=default) == [written] * 2
+
+
+@pytest.mark.parametrize("default", [1.5, True, {"y": "a"}, 2**63])
+def test_a_default_that_is_none_is_told(default: Any) -> None:
+    with pytest.raises(SerializationError, match=r"no column 'x', and its default .* is none"):
+        made(UNION, pa.array([1]), default=default)
+
+
 def test_a_column_that_is_there_twice_is_told() -> None:
     table = pa.Table.from_pylist([ROW])
     with pytest.raises(SerializationError, match="there are 2 columns 'id'"):

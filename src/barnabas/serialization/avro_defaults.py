@@ -1,0 +1,70 @@
+"""Defaults of Avro's fields as values of what is written: JSON has neither bytes nor the branches of a union. Pure.
+
+A default of bytes has a letter for each byte. One of a union is of its first branch, as the specification had it before
+1.12, or of the first that takes it, as it has since. One of a record names all of its fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.serialization.avro_types import AvroType
+
+_OF_JSON: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("int", "long"), int),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    **dict.fromkeys(("string", "enum", "bytes", "fixed"), str),
+    **dict.fromkeys(("record", "map"), dict),
+    "array": list,
+    "boolean": bool,
+}
+_BITS = {"int": 32, "long": 64}
+
+
+def as_written(tree: AvroType, default: Any) -> Any:
+    """Return a default as Arrow takes it for the physical type.
+
+    :raises ValueError: it is none of this type.
+
+    >>> as_written(AvroType("bytes", "bytes"), "\u00ff"), as_written(AvroType("long", "long"), 7)
+    (b'\xff', 7)
+    """
+    if default is None and (tree.is_nullable or tree.kind == "null"):
+        return None
+    if tree.kind == "union":
+        for name, branch in tree.inner.items():
+            if _takes(branch, default):
+                return {name: as_written(branch, default)}
+        raise ValueError("no branch of the union takes it")
+    if not _takes(tree, default):
+        raise ValueError(f"it is no {tree.kind}")
+    return _within(tree, default)
+
+
+def _within(tree: AvroType, default: Any) -> Any:
+    """Return a default that is of a type, with all that is in it as it is written."""
+    if tree.kind in ("bytes", "fixed"):
+        return default.encode("latin-1")
+    if tree.kind == "array":
+        return [as_written(tree.inner["items"], each) for each in default]
+    if tree.kind == "map":
+        return [(key, as_written(tree.inner["values"], each)) for key, each in default.items()]
+    if tree.kind == "record":
+        return {name: as_written(each, default.get(name)) for name, each in tree.inner.items()}
+    return default
+
+
+def _takes(tree: AvroType, default: Any) -> bool:
+    """Whether a default is of a type, as far as its own kind of JSON says."""
+    if isinstance(default, bool) and tree.kind != "boolean":
+        return False
+    if not isinstance(default, _OF_JSON.get(tree.kind, ())):
+        return False
+    if isinstance(default, int) and tree.kind in _BITS:
+        return -(2 ** (_BITS[tree.kind] - 1)) <= default < 2 ** (_BITS[tree.kind] - 1)
+    if not isinstance(default, str) or tree.kind == "string":
+        return True
+    if tree.kind == "enum":
+        return default in tree.symbols
+    has_size = tree.kind == "bytes" or len(default) == tree.size
+    return has_size and all(ord(letter) < 256 for letter in default)
