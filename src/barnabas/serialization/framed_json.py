@@ -18,8 +18,9 @@ from barnabas.formats.column_types import ColumnType, Fields
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
 from barnabas.formats.value_format import JsonDecoder
 from barnabas.serialization import wire_format
-from barnabas.serialization.record_values import BYTES_MAX, UNKNOWN_IDS_MAX, writers_by_id
+from barnabas.serialization.record_values import BYTES_MAX, writers_by_id
 from barnabas.serialization.registry_client import JSON, NO_SUCH_SCHEMA, SchemaRegistry
+from barnabas.serialization.unknown_ids import UnknownIds, most_frequent_first
 
 _FORM = r"^json:(?P<id>\d+):(?P<bare>.*)$"
 
@@ -30,7 +31,8 @@ class FramedJsonDecoder:
 
     json: JsonDecoder
     registry: SchemaRegistry
-    _unknown: dict[int, str] = field(default_factory=dict)
+    _unknown: UnknownIds[int] = field(default_factory=UnknownIds)
+    _known: set[int] = field(default_factory=set)
 
     def infer(self, values: pa.Array) -> Fields:
         return self.json.infer(_bare(values))
@@ -46,7 +48,10 @@ class FramedJsonDecoder:
         forms, reasons = decoded.forms, decoded.reasons
         comes_back = pc.and_(is_framed, pc.invert(pc.is_in(forms, pa.array([VALUE, TOMBSTONE]))))
         framed = pc.if_else(is_framed, values, pa.scalar(None, values.type))
-        for schema_id, rows in writers_by_id(framed, {}).items():
+        writers = writers_by_id(framed, {})
+        self._unknown.begin()
+        for schema_id in most_frequent_first(writers):
+            rows = writers[schema_id]
             own = pc.is_in(pa.array(range(len(values)), rows.type), rows)
             reason = self._why_unknown(schema_id)
             if reason is not None:
@@ -68,21 +73,24 @@ class FramedJsonDecoder:
 
     def _why_unknown(self, schema_id: int) -> str | None:
         """Return why a schema id is none of JSON values, None where it is one."""
-        if schema_id in self._unknown:
-            return self._unknown[schema_id]
-        if len(self._unknown) >= UNKNOWN_IDS_MAX:
-            return f"more than {UNKNOWN_IDS_MAX} ids of schemas that the registry does not know"
+        if schema_id in self._known:
+            return None
+        reason = self._unknown.reason(schema_id)
+        if reason is not None:
+            return reason
         try:
             kind = self.registry.schema(schema_id).kind
         except SchemaRegistryError as error:
             if error.code != NO_SUCH_SCHEMA:
                 raise
-            self._unknown[schema_id] = f"schema {schema_id} is not known to the registry"
-            return self._unknown[schema_id]
-        if kind == JSON:
-            return None
-        self._unknown[schema_id] = f"schema {schema_id} is of type {kind}, not {JSON}"
-        return self._unknown[schema_id]
+            reason = f"schema {schema_id} is not known to the registry"
+        else:
+            if kind == JSON:
+                self._known.add(schema_id)
+                return None
+            reason = f"schema {schema_id} is of type {kind}, not {JSON}"
+        self._unknown.note(schema_id, reason)
+        return reason
 
 
 def _is_framed(values: pa.Array) -> pa.Array:

@@ -29,10 +29,9 @@ from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
 from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
 from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
+from barnabas.serialization.unknown_ids import UnknownIds, most_frequent_first
 from barnabas.serialization.wire_format import Writer
 
-UNKNOWN_IDS_MAX = 100
-"""So many ids that the registry does not know are asked for; data of another kind may look like any number of them."""
 BYTES_MAX = 2**31 - 1
 ONE_BY_ONE_MAX = 64
 """Where one of so many records is bad, each is decoded by itself."""
@@ -111,8 +110,8 @@ class RecordDecoder:
     registry: SchemaRegistry
     known: Mapping[str, str] = field(default_factory=dict)
     with_forms: bool = True
-    _types: dict[Writer, RecordType | str] = field(default_factory=dict)
-    _unknown: int = 0
+    _types: dict[Writer, RecordType] = field(default_factory=dict)
+    _unknown: UnknownIds[Writer] = field(default_factory=UnknownIds)
 
     def infer(self, values: pa.Array) -> Fields:
         return merge_fields(dict(each.fields) for each in self._types_in(values))
@@ -121,14 +120,17 @@ class RecordDecoder:
         return {alias: name for each in self._types_in(values) for alias, name in each.aliases.items()}
 
     def _types_in(self, values: pa.Array) -> list[RecordType]:
-        writers = sorted(self.kind.writers(values, {}))
-        return [found for writer in writers if not isinstance(found := self._type(writer), str)]
+        writers = self.kind.writers(values, {})
+        self._look_up(writers)
+        return [found for writer in sorted(writers) if not isinstance(found := self._type(writer), str)]
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         reasons: dict[int, str] = {}
         found: Fields = {}
         parts: list[_Columns] = []
-        for writer, rows in sorted(self.kind.writers(values, reasons).items()):
+        writers = self.kind.writers(values, reasons)
+        self._look_up(writers)
+        for writer, rows in sorted(writers.items()):
             record_type = self._type(writer)
             if isinstance(record_type, str):
                 reasons.update(dict.fromkeys(rows.to_pylist(), record_type))
@@ -145,6 +147,7 @@ class RecordDecoder:
         :raises SerializationError: the registry has no longer the schema of one of them.
         """
         restored = values
+        self._unknown.begin()
         for form in pc.unique(forms).to_pylist():
             name, _, writer = (form or "").partition(":")
             if name != self.kind.name:
@@ -174,16 +177,25 @@ class RecordDecoder:
                 targets[name] = target
         return targets
 
+    def _look_up(self, writers: Mapping[Writer, pa.Array]) -> None:
+        """Find out what the writers of a batch are, as far as the registry may be asked.
+
+        :param writers: with the rows of each.
+        """
+        self._unknown.begin()
+        for writer in most_frequent_first(writers):
+            self._type(writer)
+
     def _type(self, writer: Writer) -> RecordType | str:
         """Return the records of a writer, or why there are none."""
-        known = self._types.get(writer)
+        known = self._types.get(writer) or self._unknown.reason(writer)
         if known is not None:
             return known
-        if self._unknown >= UNKNOWN_IDS_MAX:
-            return f"more than {UNKNOWN_IDS_MAX} ids of schemas that the registry does not know"
         made = self._make(writer)
-        self._unknown += isinstance(made, str)
-        self._types[writer] = made
+        if isinstance(made, str):
+            self._unknown.note(writer, made)
+        else:
+            self._types[writer] = made
         return made
 
     def _make(self, writer: Writer) -> RecordType | str:

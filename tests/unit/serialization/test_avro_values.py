@@ -18,11 +18,15 @@ from barnabas.clock import ManualClock
 from barnabas.errors import SchemaRegistryError, TimedOutError
 from barnabas.formats.column_types import ColumnType, settled
 from barnabas.formats.decoding import Decoded
+from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.value_format import JsonDecoder
 from barnabas.serialization.avro_bytes import PythonCodec
 from barnabas.serialization.avro_codec import CompiledCodec
 from barnabas.serialization.avro_values import AvroKind, AvroRecords
-from barnabas.serialization.record_values import UNKNOWN_IDS_MAX, RecordDecoder
+from barnabas.serialization.framed_json import FramedJsonDecoder
+from barnabas.serialization.record_values import RecordDecoder
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
+from barnabas.serialization.unknown_ids import UNKNOWN_IDS_MAX
 from tests.known_schemas import avro_record, registry_of
 
 PAGE: dict[str, Any] = {"name": "page", "type": "string"}
@@ -311,6 +315,28 @@ def test_the_registry_is_not_asked_for_any_number_of_ids_that_it_does_not_know()
     assert set(decoded.reasons.to_pylist()[UNKNOWN_IDS_MAX:]) == {
         "more than 100 ids of schemas that the registry does not know"
     }
+
+
+def test_unknown_ids_leave_the_records_of_a_known_one_good() -> None:
+    known = registry_of(record(NUMBER))  # which gives the id 1
+
+    def answer(url: str, *rest: Any) -> Any:
+        if url.endswith("/1"):
+            return known._transport(url, *rest)
+        return 404, b'{"error_code":40403,"message":"Schema not found"}', {}
+
+    good = b"\0\0\0\0\1\2"
+    framed = b"\0\0\0\0\1{}"
+    foreign = [b"\0" + number.to_bytes(4, "big") for number in range(1_000, 1_000 + 2 * UNKNOWN_IDS_MAX)]
+    in_one = RecordDecoder(AvroKind(), SchemaRegistry(transport=answer))
+    assert in_one.decode(binary(*foreign, good, good), {"number": "int"}).reasons.null_count == 2
+    later = RecordDecoder(AvroKind(), SchemaRegistry(transport=answer))
+    assert later.decode(binary(*foreign), {}).reasons.null_count == 0
+    decoded = later.decode(binary(good), {"number": "int"})
+    assert (decoded.forms.to_pylist(), decoded.reasons.to_pylist()) == (["avro:1"], [None])
+    as_json = FramedJsonDecoder(JsonDecoder(JsonRules()), registry_of(Schema("{}", "JSON")))
+    assert as_json.decode(binary(*foreign), {}).reasons.null_count == 0
+    assert as_json.decode(binary(*foreign, framed, framed), {}).reasons.to_pylist()[-2:] == [None, None]
 
 
 def test_compiled_and_python_codecs_agree() -> None:
