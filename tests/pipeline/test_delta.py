@@ -79,6 +79,7 @@ def test_a_delta_table_grows_with_the_data_and_is_read_and_maintained(
         (1, None, None, None, "bad", day),
         (2, 2, "Brno", "a", None, day),
     ]
+    assert read_table(spark, tmp_path, TOPIC, where="event_day = '1999-01-01'", **DELTA).count() == 0
     status = run("status", TOPIC, "--warehouse", str(tmp_path))
     assert (status["topics"], status["records"], status["files"]) == ({TOPIC: {"0": 3, "1": 0, "2": 0}}, 3, 2)
     (done,) = run("maintain", TOPIC, "--warehouse", str(tmp_path))

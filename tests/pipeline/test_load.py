@@ -149,6 +149,8 @@ def test_spark_reads_the_table_without_a_jar(spark: SparkSession, topic: str, tm
     load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark, format="json")
     frame = read_table(spark, tmp_path, TOPIC)
     assert frame.selectExpr("sum(number)").collect()[0][0] == sum(range(100))
+    none = read_table(spark, tmp_path, TOPIC, where="number < 0")
+    assert (none.count(), none.columns) == (0, frame.columns)
 
 
 def test_of_two_loads_at_once_one_is_refused_and_nothing_is_twice(

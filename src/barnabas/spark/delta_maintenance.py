@@ -8,7 +8,8 @@ and in the local file system their folders are locked (leftovers.py).
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import unquote
@@ -18,8 +19,8 @@ from deltalake.exceptions import CommitFailedError
 
 from barnabas.clock import Clock
 from barnabas.spark.day_files import TARGET_BYTES
-from barnabas.spark.delta_warehouse import DeltaWarehouse
-from barnabas.spark.errors import LoadConflictError
+from barnabas.spark.delta_warehouse import FAILURES, DeltaWarehouse, told_short
+from barnabas.spark.errors import LoadConflictError, WarehouseError
 from barnabas.spark.ledger import KEPT_PROPERTIES, LOAD_ID
 from barnabas.spark.leftovers import SUFFIX, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_file
@@ -53,13 +54,8 @@ class DeltaMaintainer:
         last = base.last_load
         properties = {name: last[name] for name in KEPT_PROPERTIES if name in last}
         committing = CommitProperties({LOAD_ID: uuid.uuid4().hex, **properties}, max_commit_retries=0)
-        try:
+        with self._failures_told("put its small files together"):
             done = base.table.optimize.compact(target_size=target_bytes, commit_properties=committing)
-        except CommitFailedError as error:
-            raise LoadConflictError(
-                f"table {self.name}: somebody else changed it while this was running, so nothing of it was kept; run "
-                "it again"
-            ) from error
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
     def expire(self, age: timedelta = SNAPSHOT_AGE) -> int:
@@ -69,13 +65,18 @@ class DeltaMaintainer:
         their files they cannot be read any more. Returns how many versions are gone.
         """
         table = self._warehouse.begin(self.name).table
-        before = len(table.history())
-        table.vacuum(age // timedelta(hours=1), dry_run=False, enforce_retention_duration=False)
-        table.cleanup_metadata()
-        return max(0, before - len(self._warehouse.begin(self.name).table.history()))
+        with self._failures_told("expire what is old"):
+            before = len(table.history())
+            table.vacuum(age // timedelta(hours=1), dry_run=False, enforce_retention_duration=False)
+            table.cleanup_metadata()
+            return max(0, before - len(self._warehouse.begin(self.name).table.history()))
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
         """Remove old files that no version names. Returns how many."""
+        with self._failures_told("remove files that nobody names"):
+            return self._remove_orphans(age)
+
+    def _remove_orphans(self, age: timedelta) -> int:
         base = self._warehouse.begin(self.name)
         location, folder = base.location(), base.location().local_folder
         alive = set() if folder is None else {path.stem for path in (folder / "loads").glob(f"*{SUFFIX}")}
@@ -96,3 +97,22 @@ class DeltaMaintainer:
         known = [entry["version"] for entry in table.history()]
         unnamed = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=known)
         return list(unnamed)
+
+    @contextmanager
+    def _failures_told(self, what: str) -> Iterator[None]:
+        """Raise what delta-rs ends with as what it means; whatever is done by then leaves the same rows.
+
+        :raises LoadConflictError: somebody else has committed meanwhile.
+        :raises WarehouseError: it could not be done.
+        """
+        try:
+            yield
+        except CommitFailedError as error:
+            raise LoadConflictError(
+                f"table {self.name}: somebody else changed it while this was running, so nothing of it was kept; run "
+                "it again"
+            ) from error
+        except FAILURES as error:
+            raise WarehouseError(
+                f"table {self.name}: cannot {what}, its rows are as before: {told_short(error)}"
+            ) from error

@@ -78,7 +78,7 @@ def shape_of_schema(text: str, value_format: str = RAW) -> TableShape:
     decoded = fields_of_columns(
         known, None if renamed is None else json.loads(renamed), has_event_time=EVENT_TIME_SOURCE in properties
     )
-    return TableShape.parse(properties, decoded, widens_types=False)
+    return TableShape.parse(properties, decoded, names=fields, widens_types=False)
 
 
 def remembered(text: str) -> Mapping[str, str]:

@@ -44,8 +44,8 @@ from barnabas.spark.delta_schema import (
     topics_of,
 )
 from barnabas.spark.delta_storage import storage_options
-from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
-from barnabas.spark.ledger import LEDGER, LOAD_ID, Ledger, LoadedTopic, dump_offsets, ends_of_rows
+from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
+from barnabas.spark.ledger import LEDGER, LOAD_ID, Ledger, LoadedTopic, ends_of_rows, nothing_says_how_far
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import EVENT_DAY, KAFKA_COLUMNS
@@ -56,7 +56,8 @@ NO_DAY_AT_ALL = "0001-01-01"
 """No row is in this partition: event times begin with the year 2. To replace what is in it replaces nothing."""
 NOT_READ = frozenset({"deletionVectors", "columnMapping"})
 """Features of tables that others may switch on, with which a table's files alone are not its rows."""
-_FAILURES = (DeltaError, OSError, ValueError)
+FAILURES = (DeltaError, OSError, ValueError)
+"""What delta-rs ends with."""
 
 
 class DeltaWarehouse:
@@ -92,8 +93,8 @@ class DeltaWarehouse:
         location = Location("/".join([self._uri, *identifier]), self._properties)
         try:
             table = _find(location)
-        except _FAILURES as error:
-            raise WarehouseError(f"table {name}: cannot be read: {_told(error)}") from error
+        except FAILURES as error:
+            raise WarehouseError(f"table {name}: cannot be read: {told_short(error)}") from error
         if table is not None:
             _check_is_readable(table, name)
         return DeltaBase(".".join(identifier), location, table)
@@ -217,15 +218,15 @@ class DeltaBase:
         if LEDGER in last:
             return Ledger.parse(last[LEDGER])
         topics = remembered_topics(self._schema)
-        if topics and not _was_restored(self._table):
-            return Ledger({topic: LoadedTopic(topics[topic], _transactions(self._table, topic)) for topic in topics})
         if not topics and not self._table.file_uris():
             return Ledger()
-        raise HistoryExpiredError(
-            f"table {self.name}: nothing that is left says where the last load ended (old versions expire); its "
-            f"rows go on at {dump_offsets(self.next_offsets_of_rows())}: check these and give them as "
-            "starting_offsets (--starting-offsets)"
-        )
+        rows = self.next_offsets_of_rows()
+        told = Ledger({topic: LoadedTopic(topics[topic], _transactions(self._table, topic)) for topic in topics})
+        # A RESTORE takes rows back and leaves transactions as they are, and it may have expired itself: where rows end
+        # before the transactions do, records between the two may not be in the table.
+        if not topics or _was_restored(self._table) or _is_ahead(told, rows):
+            raise nothing_says_how_far(self.name, "old versions", rows)
+        return told
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. It reads three columns of the whole table."""
@@ -269,7 +270,7 @@ class DeltaBase:
             else:
                 version = int(self._table.version()) + 1
                 self._append(self._table, wanted, adds, committing, is_same=same_schema(before, wanted))
-        except _FAILURES as error:
+        except FAILURES as error:
             return self._find_out(properties[LOAD_ID], error)
         return version
 
@@ -328,9 +329,9 @@ class DeltaBase:
         try:
             table = _find(self._location)
             versions = [] if table is None else table.history()
-        except _FAILURES as second:
+        except FAILURES as second:
             raise CommitUnknownError(
-                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
+                f"table {self.name}: cannot tell whether the commit was done ({told_short(error)}); run the load again"
             ) from second
         for entry in versions:
             if entry.get(LOAD_ID) == load_id:
@@ -346,9 +347,11 @@ class DeltaBase:
             ) from error
         if self._location.local_folder is None:  # a store may still carry out what it was asked for
             raise CommitUnknownError(
-                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
+                f"table {self.name}: cannot tell whether the commit was done ({told_short(error)}); run the load again"
             ) from error
-        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {_told(error)}") from error
+        raise WarehouseError(
+            f"table {self.name}: cannot commit, the table is as before: {told_short(error)}"
+        ) from error
 
 
 def _application(topic: str, partition: int) -> str:
@@ -367,10 +370,19 @@ def _transactions(table: DeltaTable, topic: str) -> dict[int, int]:
     return offsets
 
 
+def _is_ahead(told: Ledger, rows: Mapping[TopicPartition, int]) -> bool:
+    """Whether a ledger says of a partition that more of it is loaded than there are rows of it."""
+    return any(
+        offset > rows.get(TopicPartition(topic, partition), 0)
+        for topic, loaded in told.topics.items()
+        for partition, offset in loaded.next_offsets.items()
+    )
+
+
 def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """Yield the versions that led to the current one, newest first: those behind a restored one did not.
 
-    :raises HistoryExpiredError: a table was restored to a time, of which the log does not tell the version.
+    It ends where a table was restored to a time, of which the log does not tell the version.
     """
     newest = table.history(1)
     if newest and LEDGER in newest[0]:
@@ -382,9 +394,9 @@ def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
             continue
         skipped_to = None
         if entry["operation"] == "RESTORE":
-            told = entry.get("operationParameters", {}).get("version")
-            if told is None:
-                return  # to a time: nobody knows which versions count
+            told = str(entry.get("operationParameters", {}).get("version"))
+            if not told.isdecimal():
+                return  # to a time, which writers have several words for: nobody knows which versions count
             skipped_to = int(told)
             continue
         yield entry
@@ -394,6 +406,6 @@ def _was_restored(table: DeltaTable) -> bool:
     return any(entry["operation"] == "RESTORE" for entry in table.history())
 
 
-def _told(error: Exception) -> str:
+def told_short(error: Exception) -> str:
     """Return what is wrong, in one line."""
     return " ".join(str(error).split())[:500]

@@ -30,6 +30,7 @@ import pyarrow as pa
 from barnabas.audit.watermark import AUDIT
 from barnabas.model import TopicPartition
 from barnabas.spark.completeness import COMPLETE
+from barnabas.spark.errors import HistoryExpiredError
 from barnabas.spark.planning import OffsetRange
 
 LOAD_ID = "barnabas.load-id"
@@ -126,6 +127,17 @@ def dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
     for (topic, partition), offset in sorted(offsets.items()):
         by_topic.setdefault(topic, {})[str(partition)] = offset
     return json.dumps(by_topic)
+
+
+def nothing_says_how_far(table: str, what_expires: str, rows: Mapping[TopicPartition, int]) -> HistoryExpiredError:
+    """Return the error for a table that has rows, of which nothing that is left says where the last load ended.
+
+    :param rows: the offset after the last row of each partition.
+    """
+    return HistoryExpiredError(
+        f"table {table}: nothing that is left says where the last load ended ({what_expires} expire); the table's rows "
+        f"go on at {dump_offsets(rows)}: check these and give them as starting_offsets (--starting-offsets)"
+    )
 
 
 def ends_of_rows(batches: Iterable[pa.RecordBatch]) -> dict[TopicPartition, int]:

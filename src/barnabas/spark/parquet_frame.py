@@ -37,6 +37,8 @@ def frame_of_files(
     :param former: names that columns have in some of the files, as they were renamed since.
     """
     types = from_arrow_schema(schema)
+    if not files:
+        return spark.createDataFrame([], types)
     if all(urlparse(file).scheme in READ_BY_SPARK for file in files):
         return _read_by_spark(spark, files, types, former or {})
     reached, renamed = dict(properties), dict(former or {})

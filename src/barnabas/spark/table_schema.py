@@ -54,6 +54,9 @@ FIELDS_MAX = 1_000
 EVENT_DAY = "event_day"
 """The partition field; Iceberg wants its name to be that of no column."""
 
+OWN_COLUMNS = frozenset({*KAFKA_COLUMNS, VALUE_FORM, EVENT_TIME, EVENT_DAY})
+"""What a column may be called that no field of a value is in."""
+
 _ICEBERG_TYPES: Mapping[str, IcebergType] = {
     "boolean": BooleanType(),
     "int": IntegerType(),

@@ -13,7 +13,7 @@ The table itself remembers it, in its columns and in these properties:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from barnabas.formats.column_names import column_names
@@ -23,7 +23,7 @@ from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import RAW
 from barnabas.spark.field_names import Renaming
-from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, renamed_fields
+from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, renamed_fields
 from barnabas.spark.value_decoders import value_decoder
 
 FORMAT = "barnabas.format"
@@ -41,6 +41,7 @@ class TableShape:
     `fields`: the types of the fields that have a column, in the columns' order; None for raw values.
     `columns`: the name of each field's column.
     `aliases`: names that fields had before, with those that they have here.
+    `taken`: columns of others, of types that no value is decoded to; no field gets their names.
     `widens_types`: whether the type of a column may become a wider one, and its name another one; formats of tables
     differ in that.
     """
@@ -53,6 +54,7 @@ class TableShape:
     takes_new_fields: bool = True
     aliases: Mapping[str, str] = field(default_factory=dict)
     widens_types: bool = True
+    taken: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -89,7 +91,9 @@ class TableShape:
         after = grown(before.fields, renaming.found, FIELDS_MAX, widens=self.widens_types)
         if after == dict(self.fields):
             return self
-        new = column_names([name for name in after if name not in before.fields], taken=before.columns.values())
+        new = column_names(
+            [name for name in after if name not in before.fields], taken=(*before.columns.values(), *self.taken)
+        )
         return replace(before, fields=after, columns={**before.columns, **new})
 
     def renamed(self, renaming: Renaming) -> TableShape:
@@ -98,7 +102,7 @@ class TableShape:
         event_time = self.event_time
         for old, new in renaming.renamed.items():
             others = [column for name, column in columns.items() if name != old]
-            columns[new] = column_names([new], taken=others)[new]
+            columns[new] = column_names([new], taken=(*others, *self.taken))[new]
             del columns[old]
             fields = {new if name == old else name: kind for name, kind in fields.items()}
             if event_time.field == old:
@@ -126,12 +130,19 @@ class TableShape:
 
     @classmethod
     def parse(
-        cls, properties: Mapping[str, str], decoded: Mapping[str, tuple[str, ColumnType]], *, widens_types: bool = True
+        cls,
+        properties: Mapping[str, str],
+        decoded: Mapping[str, tuple[str, ColumnType]],
+        *,
+        names: Iterable[str],
+        widens_types: bool = True,
     ) -> TableShape:
         """Read the shape of a table.
 
         :param decoded: the fields that have a column, each with the column and its type.
+        :param names: of all of the table's columns.
         """
+        known = {column for column, _ in decoded.values()} | OWN_COLUMNS
         value_format = properties.get(FORMAT, RAW)
         rules = properties.get(JSON_RULES, "").split(",")
         return cls(
@@ -143,4 +154,5 @@ class TableShape:
             takes_new_fields=properties.get(NEW_FIELDS) != "value",
             aliases=json.loads(properties.get(ALIASES, "{}")),
             widens_types=widens_types,
+            taken=tuple(name for name in names if name not in known),
         )

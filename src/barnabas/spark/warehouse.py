@@ -34,8 +34,8 @@ from barnabas.errors import ConfigurationError
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
-from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
-from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, dump_offsets, ends_of_rows
+from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
+from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, nothing_says_how_far
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import UNNAMED_CATALOG, TablePlace
 from barnabas.spark.table_schema import (
@@ -239,7 +239,7 @@ class TableBase:
             None if renamed is None else json.loads(renamed),
             has_event_time=EVENT_TIME_SOURCE in properties,
         )
-        return TableShape.parse(properties, columns)
+        return TableShape.parse(properties, columns, names=[column.name for column in self._table.schema().fields])
 
     @property
     def last_load(self) -> Mapping[str, str]:
@@ -270,11 +270,7 @@ class TableBase:
                 return Ledger.parse(properties[LEDGER])
         if _is_followed_by(self._table.properties, oldest):
             return Ledger.parse(self._table.properties[LEDGER])
-        raise HistoryExpiredError(
-            f"table {self.name}: nothing that is left says where the last load ended (snapshots expire); the table's "
-            f"rows go on at {dump_offsets(self.next_offsets_of_rows())}: check these and give them as "
-            "starting_offsets (--starting-offsets)"
-        )
+        raise nothing_says_how_far(self.name, "snapshots", self.next_offsets_of_rows())
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. It reads three columns of the whole table."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
+from barnabas.records.header import stamp
 from barnabas.spark import tasks
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
@@ -58,7 +60,9 @@ def write(warehouse: Any, load_id: str, first: int, *values: bytes, base: Any = 
         time_ms = START_MS + number % 2 * DAY_MS if times_ms is None else times_ms[number]
         builder.append(time_ms, b"key", value, [("id", b"1")])
     reader = ArrowReader()
-    reader.read(builder.build(), "t", 0)
+    built = bytearray(builder.build())
+    stamp(built, 0, first, 0)
+    reader.read(built, "t", 0)
     batch = reader.finish()
     location = base.location()
     claimed = LoadFolder.claim(location.local_folder, load_id)
@@ -134,6 +138,9 @@ def test_columns_that_others_have_added_stay_whatever_their_type(warehouse: Any,
     warehouse.begin("t").table.alter.add_columns([deltalake.Field("Note", deltalake.schema.PrimitiveType("short"))])
     write(warehouse, "two", 1, b'{"a":2,"b":"x"}')
     assert sorted(rows(place, "a", "b", "Note"), key=str) == [(1, None, None), (2, "x", None)]
+    write(warehouse, "three", 2, b'{"a":3,"note":"mine"}')
+    assert rows(place, "a", "Note", "value_note") == [(1, None, None), (2, None, None), (3, None, "mine")]
+    assert warehouse.begin("t").shape().columns == {"a": "a", "b": "b", "note": "value_note"}
 
 
 def test_of_two_loads_at_once_the_second_to_commit_is_refused(warehouse: Any, place: TablePlace) -> None:
@@ -211,21 +218,53 @@ def test_the_ledger_is_found_after_compaction_expiry_and_restores(warehouse: Any
     assert next_offset(warehouse) == 1
     write(warehouse, "again", 1, b'{"a":7}')
     assert next_offset(warehouse) == 2
-    # What Delta's own clean-up does with versions that are older than a checkpoint, a month later:
-    table = warehouse.begin("t").table
-    table.create_checkpoint()
-    for path in (tmp_path / "lake/default/t/_delta_log").glob("*.json"):
-        if int(path.stem) < table.version():
-            path.unlink()
+    forget_all_but_the_last_version(warehouse, tmp_path)
     assert next_offset(warehouse) == 2
-    table.optimize.compact()
-    table = warehouse.begin("t").table
-    table.create_checkpoint()
-    for path in (tmp_path / "lake/default/t/_delta_log").glob("*.json"):
-        if int(path.stem) < table.version():
-            path.unlink()
+    warehouse.begin("t").table.optimize.compact()
+    forget_all_but_the_last_version(warehouse, tmp_path)
     ledger = warehouse.begin("t").ledger()
     assert (ledger.topics["t"].topic_id, ledger.topics["t"].next_offsets) == ("topic-id", {0: 2})
+
+
+def forget_all_but_the_last_version(warehouse: Any, tmp_path: Path) -> None:
+    """Do what Delta's own clean-up does with versions that are older than a checkpoint, a month later."""
+    table = warehouse.begin("t").table
+    table.create_checkpoint()
+    for path in (tmp_path / "lake/default/t/_delta_log").glob("*.json"):
+        if int(path.stem) < table.version():
+            path.unlink()
+
+
+def test_a_restore_that_has_expired_itself_makes_no_load_skip_records(warehouse: Any, tmp_path: Path) -> None:
+    for number in range(3):
+        write(warehouse, f"load{number}", number, b'{"a":1}')
+    warehouse.begin("t").table.restore(1)
+    warehouse.begin("t").table.optimize.compact()  # by somebody else, who knows nothing of a ledger
+    forget_all_but_the_last_version(warehouse, tmp_path)
+    with pytest.raises(HistoryExpiredError, match=r'rows go on at \{"t": \{"0": 2\}\}.*--starting-offsets'):
+        warehouse.begin("t").ledger()
+
+
+@pytest.mark.parametrize("told", ["", "null", "2017-07-14T02:40:00Z", None])
+def test_a_restore_in_the_words_of_other_writers_is_one_to_a_time(told: str | None) -> None:
+    table = SimpleNamespace(
+        history=lambda limit=None: [
+            {"operation": "OPTIMIZE", "version": 2},
+            {"operation": "RESTORE", "version": 1, "operationParameters": {"version": told}},
+            {"operation": "WRITE", "version": 0, "barnabas.ledger": "{}"},
+        ][:limit]
+    )
+    assert [entry["version"] for entry in delta_warehouse._line(table)] == [2]
+
+
+def test_maintenance_that_fails_is_told_in_one_line(warehouse: Any, tmp_path: Path) -> None:
+    for number in range(2):
+        write(warehouse, f"load{number}", number, b'{"a":1}')
+    for path in tmp_path.rglob("*.parquet"):
+        path.write_bytes(b"no Parquet")
+    with pytest.raises(WarehouseError, match="cannot put its small files together, its rows are as before") as caught:
+        maintain(DeltaMaintainer(warehouse, "t", SYSTEM_CLOCK))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_history_that_tells_nothing_is_not_taken_for_an_empty_table(warehouse: Any) -> None:
