@@ -61,7 +61,7 @@ def _takes(tree: AvroType, default: Any) -> bool:
     if not isinstance(default, _OF_JSON.get(tree.kind, ())):
         return False
     if isinstance(default, int) and tree.kind in _BITS:
-        return -(2 ** (_BITS[tree.kind] - 1)) <= default < 2 ** (_BITS[tree.kind] - 1)
+        return bool(-(2 ** (_BITS[tree.kind] - 1)) <= default < 2 ** (_BITS[tree.kind] - 1))
     if not isinstance(default, str) or tree.kind == "string":
         return True
     if tree.kind == "enum":
