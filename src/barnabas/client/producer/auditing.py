@@ -21,6 +21,7 @@ from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
+from barnabas.client.metadata import ClusterView
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -117,11 +118,11 @@ class Auditor:
         self._is_in_trouble = False
         self._window_ms = window_ms
         self._time_s = clock.time_s
-        self._view = cluster.view
         self._topics: dict[str, Topic] = {}
-        """As `_view` has them."""
+        """As the cluster's view has them."""
         self._runs: dict[tuple[str, int], Run] = {}
         """By topic and partition, the runs of `_instance` that were counted in last. Some of them may be over."""
+        cluster.updated.append(self._look_again)
         self._instance = _Instance(window_ms)
         self._earlier: list[_Instance] = []
         """They count no more, and are not told to the end yet."""
@@ -137,7 +138,7 @@ class Auditor:
         need, to extend the open run of their partition, is done without calls and with few objects.
         """
         run = self._runs.get((batch.topic, batch.partition))
-        if run is not None and error is None and self._cluster.view is self._view:
+        if run is not None and error is None:
             builder, data = batch.builder, batch.data
             if (
                 run.next == batch.base_sequence
@@ -176,16 +177,17 @@ class Auditor:
 
     def _topic(self, name: str) -> Topic:
         """Return the topic of this name, as far as is known now."""
-        if self._cluster.view is not self._view:
-            self._view = self._cluster.view
-            self._runs.clear()
-            self._topics.clear()
         known = self._topics.get(name)
         if known is None:
-            view = self._view.topics.get(name)
+            view = self._cluster.view.topics.get(name)
             topic_id = "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
             known = self._topics[name] = Topic(name, topic_id)
         return known
+
+    def _look_again(self, _view: ClusterView) -> None:
+        """Find topics, and so runs, anew: what had the name of one may be another one now."""
+        self._topics.clear()
+        self._runs.clear()
 
     def _doubt(self, topic: Topic, doubt: Doubt) -> None:
         if self._doubt_count < DOUBTS_MAX:

@@ -29,10 +29,6 @@ from tests.searches import examples
 MINUTE_MS = 60_000
 
 
-def view_of(topic_id: bytes) -> SimpleNamespace:
-    return SimpleNamespace(topics={"clicks": TopicView("clicks", topic_id=topic_id)}, leader=lambda _tp: 1)
-
-
 class FakeCluster:
     """Takes monitoring events; `meanwhile` is done while the next request is on its way, and may raise."""
 
@@ -40,8 +36,16 @@ class FakeCluster:
         self.events: list[MonitoringEvent] = []
         self.meanwhile: list[Callable[[], None]] = []
         self.has_topic = False
-        self.view = view_of(b"a" * 16)
+        self.updated: list[Callable[[Any], None]] = []
+        self.see(b"a" * 16)
         monkeypatch.setattr(auditing, "create_topic", self.create_topic)
+
+    def see(self, topic_id: bytes) -> None:
+        """Let the topic have this id."""
+        topics = {"clicks": TopicView("clicks", topic_id=topic_id)}
+        self.view = SimpleNamespace(topics=topics, leader=lambda _tp: 1)
+        for listener in self.updated:
+            listener(self.view)
 
     async def create_topic(self, _cluster: object, _name: str, **_settings: object) -> None:
         if self.has_topic:
@@ -204,7 +208,7 @@ def test_all_is_told_again_where_the_topic_of_the_audit_is_gone(cluster: FakeClu
 def test_topic_that_is_made_again_is_another_one(cluster: FakeCluster) -> None:
     auditor = auditor_of(cluster)
     settle(auditor, 0, 0)
-    cluster.view = view_of(b"b" * 16)
+    cluster.see(b"b" * 16)
     settle(auditor, 0, 1)
     run(auditor.tell())
     assert cluster.told() == {(ID, 0): 1, ((b"b" * 16).hex(), 0): 1}
@@ -252,7 +256,7 @@ def test_what_is_told_is_what_was_acknowledged_record_by_record(
                 run(auditor.tell())
             elif step == ANOTHER_TOPIC:
                 topic_id = bytes([topic_id[0] + 1]) * 16
-                cluster.view = view_of(topic_id)
+                cluster.see(topic_id)
             elif step == ANOTHER_EPOCH:
                 epoch += 1
             elif step == GAP:

@@ -1,0 +1,196 @@
+"""What it costs a producer to be audited: W4's producer without and with the audit, one after the other, many times.
+
+    python -m bench.audit_cost                           send, send_many and send_arrow; a few minutes
+    python -m bench.audit_cost send --pairs 20
+    python -m bench.audit_cost --json FILE               keeps the figures as data too
+
+The audit needs an idempotent producer, so that both have acks=all. What differs by less than a machine's noise shows in
+no pair of runs, however many there are; so a third run of each round is timed from inside: the CPU time that the
+sending thread spends with each batch in the audit, and with telling, as a share of what the whole process spends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from barnabas.client.admin import Admin
+from barnabas.client.producer import auditing
+from barnabas.client.producer.batch import ProducerBatch
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import BarnabasError
+from barnabas.perf.control import Control
+from barnabas.perf.meter import Measured, Meter
+from barnabas.perf.producing import ProduceJob, SendMode, produce
+from bench.arena import fresh_folder, remove_leftovers
+from bench.broker_process import MeasuredBroker
+from bench.downloads import cache_folder
+from bench.figures import interruptible, save
+from bench.tables import table
+
+PARTITIONS = 6
+RECORDS = 3_000_000
+PAIRS = 8
+WARM_UP_RECORDS = 200_000
+
+COUNT = auditing.Auditor.settled
+"""Called itself, because `super()` costs a good part of it."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the sending thread has spent in the audit."""
+
+    batches: int = 0
+    counting_ns: int = 0
+    telling_ns: int = 0
+
+
+class TimingMeter(Meter):
+    """A meter that has what was spent begin when it does: after the warm-up."""
+
+    def begin(self) -> None:
+        TimedAuditor.spent = Spent()
+        super().begin()
+
+
+class TimedAuditor(auditing.Auditor):
+    """An auditor that notes what it spends. The clock's own cost is measured at the same place, and taken off."""
+
+    spent = Spent()
+
+    def settled(self, batch: ProducerBatch, log_append_time_ms: int, error: BarnabasError | None) -> None:
+        clock = time.thread_time_ns
+        called_ns = clock()
+        begun_ns = clock()
+        COUNT(self, batch, log_append_time_ms, error)
+        ended_ns = clock()
+        self.spent.batches += 1
+        self.spent.counting_ns += (ended_ns - begun_ns) - (begun_ns - called_ns)
+
+    async def _tell(self, *, is_last: bool) -> None:
+        # With what else the loop does while events are on their way: too much rather than too little.
+        begun_ns = time.thread_time_ns()
+        await super()._tell(is_last=is_last)
+        self.spent.telling_ns += time.thread_time_ns() - begun_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Three runs: without the audit, with it, and with it timed from inside.
+
+    :param share: of the process's CPU time that the audit took.
+    :param batch_ns: CPU time for each batch.
+    """
+
+    mode: str
+    plain_per_s: float
+    audited_per_s: float
+    plain_cpu_s: float
+    audited_cpu_s: float
+    share: float
+    batch_ns: float
+    batch_records: float
+
+
+def run(
+    bootstrap: str, topic: str, mode: SendMode, records: int, *, audit: bool, meter: type[Meter] = Meter
+) -> Measured:
+    """Produce, and return what that took."""
+    settings = {"bootstrap.servers": bootstrap, "acks": "all", "audit": audit}
+    job = ProduceJob(settings, topic, mode, records=records, warm_up=WARM_UP_RECORDS)
+    return produce(job, meter(SYSTEM_CLOCK), Control())
+
+
+def run_timed(bootstrap: str, topic: str, mode: SendMode, records: int) -> tuple[Measured, Spent]:
+    """Produce with an auditor that notes what it spends."""
+    usual = auditing.Auditor
+    auditing.Auditor = TimedAuditor  # type: ignore[misc]  # where the producer finds it
+    try:
+        return run(bootstrap, topic, mode, records, audit=True, meter=TimingMeter), TimedAuditor.spent
+    finally:
+        auditing.Auditor = usual  # type: ignore[misc]
+
+
+def measure(bootstrap: str, topic: str, mode: SendMode, records: int, number: int) -> Round:
+    """Run all three. Who is first changes from round to round."""
+    order = (False, True) if number % 2 == 0 else (True, False)
+    runs = {audit: run(bootstrap, topic, mode, records, audit=audit) for audit in order}
+    timed, spent = run_timed(bootstrap, topic, mode, records)
+    plain, audited = runs[False], runs[True]
+    batches = max(1, spent.batches)
+    return Round(
+        mode=str(mode),
+        plain_per_s=plain.records / plain.elapsed_s,
+        audited_per_s=audited.records / audited.elapsed_s,
+        plain_cpu_s=plain.cpu_s / plain.records * 1e6,
+        audited_cpu_s=audited.cpu_s / audited.records * 1e6,
+        share=(spent.counting_ns + spent.telling_ns) / 1e9 / timed.cpu_s,
+        batch_ns=spent.counting_ns / batches,
+        batch_records=records / batches,
+    )
+
+
+def told(rounds: Sequence[Round]) -> list[str]:
+    """Return medians as a table, a row for each mode."""
+    header = ["mode", "records/s", "audited", "ratio", "CPU s a million", "audited", "ratio", "of CPU time", "a batch"]
+    rows = []
+    for mode in dict.fromkeys(each.mode for each in rounds):
+        of_mode = [each for each in rounds if each.mode == mode]
+        median = {name: statistics.median(getattr(each, name) for each in of_mode) for name in Round.__slots__[1:]}
+        rate_ratio = statistics.median(each.audited_per_s / each.plain_per_s for each in of_mode)
+        cpu_ratio = statistics.median(each.audited_cpu_s / each.plain_cpu_s for each in of_mode)
+        rows.append(
+            [
+                f"`{mode}`",
+                f"{median['plain_per_s']:,.0f}",
+                f"{median['audited_per_s']:,.0f}",
+                f"{rate_ratio:.3f}",
+                f"{median['plain_cpu_s']:.3f}",
+                f"{median['audited_cpu_s']:.3f}",
+                f"{cpu_ratio:.3f}",
+                f"{median['share']:.2%}",
+                f"{median['batch_ns'] / 1000:.1f} us",
+            ]
+        )
+    return list(table(header, rows, left=1))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is asked for; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.audit_cost", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    modes = [str(each) for each in SendMode]
+    parser.add_argument("modes", nargs="*", choices=[*modes, []], metavar="MODE", help=f"{', '.join(modes)} [all]")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"how often [{PAIRS}]")
+    parser.add_argument("--records", type=int, default=RECORDS, help=f"of 100 B, in a run [{RECORDS}]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
+    asked = parser.parse_args(arguments)
+    parent: Path = asked.folder or cache_folder()
+    remove_leftovers(parent)
+    rounds: list[Round] = []
+    with interruptible() as interrupted:
+        for mode in asked.modes or modes:
+            # A broker for each mode: its folder would grow by gigabytes.
+            with fresh_folder(parent) as folder, MeasuredBroker(folder) as broker, Admin(broker.bootstrap) as admin:
+                for number in range(asked.pairs):
+                    topic = f"audit-cost-{number}"
+                    admin.create_topic(topic, partitions=PARTITIONS)
+                    rounds.append(measure(broker.bootstrap, topic, SendMode(mode), asked.records, number))
+                    admin.delete_topic(topic)
+                    sys.stderr.write(f"{rounds[-1]}\n")
+    sys.stdout.write("\n".join(told(rounds)) + "\n")
+    if asked.json:
+        save(asked.json, "bench.audit_cost", [asdict(each) for each in rounds])
+    return interrupted.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
