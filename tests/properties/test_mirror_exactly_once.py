@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from barnabas.errors import KafkaError
 from barnabas.mirror.errors import ForeignBatchError
-from barnabas.mirror.identity import lineage_of
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import FRESH_S, Outgoing, PartitionCopy
 from barnabas.mirror.tail import Tail
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, read_header, read_records
 from barnabas.records.header import BatchHeader, stamp
+from barnabas.records.mirror_identity import lineage_of
 from barnabas.storage.producer_state import ProducerStates
 from tests.compacted import Batch, Kept
 from tests.searches import examples

@@ -1,4 +1,4 @@
-"""What was produced against what is stored, and that against a table: by windows, and producer by producer.
+"""What was produced or mirrored against what is stored, and that against a table: by windows, producer by producer.
 
 A count alone cannot tell one lost and one doubled record from none; the fingerprints can. What is stored by producers
 that tell nothing is counted apart, and never balances what is produced; that it is loaded is seen all the same.
@@ -14,6 +14,7 @@ from barnabas.audit.events import LOADED, MonitoringEvent
 from barnabas.audit.findings import WRONG, Finding, Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.loaded import LoadedTable, expired_rows
+from barnabas.audit.mirrored import MirroredTopic, SourceSide, compare_with_source
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.told import Told
 from barnabas.audit.windows import NOTHING, Tally, window_of
@@ -25,6 +26,8 @@ class WindowBalance:
 
     window_ms: int
     produced: int = 0
+    """In the source, where one is compared."""
+    mirrored: int = 0
     stored: int = 0
     """With second copies, and with what was not audited."""
     loaded: int = 0
@@ -46,7 +49,12 @@ class WindowBalance:
         """In words: complete, or what is the matter."""
         if self.wrong:
             return ", ".join(f"{kind} {records}" for kind, records in sorted(self.wrong.items()))
-        return "expired" if self.is_expired else "complete" if self.produced else "not audited"
+        return "expired" if self.is_expired else "complete" if self.is_audited else "not audited"
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether anybody has told of records."""
+        return bool(self.produced or self.mirrored)
 
     def records_of(self, kind: Kind) -> int:
         """Return of how many records this is the matter, at all tiers."""
@@ -62,6 +70,7 @@ class ApplicationBalance:
     """With second copies."""
     loaded: int = 0
     """Of what the log still has; rows of the table, with second copies."""
+    mirrored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +98,38 @@ class Balance:
         for window in self.windows:
             if window.window_ms < 0 or (until is None and window.is_expired and not window.wrong):
                 continue
-            if not window.is_complete or not window.produced:
+            if not window.is_complete or not window.is_audited:
                 break
             until = window.window_ms + self.width_ms
         return until
 
 
 def balance(
-    events: Iterable[MonitoringEvent], stored: StoredLog, topic_id: str = "", table: LoadedTable | None = None
+    events: Iterable[MonitoringEvent],
+    stored: StoredLog,
+    topic_id: str = "",
+    table: LoadedTable | None = None,
+    source: SourceSide | None = None,
 ) -> Balance:
-    """Compare what producers have told with what a log holds, and that with a table.
+    """Compare what producers and mirrors have told with what a log holds, and that with a table.
 
     :param events: of one topic, in any order; repeated ones do no harm. Their windows are as wide as those of `stored`,
         or these are whole multiples of them.
     :param topic_id: of the topic, in hex: events of another topic that had its name are left out. Empty: of all.
     :param table: with what was found in it while the log was read.
+    :param source: of a mirrored topic: what was produced there is compared with what was mirrored.
     """
     told = Told(events, topic_id, stored.width_ms)
     windows = _Windows(stored)
-    produced = windows.add_produced(told)
+    produced = windows.add_told(told)
     windows.add_stored(told)
     of_log, taken = differences(told, produced, stored)
     findings = [*_repeats(told, stored), *of_log]
+    mirrored: MirroredTopic | None = None
+    if source is not None:
+        mirrored = compare_with_source(source, told, stored)
+        windows.add_source(mirrored)
+        findings += mirrored.findings
     vouched: set[tuple[int, int]] = set()
     if table is not None:
         windows.add_rows(table)
@@ -119,6 +138,8 @@ def balance(
         findings += _lost_before_they_were_loaded(told, produced, stored, table, vouched)
     in_order = windows.closed(findings, vouched, taken)
     applications = _applications(told, produced, stored, table)
+    if mirrored is not None:
+        _add_senders(applications, mirrored)
     return Balance(in_order, sorted(findings, key=_place), stored.width_ms, applications)
 
 
@@ -132,7 +153,10 @@ def _applications(
         return ApplicationBalance() if event is None else found.setdefault(event.application, ApplicationBalance())
 
     for (_window_ms, producer), sent in produced.items():
-        of(producer).produced += sent.records
+        if producer.is_mirror:
+            of(producer).mirrored += sent.records
+        else:
+            of(producer).produced += sent.records
     for of_window in stored.counted.values():
         for producer, counted in of_window.items():
             of(producer).stored += counted.records
@@ -141,6 +165,17 @@ def _applications(
     for producer, rows in ({} if table is None else table.rows.loaded).items():
         of(producer).loaded += rows
     return found
+
+
+def _add_senders(applications: dict[str, ApplicationBalance], mirrored: MirroredTopic) -> None:
+    """Add those that have sent to the source what was mirrored."""
+    for (_window_ms, producer), sent in mirrored.produced.items():
+        sender = mirrored.senders[producer.producer_id].application
+        applications.setdefault(sender, ApplicationBalance()).produced += sent.records
+    for (_window_ms, producer), found in mirrored.mirrored.items():
+        event = mirrored.senders.get(producer.producer_id)
+        if event is not None:
+            applications.setdefault(event.application, ApplicationBalance()).mirrored += found.records
 
 
 class _Windows:
@@ -155,14 +190,23 @@ class _Windows:
         self._partitions.setdefault(window_ms, set()).update(partitions)
         return self._windows.setdefault(window_ms, WindowBalance(window_ms))
 
-    def add_produced(self, told: Told) -> dict[tuple[int, Producer], Tally]:
+    def add_told(self, told: Told) -> dict[tuple[int, Producer], Tally]:
         """Add what was told, and return it by window and producer."""
         for event in told.events:
             self._of(window_of(event.window_ms, self._stored.width_ms)).late += event.late
         produced = told.produced()
         for (window_ms, producer), counted in produced.items():
-            self._of(window_ms, [producer.partition]).produced += counted.records
+            window = self._of(window_ms, [producer.partition])
+            if producer.is_mirror:
+                window.mirrored += counted.records
+            else:
+                window.produced += counted.records
         return produced
+
+    def add_source(self, mirrored: MirroredTopic) -> None:
+        """Add what was produced in the source."""
+        for (window_ms, producer), sent in mirrored.produced.items():
+            self._of(window_ms, [producer.partition]).produced += sent.records
 
     def add_stored(self, told: Told) -> None:
         """Add what the log holds."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.audit.identities import FIELD, Producer
 from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, Tally
@@ -20,6 +20,8 @@ VERSION = 1
 
 PRODUCED = "produced"
 """Tier: acknowledged to a producer."""
+MIRRORED = "mirrored"
+"""Tier: acknowledged to a mirror by the cluster that it fills. Its records' numbers are their source offsets."""
 LOADED = "loaded"
 """Tier: in files that a load is about to commit to a table. The account of a load counts once it is committed."""
 COMMITTED = "committed"
@@ -46,6 +48,39 @@ class Doubt:
     window_ms: int
 
 
+class Reach(NamedTuple):
+    """How far a mirror has counted a partition of the source."""
+
+    first: int
+    """The source offset of the first record that was counted."""
+    next: int
+    """The source offset up to which all records were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What a mirror tells of the records' life before it.
+
+    :param topic, topic_id: of the source, the id in hex.
+    :param counted: the same records, under the identities that they have in the source.
+    :param reached: by partition, as far as the window is concerned.
+    """
+
+    topic: str
+    topic_id: str
+    counted: dict[Producer, Tally] = field(default_factory=dict)
+    reached: dict[int, Reach] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """Return what an event has of it."""
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "counted": [[*producer, *counted] for producer, counted in self.counted.items()],
+            "reached": [[partition, *reach] for partition, reach in self.reached.items()],
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class MonitoringEvent:
     """What one instance has counted in one window of a topic.
@@ -58,6 +93,7 @@ class MonitoringEvent:
     :param is_last: the producer has ended, and all that it has counted was told before.
     :param topic_id: of the topic, in hex; empty where brokers have none.
     :param offsets: by partition, the same records with their offsets for numbers; of tiers that know these.
+    :param upstream: of mirrors.
     """
 
     topic: str
@@ -74,6 +110,7 @@ class MonitoringEvent:
     is_last: bool = False
     topic_id: str = ""
     offsets: dict[int, Tally] = field(default_factory=dict)
+    upstream: Upstream | None = None
 
     @property
     def key(self) -> bytes:
@@ -100,6 +137,7 @@ class MonitoringEvent:
                 "doubts": [[*each.producer, each.first, each.records, each.window_ms] for each in self.doubts],
                 "last": self.is_last,
                 **(offsets if self.offsets else {}),
+                **({} if self.upstream is None else {"upstream": self.upstream.to_json()}),
             },
             separators=(",", ":"),
         ).encode()
@@ -131,7 +169,25 @@ class MonitoringEvent:
             is_last=told.get("last") is True,
             topic_id=_name(told, "topic_id"),
             offsets=dict(_offsets(row) for row in _rows({"offsets": [], **told}, "offsets", 4)),
+            upstream=_upstream(told.get("upstream")),
         )
+
+
+def _upstream(told: object) -> Upstream | None:
+    if told is None:
+        return None
+    if not isinstance(told, dict):
+        raise BadEventError("no monitoring event: upstream is no object")
+    return Upstream(
+        _name(told, "topic"),
+        _name(told, "topic_id"),
+        dict(_counted(row) for row in _rows(told, "counted", 6)),
+        dict(_reach(row) for row in _rows(told, "reached", 3)),
+    )
+
+
+def _reach(row: list[object]) -> tuple[int, Reach]:
+    return _number(row[0], 0, 2**31 - 1), Reach(_number(row[1]), _number(row[2]))
 
 
 def _name(told: dict[str, Any], name: str) -> str:

@@ -2,7 +2,9 @@
 
 A record is identified by its producer's id and epoch, its partition and its sequence number (KIP-98): they come with
 its batch, and stay with it wherever the batch goes. Where a producer has no id, the offset stands for the sequence
-number; that is an identity from the log on.
+number; that is an identity from the log on. A mirror gives records another identity, which says where they are in the
+source (`records/mirror_identity.py`): all that come from one topic count as one producer's, and their source offsets
+are the numbers.
 
 A fingerprint is a sum of hashes, so that the order does not matter, parts can be added, and one lost and one doubled
 record do not cancel out as they do in a count. The hash of sequence number x is a polynomial of degree 3 in the field
@@ -19,6 +21,10 @@ import hashlib
 import struct
 from typing import NamedTuple
 
+from barnabas.model import NO_PRODUCER_ID
+from barnabas.records.header import BatchHeader
+from barnabas.records.mirror_identity import MIRROR_MARK, source_place_of
+
 FIELD = 2**61 - 1
 """Fingerprints are integers from 0 to before this prime."""
 
@@ -33,6 +39,26 @@ class Producer(NamedTuple):
     producer_id: int
     producer_epoch: int
     partition: int
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether these are mirrored records, numbered by their source offsets, which need not be without gaps."""
+        return self.producer_id >= MIRROR_MARK
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has numbered its records itself."""
+        return self.producer_id != NO_PRODUCER_ID
+
+
+def identity_of(header: BatchHeader, partition: int) -> tuple[Producer, int]:
+    """Return whose records a batch has, and the number of the first of them."""
+    if header.producer_id == NO_PRODUCER_ID or header.base_sequence < 0:
+        return Producer(NO_PRODUCER_ID, -1, partition), header.base_offset
+    mirrored = source_place_of(header)
+    if mirrored is not None:
+        return Producer(mirrored.producer_id, 0, partition), mirrored.first
+    return Producer(header.producer_id, header.producer_epoch, partition), header.base_sequence
 
 
 @functools.lru_cache(PRODUCERS_REMEMBERED)

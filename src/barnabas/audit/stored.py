@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.audit.event_times import Stretch
-from barnabas.audit.identities import Producer
+from barnabas.audit.identities import Producer, identity_of
 from barnabas.audit.windows import NOTHING, Tally, tally
 from barnabas.errors import BarnabasError
-from barnabas.model import NO_PRODUCER_ID
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
 
 PRODUCERS_MAX = 1_000_000
@@ -118,12 +117,10 @@ class StoredLog:
                 f"partition {partition}, offset {header.base_offset}: the log was compacted; what is gone from it on "
                 "purpose cannot be told from what was lost"
             )
-        has_identity = header.producer_id != NO_PRODUCER_ID and header.base_sequence >= 0
-        if has_identity:
-            producer = Producer(header.producer_id, header.producer_epoch, partition)
-            first = self._unwrapped(producer, header.base_sequence)
-        else:
-            producer, first = Producer(NO_PRODUCER_ID, -1, partition), header.base_offset
+        producer, first = identity_of(header, partition)
+        wraps = producer.is_known and not producer.is_mirror
+        if wraps:
+            first = self._unwrapped(producer, first)
         stretches = self._stretches.get(producer)
         if stretches is None:
             if len(self._stretches) >= PRODUCERS_MAX:
@@ -137,7 +134,7 @@ class StoredLog:
             distinct = 0
             for begin, count in stretches.add(first, records):
                 distinct += count
-                found = tally(producer, begin & SEQUENCE_MAX if has_identity else begin, count, 0)
+                found = tally(producer, begin & SEQUENCE_MAX if wraps else begin, count, 0)
                 of_window[producer] = of_window.get(producer, NOTHING).plus(found)
             if distinct < records:
                 self.repeats.append(Repeat(window_ms, producer, records - distinct, offset))
@@ -178,7 +175,7 @@ class StoredLog:
         stretches = self._stretches.get(producer)
         if stretches is None:
             return 0
-        laps = range(first, self._reached[producer] + 1, SEQUENCE_MAX + 1)
+        laps = range(first, self._reached.get(producer, first) + 1, SEQUENCE_MAX + 1)
         return sum(stretches.count_in(each, records) for each in laps)
 
     def taken_of(self, producer: Producer) -> int:

@@ -1,27 +1,27 @@
-"""What producers have told, put together: of each of their lives the last word about each window."""
+"""What producers and mirrors have told, put together: of each of their lives the last word about each window."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
+from barnabas.audit.events import MIRRORED, PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, window_of
 
 
 class Told:
-    """What the producers have told: the last word of each instance."""
+    """What those have told who bring records into the log: the last word of each instance."""
 
     def __init__(self, events: Iterable[MonitoringEvent], topic_id: str, width_ms: int) -> None:
         latest: dict[bytes, MonitoringEvent] = {}
         ended: set[str] = set()
         for event in events:
-            if event.tier != PRODUCED:
+            if event.tier not in (PRODUCED, MIRRORED):
                 continue
             if event.is_last:
                 ended.add(event.instance)
             before = latest.get(event.key)
-            if before is None or before.number < event.number:
+            if before is None or before.number <= event.number:
                 latest[event.key] = event
         self._width_ms = width_ms
         self.events: list[MonitoringEvent] = []
@@ -49,7 +49,7 @@ class Told:
         self.ended -= earlier
 
     def produced(self) -> dict[tuple[int, Producer], Tally]:
-        """Return what was acknowledged, by window and producer."""
+        """Return what was acknowledged to producers and mirrors, by window and producer."""
         produced: dict[tuple[int, Producer], Tally] = {}
         for event in self.events:
             window_ms = window_of(event.window_ms, self._width_ms)

@@ -50,7 +50,8 @@ NOTHING = Tally()
 
 def tally(producer: Producer, first: int, count: int, size_bytes: int) -> Tally:
     """Return what `count` records amount to whose sequence numbers begin with `first`; 0 follows the last number."""
-    before_wrap = min(count, SEQUENCE_MAX + 1 - first) if producer.producer_id >= 0 else count
+    wraps = producer.is_known and not producer.is_mirror  # offsets do not
+    before_wrap = min(count, SEQUENCE_MAX + 1 - first) if wraps else count
     prints = fingerprint(producer, first, before_wrap)
     if before_wrap < count:
         prints += fingerprint(producer, 0, count - before_wrap)

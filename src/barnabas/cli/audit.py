@@ -39,6 +39,11 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
 @click.argument("words", nargs=-1, required=True, metavar="[why] TOPIC", shell_complete=complete_topics)
 @maybe_place_options
 @click.option("--table", metavar="[NAMESPACE.]NAME", help="The table.  [default: the one named after the topic]")
+@click.option(
+    "--source",
+    metavar="HOST:PORT[,...]",
+    help="Brokers of the cluster that TOPIC is mirrored from: compare with it, too.",
+)
 @click.option("--since", "since_ms", metavar="TIME", callback=_time, help=f"Leave out earlier windows. {TIME_HELP}.")
 @click.option(
     "--watch", "watch_s", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Do it again and again, until Ctrl-C."
@@ -49,13 +54,15 @@ def audit(
     words: tuple[str, ...],
     place: TablePlace | None,
     table: str | None,
+    source: str | None,
     since_ms: int | None,
     watch_s: float | None,
     as_json: bool,
     bootstrap: str,
 ) -> None:
     """Compare what producers say was acknowledged with what the log of TOPIC holds, minute by minute of event time;
-    with --warehouse, the log also with the rows of a table.
+    with --warehouse, the log also with the rows of a table; with --source, what was produced to another cluster with
+    what a mirror has brought from there.
 
     Producers tell it that have the setting audit=True; for ship and produce, -X audit=true. `audit why TOPIC` says of
     what is lost or doubled who sent it, and where it is. The exit code is 1 when something is wrong.
@@ -63,6 +70,7 @@ def audit(
     \b
     barnabas audit clicks
     barnabas audit clicks --warehouse ./warehouse
+    barnabas audit clicks --source a:9092 -b b:9092
     barnabas audit why clicks --json
     """
     is_why = len(words) == 2 and words[0] == WHY
@@ -70,7 +78,7 @@ def audit(
         raise click.UsageError("say one topic: barnabas audit TOPIC, or barnabas audit why TOPIC")
     if table is not None and place is None:
         raise click.UsageError("--table is in a warehouse: say which, --warehouse DIR or --catalog NAME")
-    asked = Audit(words[-1], bootstrap, place, table, since_ms)
+    asked = Audit(words[-1], bootstrap, place, table, source, since_ms)
     while True:
         found, audited = asked.run()
         if is_why:
@@ -93,6 +101,7 @@ class Audit:
     bootstrap: str
     place: TablePlace | None = None
     table: str | None = None
+    source: str | None = None
     since_ms: int | None = None
 
     def run(self) -> tuple[Balance, AuditedTable | None]:
@@ -111,6 +120,7 @@ class Audit:
                 self.topic,
                 since_ms=self.since_ms,
                 table_side=None if self.place is None else table_side,
+                source=self.source,
                 progress=partial(record_progress, f"reading {self.topic}"),
             )
         return found, shown[0] if shown else None

@@ -36,6 +36,7 @@ def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_j
                 "applications": {
                     name: {
                         "produced": each.produced,
+                        "mirrored": each.mirrored,
                         "stored": each.stored,
                         **({"loaded": each.loaded} if table else {}),
                     }
@@ -48,13 +49,14 @@ def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_j
     if not found.windows:
         click.echo(f"there is nothing in {topic}, and nobody has told of anything", err=True)
         return
+    mirrored = ["mirrored"] if any(each.mirrored for each in found.windows) else []
     loaded = [] if table is None else ["loaded"]
     show_table(
-        ["window", "produced", "stored", *loaded, "late", "not audited", "status"],
+        ["window", "produced", *mirrored, "stored", *loaded, "late", "not audited", "status"],
         [
             [
-                _time(each.window_ms), each.produced, each.stored, *([each.loaded] if loaded else []), each.late,
-                each.unaudited, each.status,
+                _time(each.window_ms), each.produced, *([each.mirrored] if mirrored else []), each.stored,
+                *([each.loaded] if loaded else []), each.late, each.unaudited, each.status,
             ]
             for each in found.windows
         ],
@@ -74,6 +76,7 @@ def _as_json(window: WindowBalance, *, has_table: bool) -> dict[str, Any]:
     return {
         "window": window.window_ms,
         "produced": window.produced,
+        "mirrored": window.mirrored,
         "stored": window.stored,
         **kinds,
         **of_table,

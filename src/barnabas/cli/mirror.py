@@ -59,6 +59,11 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
     callback=_interval,
     help="How often topics, settings and groups are looked at, as in 0.5s, 5s or 1m.",
 )
+@click.option(
+    "--audit/--no-audit",
+    default=None,
+    help="Tell the audit what is mirrored.  [default: where anybody in the source tells]",
+)
 @click.option("--once", is_flag=True, help="End as soon as all is mirrored that there is.")
 @click.option("--status", metavar="INTERVAL", default="10s", show_default=True, callback=_interval, help="How often.")
 @click.option(
@@ -77,6 +82,7 @@ def mirror(
     prefix: str,
     replication_factor: int | None,
     refresh: float,
+    audit: bool | None,
     once: bool,
     status: float,
     metrics_port: int | None,
@@ -102,6 +108,7 @@ def mirror(
         replication_factor=replication_factor,
         refresh_s=refresh,
         groups_s=refresh,
+        audit=audit,
     )
     return _run(config, _Output(as_json, status), metrics_port, once=once)
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.audit.balance import Balance, balance
+from barnabas.audit.mirrored import SourceSide, account_begins, source_topic_of
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audited import OnProgress, count_stored, read_events, topic_ranges
@@ -53,11 +54,13 @@ def audit_topic(
     *,
     since_ms: int | None = None,
     table_side: Callable[[str], TableSide] | None = None,
+    source: Bootstrap | None = None,
     progress: Progress = _not_shown,
 ) -> Balance:
     """Compare what was produced to a topic with its log, and the log with a table.
 
     :param since_ms: leave out windows that begin before the one that has this time.
+    :param source: brokers of the cluster that the topic is mirrored from: what was produced there is compared, too.
     :param table_side: called with the topic's id, returns the table's side.
     :raises NotAuditableError: the log was compacted, or the table is of another topic.
     :raises KafkaError: there is no such topic, or it cannot be read.
@@ -65,10 +68,14 @@ def audit_topic(
     # What is told first, then the table, then the log: each has what those before it have. What is acknowledged
     # meanwhile is in the log, and open until it is told.
     events = read_events(bootstrap, admin, topic)
-    width_ms = common_width([WINDOW_MS, *(event.width_ms for event in events)])
+    source_side = None if source is None else _source_side(source, source_topic_of(events) or topic)
+    of_source = [] if source_side is None else source_side.events
+    width_ms = common_width([WINDOW_MS, *(event.width_ms for event in (*events, *of_source))])
+    begins = account_begins(events, width_ms)
     if since_ms is not None:
         since_ms -= since_ms % width_ms
         events = [event for event in events if event.window_ms >= since_ms]
+        of_source[:] = [event for event in of_source if event.window_ms >= since_ms]
     topic_id = admin.describe_topics([topic])[0].id
     side = None if table_side is None else table_side(topic_id)
     ranges = topic_ranges(admin, topic, since_ms)
@@ -83,6 +90,16 @@ def audit_topic(
             log_begins=admin.beginning_offsets(ranges),
             on_stretch=None if table is None else table.rows.check,
         )
+    for partition, window_ms in begins.items():
+        stored.begins_late(partition, max(window_ms, stored.expired_ms.get(partition, window_ms)))
     if table is not None:
         table.rows.check_is_over()
-    return balance(events, stored, topic_id, table)
+    return balance(events, stored, topic_id, table, source_side)
+
+
+def _source_side(bootstrap: Bootstrap, topic: str) -> SourceSide:
+    with Admin(bootstrap) as admin:
+        view = admin.describe_topics([topic])[0]
+        events = read_events(bootstrap, admin, topic)
+        ends = admin.end_offsets([TopicPartition(topic, each.partition) for each in view.partitions])
+        return SourceSide(events, view.id, {where.partition: end for where, end in ends.items()})

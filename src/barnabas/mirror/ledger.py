@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from barnabas.mirror.identity import ORIGIN_MAX
 from barnabas.mirror.offset_map import OffsetMap, Run
+from barnabas.records.mirror_identity import ORIGIN_MAX
 
 LEDGER_TOPIC = "_mirror"
 FORMAT = 1
@@ -64,11 +64,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMark:
-    """How far a partition was mirrored, at least, and which offsets stand for which."""
+    """How far a partition was mirrored, at least, and which offsets stand for which.
+
+    :param told_to: the source offset up to which the audit was told; None: it never was.
+    """
 
     target_topic_id: str
     origin: int | None
     runs: tuple[Run, ...]
+    told_to: int | None = None
 
     @staticmethod
     def key(target_topic: str, partition: int) -> str:
@@ -83,8 +87,8 @@ class PartitionMark:
     def read(cls, value: object) -> Self:
         """:raises BadEntryError: it is none."""
         fields = _fields(value)
-        topic_id, origin, runs = (fields.get(name) for name in cls.__slots__)
-        if not isinstance(topic_id, str) or not (origin is None or _is_offset(origin)):
+        topic_id, origin, runs, told_to = (fields.get(name) for name in cls.__slots__)
+        if not isinstance(topic_id, str) or not all(each is None or _is_offset(each) for each in (origin, told_to)):
             raise BadEntryError(f"a mark without topic or origin: {value!r:.200}")
         if not isinstance(runs, list) or not all(_is_run(run) for run in runs):
             raise BadEntryError(f"a mark without runs of offsets: {value!r:.200}")
@@ -92,7 +96,7 @@ class PartitionMark:
             found = OffsetMap.of([(source, target, count) for source, target, count in runs])
         except ValueError as error:
             raise BadEntryError(f"a mark with runs that cannot be: {error}") from error
-        return cls(topic_id, origin, found.runs)
+        return cls(topic_id, origin, found.runs, told_to)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class Link:
     """What went wrong last, while nothing is acknowledged."""
     source_end: int | None = None
     """The source's high watermark, as the last answer told."""
+    told_to: int | None = None
+    """What an earlier mirror had told of, which is kept where this one tells nothing."""
     written: PartitionMark | None = None
     """What the ledger has."""
     task: asyncio.Task[None] | None = None
@@ -65,8 +67,11 @@ class Link:
     @property
     def mark(self) -> PartitionMark | None:
         """What the ledger should have."""
-        offsets = self.copy.offsets
-        return None if offsets is None else PartitionMark(self.target_topic_id, self.copy.origin, offsets.runs)
+        offsets, account = self.copy.offsets, self.copy.account
+        if offsets is None:
+            return None
+        told_to = self.told_to if account is None else account.told_to
+        return PartitionMark(self.target_topic_id, self.copy.origin, offsets.runs, told_to)
 
     def lost(self, why: str) -> None:
         """Something is not as expected: fetch again what was not acknowledged, from where the target's log ends."""

@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.client.producer.auditing import AUDIT_TOPIC
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.mirror.account import PartitionAccount, TopicAccount
+from barnabas.mirror.audit_telling import AuditTelling
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.events import Tell, Told
 from barnabas.mirror.group_following import GroupFollowing
-from barnabas.mirror.identity import lineage_of
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.ledger_topic import LedgerTopic
 from barnabas.mirror.link import Link, why_waiting
@@ -30,11 +32,15 @@ from barnabas.mirror.target_writing import TargetWriting
 from barnabas.mirror.topic_choice import Choice
 from barnabas.mirror.topic_following import Followed, TopicFollowing
 from barnabas.model import TopicPartition
+from barnabas.records.mirror_identity import lineage_of
 
 STOP_S = 10.0
 """How long the end waits for answers to what is under way, and for the ledger."""
 STOPPED_AGAIN_S = 30.0
 """A partition that was given up is looked at again after so long: somebody may have done something about it."""
+
+APPLICATION = "barnabas mirror"
+"""What the audit calls it."""
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +54,8 @@ class MirrorConfig:
     :param prefix: what the names of topics begin with in the target.
     :param replication_factor: of topics that are made in the target; None: what its brokers say.
     :param refresh_s: how often topics are looked at. :param groups_s: how often groups are.
-    :param ledger_s: how often the ledger is written.
+    :param ledger_s: how often the ledger is written, and the audit told.
+    :param audit: whether what is mirrored is told to the audit; None: where anybody in the source tells.
     """
 
     source: Mapping[str, str]
@@ -60,6 +67,7 @@ class MirrorConfig:
     refresh_s: float = 5.0
     groups_s: float = 5.0
     ledger_s: float = 5.0
+    audit: bool | None = None
     choice: Choice = field(init=False)
     group_choice: Choice = field(init=False)
 
@@ -83,6 +91,9 @@ class Mirror:
         self._ledger = LedgerTopic(self._target, writes=True)
         self._reading = SourceReading(self._source.cluster, self.links, self._on_ready, self._stop_link)
         self._writing = TargetWriting(self._target.cluster, self.links, SYSTEM_CLOCK, self._on_room, self._stop_link)
+        self._telling = AuditTelling(self._target)
+        self._accounts: dict[tuple[bytes, str], TopicAccount] = {}
+        """By the ids of source and target."""
         self._placing = Placing(self._source, self._target, self._ledger, SYSTEM_CLOCK, self._told, self._stop_link)
         self._topics = TopicFollowing(
             self._source,
@@ -121,6 +132,7 @@ class Mirror:
         config = self._config
         rounds = [
             (self._topics.round, config.refresh_s, "topics"),
+            (self._tell_audit, config.ledger_s, "audit"),
             (self._write_ledger, config.ledger_s, "ledger"),
             (self._look_at_partitions, config.ledger_s, "partitions"),
             *([(self._groups.round, config.groups_s, "groups")] if config.groups else []),
@@ -153,10 +165,12 @@ class Mirror:
                     self._answered.clear()
                     await self._answered.wait()
                 await self._write_ledger()
+                await self._tell_audit()
+                await self._write_ledger()
         self.final = self.sums
         for topic in {tp.topic for tp in self.links}:
             self._on_gone(topic)
-        for part in (self._upstream, self._ledger, self._source, self._target):
+        for part in (self._telling, self._upstream, self._ledger, self._source, self._target):
             await part.stop()
 
     async def _again(self, one_round: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
@@ -184,15 +198,35 @@ class Mirror:
                 lineage = lineage_of(self._source.id, topic.source.topic_id)
                 link = Link(source, target, target_id, PartitionCopy(source, lineage))
                 link.copy.may_have_holes = topic.is_compacted
+                link.copy.account = self._account_of(topic, each.partition)
                 link.task = asyncio.create_task(self._placing.look_after(link))
                 link.task.add_done_callback(self._on_link_ended)
                 link.attention.set()
                 self.links[source] = link
                 continue
             link.copy.may_have_holes = topic.is_compacted
+            if link.copy.account is None and (account := self._account_of(topic, each.partition)) is not None:
+                link.copy.account = account
+                link.look_again()  # so that it is known where the account begins
             if link.stopped is not None and SYSTEM_CLOCK.monotonic() - link.stopped_at_s >= STOPPED_AGAIN_S:
                 link.stopped = None
                 link.attention.set()
+
+    def _account_of(self, topic: Followed, partition: int) -> PartitionAccount | None:
+        """Return where a partition is to be counted; None: nobody audits, or compaction deletes on purpose."""
+        audits = self._config.audit
+        if audits is None:
+            audits = AUDIT_TOPIC in self._source.cluster.view.topics
+        if not audits or topic.is_compacted:
+            return None
+        source, target = topic.source, topic.target
+        place = (source.topic_id, target.topic_id.hex())
+        if place not in self._accounts:
+            lineage = lineage_of(self._source.id, source.topic_id)
+            self._accounts[place] = TopicAccount(
+                target.name, target.topic_id.hex(), source.name, source.topic_id.hex(), lineage, APPLICATION
+            )
+        return PartitionAccount(self._accounts[place], partition)
 
     def _on_gone(self, topic: str) -> None:
         for tp in [tp for tp in self.links if tp.topic == topic]:
@@ -228,6 +262,9 @@ class Mirror:
         self._writing.wake()
 
     # --- ledger and figures -----------------------------------------------------------------------------
+
+    async def _tell_audit(self) -> None:
+        await self._telling.tell([each.copy.account for each in self.links.values() if each.copy.account is not None])
 
     async def _write_ledger(self) -> None:
         marks = {link: mark for link in self.links.values() if (mark := link.mark) is not None and mark != link.written}

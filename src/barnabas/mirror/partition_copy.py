@@ -4,6 +4,9 @@ Three things are kept: the map of what is acknowledged, batches under way, batch
 is not the expected one, all that is not acknowledged is forgotten, and the target's log is read (`tail.py`): what it
 has is mirrored, the rest is fetched again. No answer has to be interpreted any further.
 
+Where there is an account (`account.py`), what is in the target and was not counted, because a mirror was killed or an
+answer was lost, is fetched once more, and only counted.
+
 Invariants:
 
 - What is sent next is what follows in the source on what was sent before.
@@ -20,11 +23,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from barnabas.mirror.identity import fits_stretch, producer_of
+from barnabas.mirror.account import Counted, PartitionAccount, counted_of
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.rewriting import Piece, piece_of, with_identity
 from barnabas.model import TopicPartition
-from barnabas.records.header import Buffer, iter_headers
+from barnabas.records.header import BatchHeader, Buffer, iter_headers
+from barnabas.records.mirror_identity import fits_stretch, producer_of
 
 READY_BYTES_MAX = 8 * 1024 * 1024
 IN_FLIGHT_BYTES_MAX = 8 * 1024 * 1024
@@ -48,6 +52,8 @@ class Outgoing:
     """Where it has to be."""
     is_first: bool
     """Of its stretch."""
+    counted: Counted | None = None
+    """For the account."""
 
     @property
     def size(self) -> int:
@@ -58,7 +64,7 @@ class PartitionCopy:
     """The state of one partition that is mirrored.
 
     :param where: the source's partition, for messages.
-    :param lineage: see `identity.lineage_of`.
+    :param lineage: see `mirror_identity.lineage_of`.
     """
 
     def __init__(self, where: TopicPartition, lineage: int) -> None:
@@ -72,6 +78,9 @@ class PartitionCopy:
         """The source offset to be fetched next."""
         self.is_placed = False
         """Whether the end of the target's log is known."""
+        self.account: PartitionAccount | None = None
+        """Where what is in the target is counted; None: nobody audits."""
+        self._placed_at = 0
         self._ready: deque[Outgoing] = deque()
         self._in_flight: deque[Outgoing] = deque()
         self._ready_bytes = 0
@@ -91,7 +100,8 @@ class PartitionCopy:
 
     @property
     def wants_data(self) -> bool:
-        return self.is_placed and self._ready_bytes < READY_BYTES_MAX
+        is_untold = self.account is not None and self.account.topic.is_full
+        return self.is_placed and self._ready_bytes < READY_BYTES_MAX and not is_untold
 
     @property
     def has_ready(self) -> bool:
@@ -109,14 +119,16 @@ class PartitionCopy:
         """Whether answers are still to come."""
         return bool(self._in_flight)
 
-    def place(self, offsets: OffsetMap, origin: int | None, now_s: float) -> None:
+    def place(self, offsets: OffsetMap, origin: int | None, now_s: float, count_from: int | None = None) -> None:
         """Go on where the target's log ends.
 
         :param now_s: when that was asked, or before.
+        :param count_from: an earlier source offset: what follows it up to there is to be counted only.
         """
         self.forget()
         self.offsets, self.origin = offsets, origin
-        self.position = offsets.source_end
+        self._placed_at = offsets.source_end
+        self.position = self._placed_at if count_from is None else min(count_from, self._placed_at)
         self._end_origin = origin
         self._end_sequence = 0 if origin is None else offsets.source_end - origin
         self._end_target = offsets.target_end
@@ -133,9 +145,14 @@ class PartitionCopy:
 
     def skip_to(self, source_offset: int) -> int:
         """Go on at a later source offset, because the source has nothing before it; return how many are left out."""
-        left_out = max(0, source_offset - self.position)
-        self.position += left_out
+        left_out = max(0, source_offset - max(self.position, self._placed_at))
+        self.position = max(self.position, source_offset)
         return left_out
+
+    @property
+    def expected(self) -> int:
+        """Up to where the source must have been, at least."""
+        return max(self.position, self._placed_at)
 
     def take(self, fetched: Buffer, asked_for: int) -> int:
         """Make what was fetched ready to be sent; return how many batches that were.
@@ -149,14 +166,31 @@ class PartitionCopy:
         view = memoryview(fetched)
         taken = 0
         for place, header in iter_headers(view, partial_ok=True):
-            piece = piece_of(view, place, header, self.position, self.where)
+            if header.next_offset <= self._placed_at:
+                self._count_only(view[place : place + header.size], header)
+                continue
+            piece = piece_of(view, place, header, self.expected, self.where)
             if piece is not None:
-                self._make_ready(piece)
+                counted = self._counted(view[place : place + header.size], header)
+                self._make_ready(piece, counted)
                 taken += 1
             self.position = max(self.position, header.next_offset)
         return taken
 
-    def _make_ready(self, piece: Piece) -> None:
+    def _counted(self, batch: memoryview, header: BatchHeader) -> Counted | None:
+        if self.account is None or header.record_count != header.last_offset_delta + 1:
+            return None  # compacted logs are not audited
+        return counted_of(batch, header, self.where.partition, self.position)
+
+    def _count_only(self, batch: memoryview, header: BatchHeader) -> None:
+        """Take a batch that is in the target already."""
+        if header.last_offset >= self.position and not header.is_control:
+            counted = self._counted(batch, header)
+            if self.account is not None and counted is not None:
+                self.account.count(counted)
+        self.position = max(self.position, header.next_offset)
+
+    def _make_ready(self, piece: Piece, counted: Counted | None) -> None:
         origin, first = self._end_origin, piece.source_next - piece.records
         sequence = self._end_sequence
         goes_on = origin is not None and first - origin == sequence and fits_stretch(sequence, piece.records)
@@ -171,6 +205,7 @@ class PartitionCopy:
             origin,
             self._end_target,
             is_first=not goes_on,
+            counted=counted,
         )
         self._ready.append(outgoing)
         self._ready_bytes += outgoing.size
@@ -216,6 +251,8 @@ class PartitionCopy:
         self._in_flight_bytes -= sent.size
         self.offsets.add(sent.source_next, sent.count, sent.source_first)
         self.origin = sent.origin
+        if self.account is not None and sent.counted is not None:
+            self.account.count(sent.counted)
         self._is_confirmed = True
         self._sure_at_s = now_s
         return True

@@ -72,18 +72,44 @@ class Placing:
         asked_at_s = self._clock.monotonic()
         tail = await self._tail(link)
         offsets = tail.offsets
+        is_new = offsets is None
         if offsets is None:
             start, _ = await self._source.ends(link.source)
             _, end = await self._target.ends(link.target)
             offsets = OffsetMap(start, end)
-            first = PartitionMark(link.target_topic_id, None, offsets.runs)
-            # So that the map is exact from its first offset on, also where this process is killed soon.
+        begins = self._begin_account(link, offsets)
+        if is_new or begins:
+            first = PartitionMark(link.target_topic_id, tail.origin, offsets.runs, link.told_to)
+            # So that map and account are exact from their first offset on, also where this process is killed soon.
             await self._ledger.write({PartitionMark.key(*link.target): first.value()})
             link.written = first
         if tail.remark:
             self._told.once(str(link.source), "remark", reason=tail.remark)
-        link.copy.place(offsets, tail.origin, asked_at_s)
+        link.copy.place(offsets, tail.origin, asked_at_s, await self._count_from(link, offsets))
         link.counts.replaced += 1
+
+    def _begin_account(self, link: Link, offsets: OffsetMap) -> bool:
+        """Have the account go on where it was told last; return whether it begins just now."""
+        account = link.copy.account
+        mark = self._mark(link)
+        if link.told_to is None and mark is not None:
+            link.told_to = mark.told_to
+        if account is None or account.counted_to is not None:
+            return False
+        begins = link.told_to is None
+        account.begin(offsets.source_end if link.told_to is None else link.told_to)
+        link.told_to = account.told_to
+        return begins
+
+    async def _count_from(self, link: Link, offsets: OffsetMap) -> int | None:
+        """Return from where on the target has what is not counted yet; None: there is nothing of that."""
+        account = link.copy.account
+        if account is None or account.counted_to is None or account.counted_to >= offsets.source_end:
+            return None
+        start, end = await self._source.ends(link.source)
+        if end < offsets.source_end:
+            return None  # the source has lost its end, which is told as soon as more is asked for
+        return max(start, account.counted_to)
 
     async def _tail(self, link: Link) -> Tail:
         offsets, origin = self._known(link)
@@ -100,10 +126,12 @@ class Placing:
         """Return the map as it was acknowledged here, or as the ledger has it: a copy that may be changed."""
         if link.copy.offsets is not None:
             return OffsetMap.of(link.copy.offsets.runs), link.copy.origin
+        mark = self._mark(link)
+        return (None, None) if mark is None else (OffsetMap.of(mark.runs), mark.origin)
+
+    def _mark(self, link: Link) -> PartitionMark | None:
         mark = self._ledger.find(PartitionMark, PartitionMark.key(*link.target))
-        if mark is None or mark.target_topic_id != link.target_topic_id:
-            return None, None
-        return OffsetMap.of(mark.runs), mark.origin
+        return mark if mark is not None and mark.target_topic_id == link.target_topic_id else None
 
     async def _last_header(self, link: Link, end: int) -> BatchHeader | None:
         found = None
@@ -130,9 +158,9 @@ class Placing:
         """The source has not the offset that was asked for."""
         start, end = await self._source.ends(link.source)
         if link.copy.is_placed:
-            if link.copy.position > end:
+            if link.copy.expected > end:
                 raise MirrorError(
-                    f"{link.source}: the source ends at offset {end}, and {link.copy.position} is to be read next: it"
+                    f"{link.source}: the source ends at offset {end}, and {link.copy.expected} is to be read next: it"
                     " has lost records that were mirrored; delete the topic in the target to have it mirrored anew"
                 )
             await self.place(link)  # another mirror may have gone on before that was gone

@@ -7,10 +7,10 @@ says counts. The answer does not depend on how many mirrors write, or wrote: eac
 from __future__ import annotations
 
 from barnabas.mirror.errors import ForeignBatchError, MirrorError
-from barnabas.mirror.identity import Provenance, provenance_of
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader
+from barnabas.records.mirror_identity import Provenance, provenance_of
 
 
 class Tail:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users call it
 
 from barnabas.audit.account import offsets_of
-from barnabas.audit.events import COMMITTED, LOADED, PRODUCED
+from barnabas.audit.events import COMMITTED, LOADED, MIRRORED, PRODUCED
 from barnabas.audit.identities import FIELD, coefficients
 from barnabas.audit.loaded import instance_of_load
 from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, WINDOW_MS
@@ -153,7 +153,7 @@ class _Told:
     """What producers and the loads of a table have told."""
 
     def __init__(self, events: DataFrame, side: TableAudit) -> None:
-        self.produced = _counted(events.filter(F.col("tier") == PRODUCED), "host", "application")
+        self.produced = _counted(events.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "host", "application")
         loads = events.filter(F.lit(False))
         if side.state is not None:
             state = side.state

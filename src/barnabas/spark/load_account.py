@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from barnabas.audit.account import Account, offsets_of
 from barnabas.audit.column_tallies import Numbers, tallies_by_window, windows_of
-from barnabas.audit.identities import Producer
+from barnabas.audit.identities import Producer, identity_of
 from barnabas.model import NO_PRODUCER_ID, TopicPartition
 from barnabas.records import iter_headers
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader, Buffer
@@ -61,16 +61,17 @@ def _identities(
         return
     begins = np.array([header.base_offset for header in numbered])
     ends = np.array([header.next_offset for header in numbered])
-    sequences = np.array([header.base_sequence for header in numbered])
-    producers = {(header.producer_id, header.producer_epoch): 0 for header in numbered}
+    identities = [identity_of(header, partition) for header in numbered]
+    firsts = np.array([first for _producer, first in identities])
+    producers = list(dict.fromkeys(producer for producer, _first in identities))
     number_of = {each: number for number, each in enumerate(producers)}
-    owners = np.array([number_of[header.producer_id, header.producer_epoch] for header in numbered])
+    owners = np.array([number_of[producer] for producer, _first in identities])
     batch = np.searchsorted(begins, offsets, side="right") - 1
     has_batch = (batch >= 0) & (offsets < ends[batch])
     owner = np.where(has_batch, owners[batch], len(producers))
-    for number, (producer_id, producer_epoch) in enumerate(producers):
+    for number, producer in enumerate(producers):
         places = np.flatnonzero(owner == number)
         if len(places):
             own = batch[places]
-            of_records = (sequences[own] + (offsets[places] - begins[own])) & SEQUENCE_MAX
-            yield Producer(producer_id, producer_epoch, partition), places, of_records
+            of_records = firsts[own] + (offsets[places] - begins[own])
+            yield producer, places, of_records if producer.is_mirror else of_records & SEQUENCE_MAX

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from barnabas.audit.identities import FIELD, Producer, fingerprint
 from barnabas.audit.windows import tally
 from barnabas.records.header import SEQUENCE_MAX
+from barnabas.records.mirror_identity import producer_id_of
 
-producers = st.builds(Producer, st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.integers(0, 10_000))
+producers = st.builds(Producer, st.integers(0, 2**62 - 1), st.integers(0, 2**15 - 1), st.integers(0, 10_000))
 
 
 @given(producers, st.integers(0, 2**31), st.lists(st.integers(0, 1_000_000), min_size=1))
@@ -57,3 +58,11 @@ def test_records_of_two_producers_are_different_ones(one: Producer, other: Produ
 def test_sequence_numbers_begin_again_with_0(producer: Producer, before: int, after: int) -> None:
     whole = tally(producer, SEQUENCE_MAX + 1 - before, before + after, 0)
     assert whole == tally(producer, SEQUENCE_MAX + 1 - before, before, 0).plus(tally(producer, 0, after, 0))
+
+
+def test_source_offsets_of_mirrored_records_go_on() -> None:
+    producer = Producer(producer_id_of(5), 0, 0)
+    assert producer.is_mirror
+    whole = tally(producer, SEQUENCE_MAX, 3, 0)
+    assert whole == tally(producer, SEQUENCE_MAX, 1, 0).plus(tally(producer, SEQUENCE_MAX + 1, 2, 0))
+    assert whole != tally(producer, SEQUENCE_MAX, 1, 0).plus(tally(producer, 0, 2, 0))

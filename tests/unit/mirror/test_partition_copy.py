@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from barnabas.mirror.errors import UnmirrorableBatchError
-from barnabas.mirror.identity import ORIGIN_MAX, Producer, lineage_of, origin_of, producer_of, provenance_of
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import FRESH_S, IN_FLIGHT_MAX, KNOWN_S, Outgoing, PartitionCopy
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, check_batch, read_header, read_records
 from barnabas.records.header import BATCH_HEADER_SIZE, TRANSACTIONAL_MASK, pack_header, stamp, write_crc
+from barnabas.records.mirror_identity import ORIGIN_MAX, Producer, lineage_of, origin_of, producer_of, provenance_of
 from tests.compacted import Batch, Kept
 
 WHERE = TopicPartition("clicks", 3)

@@ -92,6 +92,37 @@ def provenance_of(lineage: int, header: BatchHeader) -> Provenance | None:
     return Provenance(origin, origin + header.base_sequence + header.last_offset_delta + 1)
 
 
+class SourcePlace(NamedTuple):
+    """Which records of which source a mirrored batch has."""
+
+    producer_id: int
+    """Of the lineage as a whole, whatever the stretch."""
+    first: int
+    """The source offset of the first of them."""
+
+
+def producer_id_of(lineage: int) -> int:
+    """Return the id under which all records of a lineage are counted, their source offsets for numbers."""
+    return MIRROR_MARK | lineage << REGION_BITS
+
+
+def source_place_of(header: BatchHeader) -> SourcePlace | None:
+    """Return which records a batch has, or None where no mirror has sent it.
+
+    >>> from barnabas.records import BatchBuilder, read_header
+    >>> builder = BatchBuilder()
+    >>> builder.append(0, None, b"1")
+    >>> place = source_place_of(read_header(builder.build(*producer_of(5, 1_000_000), 7)))
+    >>> place == (producer_id_of(5), 1_000_007)
+    True
+    """
+    if header.producer_id < MIRROR_MARK or header.producer_epoch < 0 or header.base_sequence < 0:
+        return None
+    lineage = (header.producer_id >> REGION_BITS) & _LINEAGE_MASK
+    origin = (header.producer_id & _REGION_MASK) << EPOCH_BITS | header.producer_epoch
+    return SourcePlace(producer_id_of(lineage), origin + header.base_sequence)
+
+
 def fits_stretch(first_sequence: int, count: int) -> bool:
     """Return whether so many records may be in a stretch from this sequence number on: none goes round."""
     return first_sequence + count - 1 <= SEQUENCE_MAX
