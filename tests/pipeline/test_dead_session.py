@@ -40,8 +40,13 @@ def test_a_jvm_that_is_killed_between_rounds_costs_no_round(broker: BrokerProces
     with Admin(broker.bootstrap) as admin:
         admin.create_topic("t", 1)
     command = [*COMMAND, "--warehouse", str(tmp_path / "warehouse"), "--bootstrap", broker.bootstrap]
+    # Who chooses the workers' Python wants them to do the work, however little that is.
+    chosen = tmp_path / "python"
+    chosen.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    chosen.chmod(0o755)
+    environment = {**os.environ, "PYSPARK_PYTHON": str(chosen)}
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as service,
         Producer(broker.bootstrap) as producer,
     ):
         assert service.stdout is not None

@@ -274,11 +274,12 @@ class _Loads:
     """Loads in one Spark session, which is started anew where it has died."""
 
     def __init__(self, topics: tuple[str, ...], master: str, place: TablePlace, asked: Mapping[str, Any]) -> None:
+        from barnabas.spark import LocalSessions
+
         self._place = place
         self._topics = topics
-        self._master = master
         self._asked = asked
-        self._session: Any = None  # a Spark session, of which this package knows nothing
+        self._sessions = LocalSessions("barnabas load", master)
 
     def run(self, on_progress: ProgressCallback | None = None) -> tuple[LoadResult, Mapping[str, Exception]]:
         """Load what is new."""
@@ -286,7 +287,7 @@ class _Loads:
         from barnabas.spark import load as load_topics
 
         try:
-            return load_topics(self._topics, spark=self._started, on_progress=on_progress, **self._asked), {}
+            return load_topics(self._topics, spark=self._sessions, on_progress=on_progress, **self._asked), {}
         except LoadsFailedError as error:
             return error.result, error.failures
 
@@ -298,23 +299,9 @@ class _Loads:
         table = self._asked["table"]
         yield from maintained(self._place, [table] if table else tables_of_topics(self._topics))
 
-    def _started(self) -> Any:
-        """Return the session that runs; a new one where there is none, or where its JVM is dead."""
-        from barnabas.spark import is_alive, local_session
-
-        if self._session is not None and not is_alive(self._session):
-            self.close()
-        if self._session is None:
-            self._session = local_session("barnabas load", master=self._master)
-        return self._session
-
     def close(self) -> None:
         """Stop Spark."""
-        from barnabas.spark import stop_session
-
-        session, self._session = self._session, None
-        if session is not None:
-            stop_session(session)
+        self._sessions.close()
 
 
 def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from barnabas.spark.batch_append import append_batch
     from barnabas.spark.load_types import LoadProgress, LoadResult, TableLoad
     from barnabas.spark.loading import load
-    from barnabas.spark.session import is_alive, local_session, stop_session
+    from barnabas.spark.session import LocalSessions, is_alive, local_session, stop_session
     from barnabas.spark.source import BarnabasDataSource, register
     from barnabas.spark.stream_lag import OffsetsBehind, offsets_behind
     from barnabas.spark.tables import open_table, read_table, scan_table
@@ -48,6 +48,7 @@ __all__ = [
     "LoadProgress",
     "LoadResult",
     "LoadsFailedError",
+    "LocalSessions",
     "MissingExtraError",
     "OffsetsBehind",
     "RecreatedTopicError",
@@ -70,6 +71,7 @@ _HOMES = {
     "BarnabasDataSource": "barnabas.spark.source",
     "LoadProgress": "barnabas.spark.load_types",
     "LoadResult": "barnabas.spark.load_types",
+    "LocalSessions": "barnabas.spark.session",
     "OffsetsBehind": "barnabas.spark.stream_lag",
     "TableLoad": "barnabas.spark.load_types",
     "audit": "barnabas.spark.audit_frame",

@@ -61,6 +61,28 @@ def run_tasks(
         raise LoadError(f"a Spark task failed: {told_in_short(error)}") from error
 
 
+def run_here(
+    items: Sequence[ItemT],
+    work: Callable[[ItemT, int], ResultT],
+    *,
+    weight: Callable[[ItemT], int],
+    on_done: Callable[[int], None],
+) -> list[ResultT]:
+    """Do as `run_tasks`, one after the other in this process, without Spark.
+
+    :raises LoadError: a task failed with an exception.
+    """
+    results, done = [], 0
+    for item in items:
+        try:
+            results.append(work(item, 0))
+        except Exception as error:
+            raise LoadError(f"a task failed: {type(error).__name__}: {error}") from error
+        done += weight(item)
+        on_done(done)
+    return results
+
+
 def _run_as_rdd(
     spark: SparkSession,
     context: SparkContext,

@@ -17,7 +17,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.reading import check_reachable
-from barnabas.spark.session import Sessions, local_session, stop_session
+from barnabas.spark.session import LocalSessions, Sessions
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_names import tables_of_topics
@@ -62,7 +62,8 @@ def load(
         `catalog_properties` (`uri`, `s3.endpoint`, ...; pyiceberg names them) go before those of its configuration.
         With a catalog `warehouse` is where it puts new tables. `table`: `"table"` or `"namespace.table"`.
     :param table_format: `iceberg`; or `delta`, which needs no catalog, and whose `warehouse` may be in S3.
-    :param spark: the session to run in, or what gives one when it is needed; None: a local one that is stopped again.
+    :param spark: the session to run in, or what gives one when it is needed; None: a local one that is stopped again,
+        and which is not even started where there is work for one task only: this process does it.
     :param format: `raw` keeps values as bytes; `json`, `avro` and `protobuf` decode their fields into columns,
         `lines:PATTERN` the groups of a pattern: a named one (`common`, `syslog`, ...) or a regular expression.
     :param fields: the fields and their types, for a table that is new; None finds out from the records.
@@ -131,18 +132,11 @@ def _sessions(given: SparkSession | Sessions | None) -> Iterator[Sessions]:
         # A session of Spark Connect is of another class than others.
         yield given if callable(given) else lambda: given
         return
-    started: list[SparkSession] = []
-
-    def start() -> SparkSession:
-        if not started:
-            started.append(local_session("barnabas load"))
-        return started[0]
-
+    own = LocalSessions("barnabas load")
     try:
-        yield start
+        yield own
     finally:
-        for session in started:
-            stop_session(session)
+        own.close()
 
 
 def load_each(groups: Mapping[str, list[str]], load_table: Callable[[str, list[str]], TableLoad]) -> LoadResult:

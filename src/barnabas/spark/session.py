@@ -94,6 +94,42 @@ def _signals_held() -> Iterator[None]:
             signal.raise_signal(held)
 
 
+class LocalSessions:
+    """Gives the session of a master: the one that runs, or a new one where there is none or its JVM is dead.
+
+    What is too little to be shared out needs none where executors are this machine's too (`is_this_machine`).
+
+    :param name: shown in Spark's own pages and logs. `master`: as for `spark-submit --master`.
+    """
+
+    def __init__(self, name: str, master: str = "local[*]") -> None:
+        self._name = name
+        self._master = master
+        self._session: SparkSession | None = None
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether the executors are here, with this Python's packages, its files and its addresses."""
+        return self._master.startswith("local") and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+
+    def __call__(self) -> SparkSession:
+        """Return the session.
+
+        :raises JavaNotFoundError: no Java runtime that Spark can use.
+        """
+        if self._session is not None and not is_alive(self._session):
+            self.close()
+        if self._session is None:
+            self._session = local_session(self._name, master=self._master)
+        return self._session
+
+    def close(self) -> None:
+        """Stop what was started."""
+        session, self._session = self._session, None
+        if session is not None:
+            stop_session(session)
+
+
 def is_alive(session: SparkSession) -> bool:
     """Whether a session can still run something: its JVM answers, and nobody has stopped Spark in it."""
     gateway = session.sparkContext._gateway

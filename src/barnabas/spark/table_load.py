@@ -42,11 +42,12 @@ from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Compl
 from barnabas.spark.day_files import TARGET_BYTES
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, WarehouseError
 from barnabas.spark.field_names import Renaming
-from barnabas.spark.jobs import parallelism, run_tasks
+from barnabas.spark.jobs import parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
 from barnabas.spark.load_audit import LoadAudit, wants_audit
 from barnabas.spark.load_plan import (
+    RECORDS_WORTH_A_TASK,
     TopicNow,
     TopicPlan,
     check_all_starts_given,
@@ -113,6 +114,7 @@ class TableLoader:
         self._clock = clock
         self._load_id = uuid.uuid4().hex
         self._target_file_bytes = TARGET_BYTES
+        self._runs_here = False
         self._reading = Reading(settings.bootstrap, dict(settings.client_options), settings.registry)
 
     def run(self, topics: Sequence[str], *, is_named_after: str | None = None) -> TableLoad:
@@ -225,8 +227,12 @@ class TableLoader:
         return {now.name: now.topic_id for now in states}, plan
 
     def _shares(self, plan: TopicPlan) -> list[Share]:
-        if not any(wanted.count for wanted in plan.ranges):
+        ranges = tuple(wanted for wanted in plan.ranges if wanted.count)
+        if not ranges:
             return []  # and Spark is not even started
+        if _count(ranges) <= RECORDS_WORTH_A_TASK and getattr(self._sessions, "is_this_machine", False):
+            self._runs_here = True  # Spark's one task would do the same here, some seconds later
+            return [ranges]
         tasks = self._settings.partitions_min or parallelism(self._sessions())
         records_max = self._settings.records_per_task_max
         pieces = split_ranges(plan.ranges, partitions_min=tasks, records_max=records_max)
@@ -330,9 +336,8 @@ class TableLoader:
             return []
         total = sum(map(_count, shares))
         self._step(step, 0, total)
-        results = run_tasks(
-            self._sessions(), shares, work, weight=_count, on_done=lambda done: self._step(step, done, total)
-        )
+        run = run_here if self._runs_here else partial(run_tasks, self._sessions())
+        results = run(shares, work, weight=_count, on_done=lambda done: self._step(step, done, total))
         good = []
         for result in results:
             if isinstance(result, Failed):

@@ -45,8 +45,6 @@ def run(
 
     monkeypatch.setattr(command, "connect", lambda _bootstrap: Topics())
     monkeypatch.setattr(barnabas.spark, "load", load, raising=False)
-    monkeypatch.setattr(barnabas.spark, "local_session", lambda *_args, **_options: None, raising=False)
-    monkeypatch.setattr(barnabas.spark, "stop_session", lambda _session: None, raising=False)
     return CliRunner().invoke(command.load, ["clicks", "views", "--warehouse", "w", *options]), asked
 
 

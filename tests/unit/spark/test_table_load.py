@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 
 from barnabas.model import TopicPartition
-from barnabas.spark import table_load
-from barnabas.spark.errors import CommitUnknownError, DataLossError, HistoryExpiredError, LoadConflictError
+from barnabas.records import BatchBuilder
+from barnabas.records.arrow import ArrowReader
+from barnabas.spark import table_load, tasks
+from barnabas.spark.errors import (
+    CommitUnknownError,
+    DataLossError,
+    HistoryExpiredError,
+    LoadConflictError,
+    LoadError,
+)
 from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
-from barnabas.spark.load_plan import TopicNow
+from barnabas.spark.load_plan import RECORDS_WORTH_A_TASK, TopicNow
 from barnabas.spark.load_types import LoadSettings, TableLoad
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_load import TableLoader
@@ -101,6 +109,47 @@ def test_a_loss_that_is_accepted_stands_in_a_snapshot_even_with_nothing_to_load(
     assert snapshot.snapshot_id == accepted.snapshot_id
     assert snapshot.summary["barnabas.missing"] == '{"t": {"0": [5, 9]}}'
     assert run(fail_on_data_loss=True).missing == ()
+
+
+class Sessions:
+    """Gives no session; `is_this_machine` says where its executors would be."""
+
+    def __init__(self, *, is_this_machine: bool) -> None:
+        self.is_this_machine = is_this_machine
+
+    def __call__(self) -> Any:
+        raise LoadError("Spark was asked for")
+
+
+def test_work_for_one_task_needs_no_spark_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    builder = BatchBuilder()
+    for number in range(3):
+        builder.append(0, None, b'{"n": %d}' % number)
+    reader = ArrowReader()
+    reader.read(builder.build(), "t", 0)
+    batch = reader.finish()
+    ends = {0: 3}
+    monkeypatch.setattr(tasks, "read_range", lambda *_args, **_options: [batch])
+    monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
+    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 0}, dict(ends))])
+    settings = LoadSettings("nowhere:1", "json", None, {}, True, None, 100, {}, audit=False)
+
+    def run(*, is_this_machine: bool = True) -> TableLoad:
+        sessions = Sessions(is_this_machine=is_this_machine)
+        return TableLoader(sessions, Warehouse.open(tmp_path), "t", settings, lambda _progress: None).run(["t"])
+
+    with pytest.raises(LoadError, match="Spark was asked for"):
+        run(is_this_machine=False)
+    loaded = run()
+    assert (loaded.records, loaded.files) == (3, 1)
+    ends[0] = 3 + RECORDS_WORTH_A_TASK + 1
+    with pytest.raises(LoadError, match="Spark was asked for"):
+        run()
+    ends[0] = 6
+    monkeypatch.setattr(tasks, "read_range", lambda *_args, **_options: [None])
+    with pytest.raises(LoadError, match="a task failed: AttributeError: 'NoneType'"):
+        run()
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
 @pytest.mark.parametrize(
