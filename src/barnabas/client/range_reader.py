@@ -1,7 +1,8 @@
-"""Reads one stretch of one partition as raw batches, as fast as the broker sends them: for bulk loads.
+"""Reads stretches of partitions as raw batches, as fast as the broker sends them: for bulk loads.
 
-Nothing is decoded here. The next fetch is always under way while the last one is being used, and that is all
-that is kept in memory: two responses.
+Who reads many, one after the other, gives all of their readers one `RangeSource`: a thread and a connection for each
+would take longer than the few records of a small one. Nothing is decoded here. The next fetch is always under way while
+the last one is being used, and that is all that is kept in memory: two responses.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import random
 from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -27,15 +29,34 @@ FETCH_BYTES_MAX = 4 * 1024 * 1024
 MAX_WAIT_MS = 500
 
 
+class RangeSource:
+    """The brokers that stretches are read from: a background thread and its connections. For one reader at a time.
+
+    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
+    :param settings: see `barnabas.client.config.ClientConfig`.
+    """
+
+    def __init__(self, bootstrap: Bootstrap, **settings: Unpack[ClientSettings]) -> None:
+        config = make_config(ClientConfig, bootstrap, settings)
+        self.cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
+        self.thread = LoopThread("barnabas-range-reader")
+        self.thread.serves(self, self.cluster.finish, "a RangeReader")
+
+    def close(self) -> None:
+        """End the connections and the background thread. May be called again."""
+        if self.thread.may_close():
+            self.thread.stop(self.cluster.finish)
+
+
 class RangeReader:
     """Iterates over the batches that hold the offsets from `start_offset` to before `end_offset`.
 
     Each item is a memoryview of whole batches; the first may begin before `start_offset`, the last may end
     after `end_offset`. Every record of the range is in exactly one item. Not thread-safe, but for `close`.
 
-    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
+    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names; or a source, which stays open.
     :param fetch_max_bytes: the size of a response; a larger single batch comes all the same.
-    :param settings: see `barnabas.client.config.ClientConfig`.
+    :param settings: see `barnabas.client.config.ClientConfig`; those of a source it has itself.
 
     Iterating raises KafkaError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where the
     leader does not answer within `default_api_timeout_ms`; asked again, the reader tries again. It raises ClosedError
@@ -44,7 +65,7 @@ class RangeReader:
 
     def __init__(
         self,
-        bootstrap: Bootstrap,
+        bootstrap: Bootstrap | RangeSource,
         topic: str,
         partition: int,
         start_offset: int,
@@ -53,16 +74,16 @@ class RangeReader:
         fetch_max_bytes: int = FETCH_BYTES_MAX,
         **settings: Unpack[ClientSettings],
     ) -> None:
-        self._config = make_config(ClientConfig, bootstrap, settings)
+        self._own = None if isinstance(bootstrap, RangeSource) else RangeSource(bootstrap, **settings)
+        source = bootstrap if isinstance(bootstrap, RangeSource) else self._own
+        assert source is not None, "one of the two"
+        self._cluster, self._thread = source.cluster, source.thread
         self._tp = TopicPartition(topic, partition)
         self._next_offset = start_offset
         self._end_offset = end_offset
         self._fetch_max_bytes = fetch_max_bytes
-        self._cluster = Cluster(self._config, dial=dial_with(self._config), clock=SYSTEM_CLOCK, random=random.random)
-        self._cluster.watch_topics([topic], auto_creates=False)
+        self._thread.soon(partial(self._cluster.watch_topics, [topic], auto_creates=False))
         self._under_way: concurrent.futures.Future[memoryview] | None = None
-        self._thread = LoopThread("barnabas-range-reader")
-        self._thread.serves(self, self._cluster.finish, "a RangeReader")
         self._fetch_ahead()
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -134,10 +155,12 @@ class RangeReader:
         raise KafkaError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
 
     def close(self) -> None:
-        """End the connection and the background thread. May be called again."""
-        if self._thread.may_close():
-            self._under_way = None
-            self._thread.stop(self._cluster.finish)
+        """End what is under way, and the connection where it is the reader's own. May be called again."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.cancel()
+        if self._own is not None:
+            self._own.close()
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from barnabas.client.admin import Admin
 from barnabas.client.config import AdminConfig, ClientConfig, ConsumerConfig, make_config
-from barnabas.client.range_reader import RangeReader
+from barnabas.client.range_reader import RangeReader, RangeSource
 from barnabas.errors import ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
@@ -27,7 +27,7 @@ REACHABLE_WITHIN_MS = 3_000
 
 log = logging.getLogger(__name__)
 
-_RANGE_READER_NAMES = frozenset({"fetch_max_bytes"}) | {field.name for field in dataclasses.fields(ClientConfig)}
+_CLIENT_NAMES = frozenset(field.name for field in dataclasses.fields(ClientConfig))
 _ADMIN_NAMES = frozenset(field.name for field in dataclasses.fields(AdminConfig))
 
 
@@ -38,26 +38,55 @@ def read_range(
     *,
     include_headers: bool = True,
     on_batches: OnBatches | None = None,
+    connections: Connections | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in Arrow columns, one answer of the broker at a time, which bounds the memory.
 
     :param on_batches: called with the batches of an answer, before its records are yielded.
+    :param connections: for ranges that are read one after the other; None: the range has its own.
     :raises KafkaError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
     :raises BarnabasError: no broker can be reached, or what it sent is damaged.
     """
-    checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
-    chosen = {name: getattr(checked, name) for name in _in_snake_case(settings) if name in _RANGE_READER_NAMES}
+    kept = Connections() if connections is None else connections
     place = (wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset)
-    with RangeReader(bootstrap, *place, **chosen) as reader:
-        columns = ArrowReader(include_headers=include_headers)
-        next_offset = wanted.start_offset
-        for buffer in reader:
-            next_offset = columns.read(
-                buffer, wanted.topic, wanted.partition, min_offset=next_offset, max_offset=wanted.end_offset
-            )
-            if on_batches is not None:
-                on_batches(buffer)
-            yield columns.finish()
+    try:
+        with kept.reader(bootstrap, settings, place) as reader:
+            columns = ArrowReader(include_headers=include_headers)
+            next_offset = wanted.start_offset
+            for buffer in reader:
+                next_offset = columns.read(
+                    buffer, wanted.topic, wanted.partition, min_offset=next_offset, max_offset=wanted.end_offset
+                )
+                if on_batches is not None:
+                    on_batches(buffer)
+                yield columns.finish()
+    finally:
+        if connections is None:
+            kept.close()
+
+
+class Connections:
+    """The connections of ranges that are read one after the other, made when the first is. To be closed."""
+
+    def __init__(self) -> None:
+        self._source: RangeSource | None = None
+
+    def reader(self, bootstrap: str, settings: Settings, place: tuple[str, int, int, int]) -> RangeReader:
+        """Return a reader of a range: topic, partition, and the offsets where it begins and ends.
+
+        :param settings: the same as for the ranges before.
+        """
+        checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
+        chosen = {name: getattr(checked, name) for name in _in_snake_case(settings)}
+        if self._source is None:
+            self._source = RangeSource(bootstrap, **{name: chosen[name] for name in chosen if name in _CLIENT_NAMES})
+        size = {name: chosen[name] for name in chosen if name == "fetch_max_bytes"}
+        return RangeReader(self._source, *place, **size)
+
+    def close(self) -> None:
+        """End them."""
+        if self._source is not None:
+            self._source.close()
 
 
 def read_what_is_left(

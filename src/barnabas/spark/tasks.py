@@ -25,7 +25,7 @@ from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
 from barnabas.spark.load_account import AccountBuilder
 from barnabas.spark.planning import OffsetRange
-from barnabas.spark.reading import read_range
+from barnabas.spark.reading import Connections, read_range
 from barnabas.spark.rows import Rows, to_rows
 from barnabas.spark.table_shape import TableShape
 
@@ -113,10 +113,17 @@ def write_ranges(
     )
     bin_ = BadRecordBin(reading.bootstrap, writing.dead_letter)
     try:
-        with closing(bin_):
+        with closing(bin_), closing(Connections()) as connections:
             task = _Task(writing, files, bin_, writing.shape.decoder(reading.registry))
             for current in wanted:
-                for part in read_range(current, reading.bootstrap, reading.client_options, on_batches=task.on_batches):
+                parts = read_range(
+                    current,
+                    reading.bootstrap,
+                    reading.client_options,
+                    on_batches=task.on_batches,
+                    connections=connections,
+                )
+                for part in parts:
                     task.take(current.topic_partition, part)
             return task.finish()
     except (BarnabasError, OSError) as error:
@@ -204,11 +211,15 @@ def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableSh
     renames: dict[str, str] = {}
     try:
         decoder = shape.decoder(reading.registry)
-        for current in wanted:
-            for part in read_range(current, reading.bootstrap, reading.client_options, include_headers=False):
-                if decoder is not None:
-                    found = merge_fields([found, decoder.infer(part.column("value"))])
-                    renames.update(decoder.renames(part.column("value")))
+        with closing(Connections()) as connections:
+            for current in wanted:
+                parts = read_range(
+                    current, reading.bootstrap, reading.client_options, include_headers=False, connections=connections
+                )
+                for part in parts:
+                    if decoder is not None:
+                        found = merge_fields([found, decoder.infer(part.column("value"))])
+                        renames.update(decoder.renames(part.column("value")))
     except (BarnabasError, OSError) as error:
         return _failed(current, error)
     return Inferred(found, renames)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from barnabas.client import range_reader
-from barnabas.client.range_reader import RangeReader
+from barnabas.client.range_reader import RangeReader, RangeSource
 from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.messages.metadata import (
@@ -85,6 +85,29 @@ def test_the_batches_of_the_range_come_and_then_the_end(reading):
     assert [bytes(data) for data in reader] == [batch(0), batch(1)]
     reader.close()
     assert list(reader) == []
+
+
+def test_readers_one_after_the_other_share_the_connections_of_a_source(monkeypatch):
+    broker, dialed = FakeBroker(batch(0), batch(1), batch(0), batch(1)), []
+
+    async def dial(host, port):
+        dialed.append(host)
+        return broker
+
+    monkeypatch.setattr(range_reader, "dial_with", lambda config: dial)
+    source = RangeSource("a:1")
+    with RangeReader(source, "t", 0, 0, 2) as first:
+        assert len(list(first)) == 2
+    in_the_middle = len(dialed)
+    with RangeReader(source, "t", 0, 0, 2) as second:
+        assert len(list(second)) == 2
+    assert len(dialed) == in_the_middle
+    left_early = RangeReader(source, "t", 0, 0, 2)
+    assert broker.asked.wait(WAIT_S)
+    left_early.close()
+    assert broker.is_open
+    source.close()
+    assert not broker.is_open
 
 
 def test_who_waits_for_a_reader_that_another_thread_closes_is_told_so(reading):
