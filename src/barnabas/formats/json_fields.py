@@ -189,7 +189,7 @@ def _parse_lines(values: Sequence[bytes | None], options: pajson.ParseOptions) -
     if not values or not all(value is not None and value[:1] == b"{" for value in values):
         return None
     lines = b"\n".join(values)  # type: ignore[arg-type]  # no None: checked above
-    if lines.count(b"\n") != len(values) - 1 or not _is_utf8(lines) or not _is_shallow(lines, values):
+    if lines.count(b"\n") != len(values) - 1 or not _is_utf8(lines) or not _is_shallow(values):
         return None
     read_options = pajson.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     try:
@@ -210,11 +210,12 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _is_shallow(lines: bytes, values: Sequence[bytes | None]) -> bool:
+def _is_shallow(values: Sequence[bytes | None]) -> bool:
     """Arrow's parser goes down with the depth of the values, and ends the process where its stack does."""
-    if lines.count(b"[") + lines.count(b"{") <= DEPTH_MAX:
-        return True
-    return all(value is None or value.count(b"[") + value.count(b"{") <= DEPTH_MAX for value in values)
+    return all(
+        value is None or len(value) <= DEPTH_MAX or value.count(b"[") + value.count(b"{") <= DEPTH_MAX
+        for value in values
+    )
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from barnabas.formats.decoding import TOMBSTONE, VALUE
 
 SAMPLE_ROWS = 256
-"""So many values tell which styles to try first."""
+"""So many values tell in which ways values are written."""
 
 _TO_ESCAPE = bytes((*range(0x20), *b'"\\'))
 _STRING_OR_BLANKS = r'(?s)("(?:[^"\\]|\\.)*")|[ \t\r\n]+'
@@ -64,6 +64,7 @@ STYLES = (
 )
 COMPACT, SPACED = Spacing(",", ":"), Spacing(", ", ": ")
 """JavaScript's habit, and that of Python's module json."""
+Way = tuple[Style, Spacing]
 
 
 def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
@@ -74,11 +75,56 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
     :param columns: the decoded columns by the names of their fields, as `compose` takes them.
     """
     forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
-    forms, left = _search(forms, values, whole, columns, _likely_first(values, whole, columns))
-    if pc.any(left).as_py():  # with blanks elsewhere, which is slow to find out
-        stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
-        forms, _ = _search(forms, stripped, left, columns, product(_styles(columns), [COMPACT]))
+    styles = _styles(columns)
+    forms, left = _search_likely(forms, values, whole, columns, list(product(styles, (COMPACT, SPACED))))
+    if left.true_count:
+        # With blanks elsewhere, which is slow to find out; or written in a way that is in no column.
+        ways = [(style, COMPACT) for style in styles]
+        sample = _sampled(left)
+        likely = _likely(without_blanks(values.take(sample)), columns, sample, ways)
+        if likely:
+            stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
+            forms, _ = _search(forms, stripped, left, columns, likely)
     return forms
+
+
+def _search_likely(
+    forms: pa.Array, values: pa.Array, left: pa.Array, columns: Mapping[str, pa.Array], ways: list[Way]
+) -> tuple[pa.Array, pa.Array]:
+    """Try the ways in which some values of a sample are written, as long as there are any; see `_search`.
+
+    To put a value together costs as much as to read it. A way that none of the sample is written in is not tried
+    with all: if there are such values, they are few, and are kept as they came.
+    """
+    while ways and left.true_count:
+        sample = _sampled(left)
+        likely = _likely(values.take(sample), columns, sample, ways)
+        if not likely:
+            break
+        forms, left = _search(forms, values, left, columns, likely)
+        ways = [way for way in ways if way not in likely]
+    return forms, left
+
+
+def _sampled(left: pa.Array) -> pa.Array:
+    """Return the numbers of some rows, evenly spread among those that are left."""
+    rows = pc.indices_nonzero(left)
+    return rows.take(pa.array(range(0, len(rows), -(-len(rows) // SAMPLE_ROWS)), pa.int64()))
+
+
+def _likely(values: pa.Array, columns: Mapping[str, pa.Array], rows: pa.Array, ways: Iterable[Way]) -> list[Way]:
+    """Return the ways in which some values are written, that of most of them first.
+
+    :param rows: those of the columns that the values are of.
+    """
+    left, sampled = pa.repeat(pa.scalar(True), len(rows)), {name: each.take(rows) for name, each in columns.items()}
+    counts: dict[Way, int] = {}
+    for way in ways:
+        before = left.true_count
+        _, left = _search(pa.nulls(len(rows), pa.string()), values, left, sampled, [way])
+        if left.true_count < before:
+            counts[way] = before - left.true_count
+    return sorted(counts, key=lambda way: -counts[way])
 
 
 def _search(
@@ -86,10 +132,10 @@ def _search(
     values: pa.Array,
     left: pa.Array,
     columns: Mapping[str, pa.Array],
-    attempts: Iterable[tuple[Style, Spacing]],
+    ways: Iterable[Way],
 ) -> tuple[pa.Array, pa.Array]:
     """Return `forms` with those that were found for the rows `left` (a boolean each), and the rows still left."""
-    for style, spacing in attempts:
+    for style, spacing in ways:
         if not left.true_count:
             break
         if left.true_count == len(left):
@@ -122,22 +168,6 @@ def _is_written_with_fractions(kind: pa.DataType) -> bool:
 def _has(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
     inner = [kind.field(number).type for number in range(kind.num_fields)]
     return is_wanted(kind) or any(_has(each, is_wanted) for each in inner)
-
-
-def _likely_first(
-    values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Array]
-) -> Sequence[tuple[Style, Spacing]]:
-    """Return all ways of writing, those first in which most values of a sample are written."""
-    attempts = list(product(_styles(columns), (COMPACT, SPACED)))
-    rows = pa.array(range(0, len(values), max(1, len(values) // SAMPLE_ROWS)), pa.int64())
-    sample, left = values.take(rows), whole.take(rows)
-    sampled = {name: column.take(rows) for name, column in columns.items()}
-    counts: dict[tuple[Style, Spacing], int] = {}
-    for attempt in attempts:
-        before = left.true_count
-        _, left = _search(pa.nulls(len(rows), pa.string()), sample, left, sampled, [attempt])
-        counts[attempt] = before - left.true_count
-    return sorted(attempts, key=lambda attempt: -counts[attempt])
 
 
 def compose(columns: Mapping[str, pa.Array], length: int, style: Style, spacing: Spacing = COMPACT) -> pa.Array:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from barnabas.formats import json_text
 from barnabas.formats.column_types import ColumnType, settled
 from barnabas.formats.decoding import TOMBSTONE, VALUE
 from barnabas.formats.json_fields import JsonRules, decode, infer_fields
@@ -71,6 +73,23 @@ def forms_of(*values: bytes | None) -> list[str]:
 def test_the_form_of_a_value(value: bytes | None, form: str) -> None:
     assert forms_of(value) == [form]
     assert forms_of(b'{"i": 1}', value, b"no JSON", b'{"d":1.5}') == ["columns", form, VALUE, "columns"]
+
+
+def test_values_that_no_column_gives_back_are_not_put_together_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counting(columns: dict[str, pa.Array], length: int, *rest: Any) -> pa.Array:
+        made.append(length)
+        return compose(columns, length, *rest)
+
+    monkeypatch.setattr(json_text, "compose", counting)
+    # One in ten is written in a way that no column keeps, and one in seven as Python does it.
+    values = [b'{"d":%d.50}' % n if n % 10 == 0 else b'{"d":%d.5}' % n for n in range(20_000)]
+    values[::7] = [value.replace(b":", b": ") for value in values[::7]]
+    forms = load(list(values), FIELDS)[1].to_pylist()
+    assert [form == VALUE for form in forms] == [value.endswith(b"0}") for value in values]
+    # Once, a seventh once more, and the samples.
+    assert sum(made) < 1.5 * len(values), made
 
 
 def test_strings_and_numbers_that_look_alike_in_a_column_are_told_apart() -> None:
