@@ -236,7 +236,7 @@ WORKLOADS = (
         "with the trigger `availableNow` into Parquet files, and a load of the whole topic into an Iceberg table. The "
         "first query of a session is measured from `register` to its result, in a session that has done nothing yet "
         "(the peer's from its first line on). "
-        "JSON and Avro: ten fields, decoded into columns; those of JSON are found out by a pass over the records. Of a "
+        "JSON and Avro: ten fields, decoded into columns; those of JSON are guessed from a sample of the records. Of a "
         "load where nothing is new, "
         "the records are those that the table has. Conditions on `partition` and `timestamp` leave records unread. The "
         "CPU time is that of Spark with its Python workers. The peer is Spark's own Kafka source in Scala "

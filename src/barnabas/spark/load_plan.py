@@ -6,14 +6,18 @@ deleted before they could be loaded are errors that say which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 from barnabas.spark.ledger import Ledger, LoadedTopic
 from barnabas.spark.planning import OffsetRange
+
+
+SAMPLE_RECORDS = 2_000
+"""So many records at each end of a range are enough to guess what the others look like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,25 @@ def share_out(pieces: Sequence[OffsetRange], parallelism: int, records_max: int)
         shares[min(tasks - 1, (2 * done + piece.count) * tasks // (2 * total))].append(piece)
         done += piece.count
     return [tuple(share) for share in shares if share]
+
+
+def sampled(shares: Sequence[tuple[OffsetRange, ...]]) -> list[tuple[OffsetRange, ...]]:
+    """Return the first and the last records of each range, for those who want to know what records look like: what
+    changes in a topic changes with time. A range that has little more than that stays whole.
+
+    >>> shares = [(OffsetRange("t", 0, 0, 1_000_000), OffsetRange("t", 1, 0, 3_000))]
+    >>> [str(part) for part in sampled(shares)[0]]
+    ['t-0 [0, 2000)', 't-0 [998000, 1000000)', 't-1 [0, 3000)']
+    """
+    return [tuple(part for wanted in share for part in _ends(wanted)) for share in shares]
+
+
+def _ends(wanted: OffsetRange) -> Iterator[OffsetRange]:
+    if wanted.count <= 2 * SAMPLE_RECORDS:
+        yield wanted
+        return
+    yield replace(wanted, end_offset=wanted.start_offset + SAMPLE_RECORDS)
+    yield replace(wanted, start_offset=wanted.end_offset - SAMPLE_RECORDS)
 
 
 def _beyond_the_end(topic: str, partition: int, start: int, end: int, *, is_loaded: bool) -> BarnabasError:

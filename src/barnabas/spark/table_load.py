@@ -4,7 +4,9 @@ The steps, and what a kill after each leaves:
 
 1. *clean up* after loads that died (leftovers.py).
 2. *plan*: the table's last snapshot says where to start, the brokers where the logs end now.
-3. *infer*, only for the first load of JSON: which fields there are. Nothing written so far.
+3. *infer*, only for the first load of decoded values: which fields there are. Nothing written so far. For JSON this is
+   guessed from a sample; where the tasks of step 4 find that the guess was wrong, all records are looked at, and the
+   tasks write anew.
 4. *write*: tasks on the executors read ranges and write Parquet files into this load's own folder. A kill
    leaves files that no snapshot names: no reader sees them, the next load removes them.
    Where there is an audit, the load then tells what it is about to commit (load_audit.py); if it is not committed,
@@ -35,7 +37,7 @@ from barnabas.formats.column_types import merge_fields, settled
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.line_patterns import TIME_GROUP
-from barnabas.formats.value_format import LINES, RAW
+from barnabas.formats.value_format import JSON, LINES, RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
@@ -55,6 +57,7 @@ from barnabas.spark.load_plan import (
     check_nothing_twice,
     check_table_is_of_topic,
     plan_topic,
+    sampled,
     share_out,
 )
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
@@ -145,6 +148,10 @@ class TableLoader:
         folder = self._claim(location)
         try:
             outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms)
+            if outcome is None:
+                shape = self._shape(base, shares, guesses=False)
+                outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms)
+                assert outcome is not None, "no guess"
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
             complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
                 planned_at_ms, (task.event_times_ms for task in outcome.written)
@@ -238,8 +245,11 @@ class TableLoader:
         pieces = split_ranges(plan.ranges, partitions_min=tasks, records_max=records_max)
         return share_out(pieces, tasks, records_max) if pieces else []
 
-    def _shape(self, base: StoredTable, shares: Sequence[Share]) -> TableShape:
-        """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell."""
+    def _shape(self, base: StoredTable, shares: Sequence[Share], *, guesses: bool = True) -> TableShape:
+        """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell.
+
+        :param guesses: whether a sample of the records may do.
+        """
         wanted = self._settings
         known = base.shape(wanted.value_format)
         if known is not None:
@@ -261,14 +271,29 @@ class TableLoader:
             return shape
         fields = wanted.fields
         if fields is None:
-            parts = self._run("inferring", shares, partial(_infer, self._reading, shape))
-            told = {old: new for part in parts for old, new in part.renames.items()}
-            renaming = Renaming.of({}, merge_fields(part.fields for part in parts), told, {})
+            renaming, is_guess = self._infer(shares, shape, guesses=guesses and self._may_guess)
             fields = {name: settled(column_type) for name, column_type in islice(renaming.found.items(), FIELDS_MAX)}
-            shape = replace(shape, aliases=renaming.aliases)
+            shape = replace(shape, aliases=renaming.aliases, is_guess=is_guess)
         if wanted.event_time is None and wanted.value_format.startswith(LINES) and TIME_GROUP in fields:
             shape = replace(shape, event_time=EventTime(TIME_GROUP))
         return replace(shape, fields=fields, columns=column_names(fields))
+
+    @property
+    def _may_guess(self) -> bool:
+        """Whether tasks tell where a guess was wrong, and have sent nothing by then that cannot be taken back."""
+        return self._settings.value_format == JSON and self._settings.dead_letter is None
+
+    def _infer(self, shares: Sequence[Share], shape: TableShape, *, guesses: bool) -> tuple[Renaming, bool]:
+        """Return the fields of the records, and whether they are but those of a sample."""
+        chosen = sampled(shares) if guesses else shares
+        parts = self._run("inferring", chosen, partial(_infer, self._reading, shape))
+        told = {old: new for part in parts for old, new in part.renames.items()}
+        fields = merge_fields(part.fields for part in parts)
+        is_guess = sum(map(_count, chosen)) < sum(map(_count, shares))
+        if is_guess and (len(fields) > FIELDS_MAX or any(settled(kind) != kind for kind in fields.values())):
+            # Fields that were always null may have a type in the other records.
+            return self._infer(shares, shape, guesses=False)
+        return Renaming.of({}, fields, told, {}), is_guess
 
     def _claim(self, location: Location) -> LoadFolder | RemoteFolder:
         """Return this load's own folder."""
@@ -287,8 +312,11 @@ class TableLoader:
         shape: TableShape,
         planned_at_ms: int,
         audit_width_ms: int | None,
-    ) -> _Outcome:
-        """Write the files; where records have fields that the table has no column for, with more columns."""
+    ) -> _Outcome | None:
+        """Write the files; where records have fields that the table has no column for, with more columns.
+
+        None is returned, and nothing is left of what was written, where a new table's shape was guessed wrong.
+        """
         writing = Writing(
             self._folder(location),
             dict(location.properties),
@@ -299,6 +327,9 @@ class TableLoader:
             self._target_file_bytes,
         )
         written = self._run("writing", shares, partial(_write, self._reading, writing))
+        if shape.is_guess and not all(shape.has_room_for(task.found, task.renames) for task in written):
+            self._remove_files(location, written)
+            return None
         renames = {old: new for task in written for old, new in task.renames.items()}
         grown = shape.grown_by(merge_fields(task.found for task in written), renames)
         if grown is shape:
@@ -309,7 +340,7 @@ class TableLoader:
         again = [
             number
             for number, task in enumerate(written)
-            if has_renamed or shape.grown_by(task.found, task.renames) is not shape
+            if has_renamed or not shape.has_room_for(task.found, task.renames)
         ]
         self._remove_files(location, [written[number] for number in again])
         write = partial(_write, self._reading, replace(writing, shape=grown))

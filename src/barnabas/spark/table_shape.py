@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from barnabas.formats.column_names import column_names
-from barnabas.formats.column_types import ColumnType, Fields, grown
+from barnabas.formats.column_types import ColumnType, Fields, grown, merge_fields
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
@@ -44,6 +45,7 @@ class TableShape:
     `taken`: columns of others, of types that no value is decoded to; no field gets their names.
     `widens_types`: whether the type of a column may become a wider one, and its name another one; formats of tables
     differ in that.
+    `is_guess`: the fields are those of a sample of the records, for a table that is yet to be made.
     """
 
     value_format: str = RAW
@@ -55,6 +57,7 @@ class TableShape:
     aliases: Mapping[str, str] = field(default_factory=dict)
     widens_types: bool = True
     taken: tuple[str, ...] = ()
+    is_guess: bool = False
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -77,6 +80,18 @@ class TableShape:
     def time_column(self) -> str:
         """The column by whose day the table is partitioned."""
         return EVENT_TIME if self.has_event_time else "timestamp"
+
+    def has_room_for(self, found: Fields, renames: Mapping[str, str]) -> bool:
+        """Whether records with other fields, or of other types, can be written as this shape has it.
+
+        Of a guess nothing is settled yet: no type may stay that is not the one that all records would have told.
+
+        :param renames: as `grown_by` has them.
+        """
+        if self.is_guess:
+            fields = dict(self.fields or {})
+            return not renames and merge_fields([cast("Fields", fields), found]) == fields
+        return self.grown_by(found, renames) is self
 
     def grown_by(self, found: Fields, renames: Mapping[str, str] | None = None) -> TableShape:
         """Return the shape after records with other fields came; the same object where nothing is new.

@@ -179,7 +179,7 @@ class _Task:
         """Write and send what is left."""
         shape = self._writing.shape
         files = tuple(self._files.finish())
-        if shape.grown_by(self._found, self._renames) is shape:
+        if shape.has_room_for(self._found, self._renames):
             self._bad.send()
         return Written(
             self._records,

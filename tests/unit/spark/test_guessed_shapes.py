@@ -1,0 +1,191 @@
+"""The first load of JSON guesses its columns from a sample, and yet has those that all records tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.formats.json_fields import JsonRules
+from barnabas.spark import load_plan, table_load, tasks
+from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.ledger import Ledger
+from barnabas.spark.load_plan import TopicNow
+from barnabas.spark.load_types import LoadProgress, LoadSettings, TableLoad
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.table_load import TableLoader
+from barnabas.spark.table_shape import TableShape
+from barnabas.spark.table_store import Location
+from tests.unit.spark.test_tasks import fake_log
+
+SAMPLE = 2
+PLAIN, NESTED = JsonRules(), JsonRules(nested=True, decimals=True)
+EVERYTHING = 1_000_000
+
+
+class NoAdmin:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+
+class NewTable:
+    """A table that does not exist yet, and the store where it is to be; what is committed is kept."""
+
+    name, format, exists, widens_types, target_file_bytes = "t", None, False, True, TARGET_BYTES
+    last_load: Mapping[str, str] = {}
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: Sequence[DataFile] = ()
+
+    def begin(self, _name: str) -> NewTable:
+        return self
+
+    def shape(self, _value_format: str) -> None:
+        return None
+
+    def ledger(self) -> Ledger:
+        return Ledger()
+
+    def committed_loads(self, *_arguments: object) -> set[str]:
+        return set()
+
+    def location(self) -> Location:
+        return Location(str(self.folder), {})
+
+    def commit(self, files: Sequence[DataFile], _properties: Mapping[str, str], _shape: TableShape) -> int:
+        self.files = files
+        return 1
+
+
+class Loads:
+    """Loads values, those of a topic with one partition, into new tables: all but Spark, brokers and tables is real."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.table = NewTable(folder)
+        self.steps: list[str] = []
+        self.tables = 0
+
+    def load(self, values: Sequence[bytes], rules: JsonRules = PLAIN, sample: int = SAMPLE) -> TableLoad:
+        """Load them; how they are read is in `steps`, and the table in `rows`."""
+        (log,) = fake_log(*values)
+
+        def read(wanted: OffsetRange, *_rest: object, **_options: object) -> Sequence[pa.RecordBatch]:
+            return [log.slice(wanted.start_offset, wanted.count)]
+
+        now = TopicNow("t", "one", {0: 0}, {0: len(values)})
+        asked = LoadSettings("nowhere:1", "json", None, {}, True, None, 100, {}, rules, audit=False)
+        session: Any = object
+        self.tables += 1
+        self.table = NewTable(self.folder / str(self.tables))
+        self.steps = []
+        store: Any = self.table
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(load_plan, "SAMPLE_RECORDS", sample)
+            patched.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
+            patched.setattr(table_load, "_describe", lambda _admin, _topics: [now])
+            patched.setattr(table_load, "parallelism", lambda _spark: 1)
+            patched.setattr(table_load, "run_tasks", run_tasks)
+            patched.setattr(tasks, "read_range", read)
+            return TableLoader(session, store, "t", asked, self._note).run(["t"])
+
+    def _note(self, progress: LoadProgress) -> None:
+        if not self.steps or self.steps[-1] != progress.step:
+            self.steps.append(progress.step)
+
+    def rows(self) -> pa.Table:
+        """Return the decoded columns of the last load, ordered by name."""
+        files = [pq.read_table(file.path) for file in self.table.files]
+        rows = pa.concat_tables(files).sort_by("offset")
+        return rows.select(sorted(name for name in rows.column_names if name.startswith("value_") or name in "abc"))
+
+    def types(self) -> dict[str, str]:
+        return {field.name: str(field.type) for field in self.rows().schema}
+
+
+def run_tasks(_spark: object, items: Sequence[Any], work: Callable[[Any, int], Any], **_options: object) -> list[Any]:
+    return [work(item, number) for number, item in enumerate(items)]
+
+
+@pytest.fixture
+def loads(tmp_path: Path) -> Loads:
+    return Loads(tmp_path)
+
+
+ONCE = ["planning", "inferring", "writing", "committing", "done"]
+TWICE = ["planning", "inferring", "writing", "inferring", "writing", "committing", "done"]
+
+
+def test_what_the_sample_tells_is_enough_where_the_others_are_like_it(loads: Loads) -> None:
+    result = loads.load([b'{"a": %d, "b": "x"}' % number for number in range(9)])
+    assert (result.records, result.kept_values, loads.steps) == (9, 0, ONCE)
+    assert loads.types() == {"a": "int64", "b": "string", "value_form": "string"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "types"),
+    [
+        (b'{"a": 1.5}', {"a": "double"}),
+        (b'{"a": "x"}', {"a": "string"}),
+        (b'{"a": 1, "c": true}', {"a": "int64", "c": "bool"}),
+        (b'{"a": 1, "c": null}', {"a": "int64", "c": "string"}),
+        (b'{"a": 18446744073709551616}', {"a": "double"}),
+    ],
+)
+def test_one_record_that_is_different_makes_the_load_look_at_all(
+    loads: Loads, odd: bytes, types: dict[str, str]
+) -> None:
+    values = [b'{"a": 1}'] * 9
+    values[4] = odd
+    result = loads.load(values)
+    assert (result.records, loads.steps) == (9, TWICE)
+    assert loads.types() == {**types, "value_form": "string"}
+    assert len(list(loads.folder.rglob("*.parquet"))) == result.files == 1, "of what was written first nothing is left"
+
+
+def test_a_field_that_is_null_in_the_sample_gets_the_type_that_the_others_tell(loads: Loads) -> None:
+    values = [b'{"a": null}'] * 9
+    values[4] = b'{"a": 7}'
+    loads.load(values)
+    assert loads.steps == ONCE, "it has looked at all before it wrote"
+    assert loads.types() == {"a": "int64", "value_form": "string"}
+
+
+def test_nothing_that_is_no_json_makes_it_look_at_all(loads: Loads) -> None:
+    values = [b'{"a": 1}'] * 9
+    values[4] = b"?"
+    result = loads.load(values)
+    assert (result.bad.count, loads.steps) == (1, ONCE)
+
+
+ITEMS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "x", "2026-01-01T00:00:00Z"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xy"), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+VALUES = st.dictionaries(st.sampled_from("abc"), ITEMS, max_size=3).map(lambda value: json.dumps(value).encode())
+
+
+@given(st.lists(VALUES | st.just(b'{"a": 1, "b": "x"}'), min_size=6, max_size=12), st.sampled_from([PLAIN, NESTED]))
+def test_the_table_is_the_one_that_all_records_would_have_told(
+    tmp_path_factory: pytest.TempPathFactory, values: list[bytes], rules: JsonRules
+) -> None:
+    loads = Loads(tmp_path_factory.mktemp("warehouse"))
+    guessed = loads.load(values, rules)
+    rows, types = loads.rows(), loads.types()
+    sure = loads.load(values, rules, EVERYTHING)
+    assert types == loads.types()
+    assert rows.drop_columns("value_form") == loads.rows().drop_columns("value_form")
+    assert guessed.records == sure.records == len(values)
