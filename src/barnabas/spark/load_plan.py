@@ -15,7 +15,6 @@ from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedT
 from barnabas.spark.ledger import Ledger, LoadedTopic
 from barnabas.spark.planning import OffsetRange
 
-
 SAMPLE_RECORDS = 2_000
 """So many records at each end of a range are enough to guess what the others look like."""
 
