@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from barnabas.cli.options import bootstrap_option, connect, json_option
 from barnabas.cli.progress import record_progress
 from barnabas.cli.table_place import maybe_place_options
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
+from barnabas.client.log_counting import LogMemory
 from barnabas.client.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
 
@@ -103,6 +104,7 @@ class Audit:
     table: str | None = None
     source: str | None = None
     since_ms: int | None = None
+    memory: LogMemory = field(default_factory=LogMemory)
 
     def run(self) -> tuple[Balance, AuditedTable | None]:
         """Compare it as it is now."""
@@ -122,6 +124,7 @@ class Audit:
                 table_side=None if self.place is None else table_side,
                 source=self.source,
                 progress=partial(record_progress, f"reading {self.topic}"),
+                memory=self.memory,
             )
         return found, shown[0] if shown else None
 

@@ -1,18 +1,17 @@
-"""Reads what an audit needs: the monitoring events of topics, and all batches of a log. Writes events of loads."""
+"""Reads what an audit needs: the monitoring events of topics, and what logs hold. Writes events of loads."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from barnabas.audit.event_times import Stretch, batches_by_window
 from barnabas.audit.events import BadEventError, MonitoringEvent
-from barnabas.audit.identities import Producer as Identity
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.admin.admin import Admin
+from barnabas.client.log_counting import LogCounter, OnProgress, OnStretch
 from barnabas.client.producer.auditing import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.client.producer.producer import Producer
 from barnabas.client.range_reader import RangeReader
@@ -22,11 +21,6 @@ from barnabas.model import TopicPartition
 from barnabas.records import read_records
 
 log = logging.getLogger(__name__)
-
-OnProgress = Callable[[int], object]
-"""Called with how many more records were looked at."""
-
-OnStretch = Callable[[Identity, int, Stretch], None]
 
 WRITING_S = 30.0
 """How long events may take to be acknowledged."""
@@ -93,7 +87,7 @@ def count_stored(
     log_begins: Mapping[TopicPartition, int] | None = None,
     on_stretch: OnStretch | None = None,
 ) -> StoredLog:
-    """Count what the partitions of a topic hold between two offsets.
+    """Count what the partitions of a topic hold between two offsets, with a look at each record.
 
     :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
     :param log_begins: where the partitions themselves begin: what was before that is gone. None: with the ranges,
@@ -103,37 +97,7 @@ def count_stored(
     :raises NotAuditableError: the log was compacted.
     :raises KafkaError: it cannot be read.
     """
-    stored = StoredLog(width_ms, on_stretch if on_stretch is None or since_ms is None else _since(since_ms, on_stretch))
-    for where, (begin, end) in ranges.items():
-        reached = begin
-        is_cut = begin > 0 and (since_ms is None if log_begins is None else begin <= log_begins[where])
-        if begin == end:
-            if is_cut:
-                stored.is_emptied(where.partition)
-            continue
-        with RangeReader(bootstrap, where.topic, where.partition, begin, end) as reader:
-            for batches in reader:
-                for header, windows in batches_by_window(batches, width_ms):
-                    if header.base_offset >= end or header.last_offset < reached:
-                        continue
-                    stored.add(where.partition, header, windows)
-                    if reached == begin and is_cut:
-                        stored.begins_late(where.partition, windows[0].window_ms)
-                    on_progress(header.next_offset - reached)
-                    reached = header.next_offset
-    if since_ms is not None:
-        stored.leave_out_before(since_ms)
-    return stored
-
-
-def _since(since_ms: int, on_stretch: OnStretch) -> OnStretch:
-    """Leave out earlier windows, whose records may be anywhere in a log: event times need not grow with offsets."""
-
-    def of_later_windows(producer: Identity, offset: int, stretch: Stretch) -> None:
-        if stretch.window_ms >= since_ms:
-            on_stretch(producer, offset, stretch)
-
-    return of_later_windows
+    return LogCounter(bootstrap, width_ms, since_ms, on_stretch).count(ranges, on_progress, log_begins)
 
 
 class EventWriter:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.mirrored import SourceSide, account_begins, source_topic_of
+from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
-from barnabas.client.audited import OnProgress, count_stored, read_events, topic_ranges
+from barnabas.client.audited import read_events, topic_ranges
+from barnabas.client.log_counting import LogMemory, OnProgress
 from barnabas.client.setting_types import Bootstrap
 from barnabas.model import TopicPartition
 
@@ -56,15 +58,43 @@ def audit_topic(
     table_side: Callable[[str], TableSide] | None = None,
     source: Bootstrap | None = None,
     progress: Progress = _not_shown,
+    memory: LogMemory | None = None,
 ) -> Balance:
     """Compare what was produced to a topic with its log, and the log with a table.
+
+    Batches of audited producers are first counted by what their headers say. Where something is wrong by that, all is
+    compared once more, with a look at the records.
 
     :param since_ms: leave out windows that begin before the one that has this time.
     :param source: brokers of the cluster that the topic is mirrored from: what was produced there is compared, too.
     :param table_side: called with the topic's id, returns the table's side.
+    :param memory: of the audits before this one, which is also for the next one.
     :raises NotAuditableError: the log was compacted, or the table is of another topic.
     :raises KafkaError: there is no such topic, or it cannot be read.
     """
+    memory = LogMemory() if memory is None else memory
+    asked = _Asked(bootstrap, admin, topic, since_ms, table_side, source, progress)
+    found = _compare(asked, memory)
+    if found.is_wrong and memory.is_likely:
+        memory.look_at_records()
+        found = _compare(asked, memory)
+    return found
+
+
+class _Asked(NamedTuple):
+    """What `audit_topic` was called with."""
+
+    bootstrap: Bootstrap
+    admin: Admin
+    topic: str
+    since_ms: int | None
+    table_side: Callable[[str], TableSide] | None
+    source: Bootstrap | None
+    progress: Progress
+
+
+def _compare(asked: _Asked, memory: LogMemory) -> Balance:
+    bootstrap, admin, topic, since_ms, table_side, source, progress = asked
     # What is told first, then the table, then the log: each has what those before it have. What is acknowledged
     # meanwhile is in the log, and open until it is told.
     events = read_events(bootstrap, admin, topic)
@@ -81,8 +111,10 @@ def audit_topic(
     ranges = topic_ranges(admin, topic, since_ms)
     table = None if side is None else side.read(events, ranges, width_ms, since_ms=since_ms)
     with progress(sum(end - begin for begin, end in ranges.values())) as advance:
-        stored = count_stored(
+        stored = memory.count(
             bootstrap,
+            topic_id,
+            Told(events, topic_id, width_ms),
             ranges,
             advance,
             width_ms=width_ms,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.audit.stored import StoredLog
-from barnabas.client import audited
+from barnabas.client import audited, log_counting
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import stamp
@@ -43,7 +43,7 @@ class Log:
 
 
 def count(monkeypatch: pytest.MonkeyPatch, log_begin: int, stretches: list[Any]) -> StoredLog:
-    monkeypatch.setattr(audited, "RangeReader", Log)
+    monkeypatch.setattr(log_counting, "RangeReader", Log)
     return audited.count_stored(
         "none:1",
         {WHERE: (FIRST_OFFSET, FIRST_OFFSET + len(WINDOWS))},
