@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
-from barnabas.spark.worker_packages import explain_missing
+from barnabas.spark.worker_packages import explain_workers
 from barnabas.spark.worker_python import context_of, worker_python
 
 ItemT = TypeVar("ItemT")
@@ -172,7 +172,7 @@ def _watch(done: Accumulator[int], on_done: Callable[[int], None]) -> Iterator[N
 
 def told_in_short(error: Exception) -> str:
     """Return what an error of Spark's says, in one line."""
-    return explain_missing(str(error)) or _last_line(str(error))
+    return explain_workers(str(error)) or _last_line(str(error))
 
 
 def _last_line(text: str) -> str:
