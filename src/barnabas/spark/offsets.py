@@ -101,7 +101,8 @@ class _Log:
                 return dict(self.first)
             case Latest():
                 return dict(self.last)
-            case AtOffsets(offsets):
+            case AtOffsets(offsets, topics):
+                offsets = {**offsets, **self._of_topics(f"{side}Offsets", topics)}
                 _check_covers(f"{side}Offsets", offsets, self.partitions)
                 named = {EARLIEST_OFFSET: self.first, LATEST_OFFSET: self.last}
                 return {p: named[offset][p] if offset < 0 else offset for p, offset in offsets.items()}
@@ -112,6 +113,13 @@ class _Log:
                 times = dict(timestamps_ms)
         found = self._lookup.offsets_for_times({(p.topic, p.partition): time for p, time in times.items()})
         return {p: _offset_at(p, times[p], found.get(p), self.last[p] if or_latest else None) for p in times}
+
+    def _of_topics(self, name: str, topics: Mapping[str, int]) -> Offsets:
+        """Return what was said of whole topics for each of their partitions."""
+        unknown = sorted(set(topics) - {partition.topic for partition in self.partitions})
+        if unknown:
+            raise ConfigurationError(f"option {name!r} has {', '.join(unknown)}, of which no partition is selected")
+        return {partition: topics[partition.topic] for partition in self.partitions if partition.topic in topics}
 
 
 def _offset_at(

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
+_NAMED = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 DELAY_MS_MAX = 15 * 60 * 1000
 """What Spark's source has where `maxTriggerDelay` is not given."""
 
@@ -58,9 +61,17 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each partition; -2 is the earliest, -1 the latest."""
+    """An offset for each partition; -2 is the earliest, -1 the latest.
+
+    `topics` has one of these two for all partitions of a topic, which are then not in `offsets`.
+    """
 
     offsets: Mapping[TopicPartition, int]
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+    def has(self, named: int) -> bool:
+        """Whether some partition is at -2 or at -1."""
+        return named in self.offsets.values() or named in self.topics.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +237,7 @@ def starts_at_end(options: SourceOptions) -> bool:
     if options.start_at_latest_if_no_later_record:
         return True
     if isinstance(options.starting, AtOffsets):
-        return LATEST_OFFSET in options.starting.offsets.values()
+        return options.starting.has(LATEST_OFFSET)
     return isinstance(options.starting, Latest)
 
 
@@ -308,24 +319,44 @@ def _boundary(given: Mapping[str, str], side: str, default: Boundary) -> Boundar
     if offsets is None:
         return default
     word = offsets.strip().lower()
-    if word in ("earliest", "latest"):
+    if word in _NAMED:
         return Earliest() if word == "earliest" else Latest()
-    return AtOffsets(_per_partition(f"{side}Offsets", offsets, least=EARLIEST_OFFSET))
+    return _at_offsets(f"{side}Offsets", offsets)
+
+
+def _at_offsets(name: str, value: str) -> AtOffsets:
+    """Read `{"a": {"0": 23}, "b": "earliest"}`."""
+    partitions: dict[str, object] = {}
+    topics: dict[str, int] = {}
+    for topic, at in _json_object(name, value, _hint(name, EARLIEST_OFFSET)).items():
+        if isinstance(at, str) and at.lower() in _NAMED:
+            topics[topic] = _NAMED[at.lower()]
+        else:
+            partitions[topic] = at
+    return AtOffsets(_numbers(name, partitions, least=EARLIEST_OFFSET), topics)
 
 
 def _refuse_senseless(starting: Boundary, ending: Boundary) -> None:
-    if starting == Latest() or (isinstance(starting, AtOffsets) and LATEST_OFFSET in starting.offsets.values()):
+    if starting == Latest() or (isinstance(starting, AtOffsets) and starting.has(LATEST_OFFSET)):
         raise ConfigurationError("startingOffsets: a batch query cannot start at latest (-1): it would read nothing")
-    if ending == Earliest() or (isinstance(ending, AtOffsets) and EARLIEST_OFFSET in ending.offsets.values()):
+    if ending == Earliest() or (isinstance(ending, AtOffsets) and ending.has(EARLIEST_OFFSET)):
         raise ConfigurationError("endingOffsets: a batch query cannot end at earliest (-2): it would read nothing")
 
 
 def _per_partition(name: str, value: str, least: int) -> dict[TopicPartition, int]:
+    return _numbers(name, _json_object(name, value, _hint(name, least)), least)
+
+
+def _hint(name: str, least: int) -> str:
     numbers_of_one = '"0": 1700000000000' if "Timestamp" in name else '"0": 23, "1": 7'
     hint = f"""a number for each partition, as in '{{"clicks": {{{numbers_of_one}}}}}'"""
-    hint += ", or earliest, latest" if least < 0 else ""
+    return hint + """, or earliest, latest, or one of these for a topic, as in '{"clicks": "earliest"}'""" * (least < 0)
+
+
+def _numbers(name: str, topics: Mapping[str, object], least: int) -> dict[TopicPartition, int]:
+    hint = _hint(name, least)
     numbers: dict[TopicPartition, int] = {}
-    for topic, partitions in _json_object(name, value, hint).items():
+    for topic, partitions in topics.items():
         if not isinstance(partitions, dict):
             raise ConfigurationError(f"option {name!r}: {topic!r} needs {hint}")
         for partition, number in partitions.items():
@@ -348,12 +379,20 @@ def parse_offsets(name: str, value: str) -> dict[TopicPartition, int]:
 
 def _json_object(name: str, value: str, hint: str) -> dict[str, object]:
     try:
-        parsed = json.loads(value)
+        parsed = json.loads(value, object_pairs_hook=partial(_once, name))
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
         raise ConfigurationError(f"option {name!r}: {value!r} is not a JSON object; give {hint}")
     return parsed
+
+
+def _once(name: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a name that is there twice: JSON's reader would take the last one without a word."""
+    for key, count in Counter(key for key, _value in pairs).items():
+        if count > 1:
+            raise ConfigurationError(f"option {name!r}: {key!r} is there {count} times: give it once")
+    return dict(pairs)
 
 
 def _strategy(given: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import floor
 
 from barnabas.model import TopicPartition
 
@@ -44,19 +45,28 @@ def split_ranges(
         records_max: no task has more offsets than this, None for no limit.
 
     >>> split_ranges([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], partitions_min=4)[0]
-    OffsetRange(topic='t', partition=0, start_offset=0, end_offset=25)
+    OffsetRange(topic='t', partition=0, start_offset=0, end_offset=33)
     """
     pieces = [piece for piece in ranges if piece.count > 0]
     if records_max is not None:
         pieces = [part for piece in pieces for part in _cut(piece, -(-piece.count // records_max))]
     if partitions_min is not None and partitions_min > len(pieces):
-        total = sum(piece.count for piece in pieces)
-        pieces = [part for piece in pieces for part in _cut(piece, _share(piece.count, total, partitions_min))]
+        pieces = [part for piece, parts in _shares(pieces, partitions_min) for part in _cut(piece, parts)]
     return pieces
 
 
-def _share(count: int, total: int, partitions_min: int) -> int:
-    return max(1, round(count * partitions_min / total))
+def _shares(pieces: list[OffsetRange], partitions_min: int) -> Iterator[tuple[OffsetRange, int]]:
+    """Yield each range with the number of tasks that it gets.
+
+    A range that is smaller than the average task is one of its own; the others share what is left by their sizes.
+    Otherwise the many small ones would count as next to nothing, and be tasks all the same.
+    """
+    average = sum(piece.count for piece in pieces) / partitions_min
+    large = [piece for piece in pieces if piece.count >= average]
+    total = sum(piece.count for piece in large)
+    left = partitions_min - (len(pieces) - len(large))
+    for piece in pieces:
+        yield piece, max(1, floor(piece.count * left / total + 0.5)) if piece.count >= average else 1
 
 
 def _cut(piece: OffsetRange, parts: int) -> Iterator[OffsetRange]:

@@ -18,11 +18,15 @@ BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 
 
 class FakeCluster:
-    """Logs from offset 10 to 20 and 0 to 5; record n has timestamp 100 n."""
+    """Logs from offset 10 to 20 and 0 to 5; record n has timestamp 100 n. Further topics have two partitions each.
 
-    def __init__(self) -> None:
-        self.first = {ZERO: 10, ONE: 0}
-        self.last = {ZERO: 20, ONE: 5}
+    :param ends: where their logs end.
+    """
+
+    def __init__(self, **ends: int) -> None:
+        more = {TopicPartition(topic, number): end for topic, end in ends.items() for number in (0, 1)}
+        self.first = {ZERO: 10, ONE: 0} | dict.fromkeys(more, 0)
+        self.last = {ZERO: 20, ONE: 5} | more
 
     def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.first[partition] for partition in partitions}
@@ -52,6 +56,54 @@ def test_offsets_with_the_words_for_earliest_and_latest() -> None:
     assert found == [OffsetRange("t", 0, 10, 15), OffsetRange("t", 1, 3, 5)]
 
 
+def test_one_word_for_a_topic_counts_for_all_its_partitions() -> None:
+    assert ranges(startingOffsets='{"t": "earliest"}', endingOffsets='{"t": "latest"}') == ranges()
+    partitions = [ZERO, TopicPartition("u", 0), TopicPartition("u", 1)]
+    options = parse_options(BASE | {"subscribe": "t,u", "startingOffsets": '{"t": {"0": 15}, "u": "earliest"}'})
+    found = resolve_ranges(options, partitions, FakeCluster(u=7))
+    assert found == [OffsetRange("t", 0, 15, 20), OffsetRange("u", 0, 0, 7), OffsetRange("u", 1, 0, 7)]
+    with pytest.raises(ConfigurationError, match="option 'startingOffsets' has x, of which no partition is selected"):
+        ranges(startingOffsets='{"t": "earliest", "x": "earliest"}')
+
+
+BY_TIME = '{"t": {"0": %d, "1": %d}}'
+"""Of partition 0 and partition 1."""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingTimestamp": "1200", "startingOffsetsByTimestampStrategy": "latest"}, [(12, 20), (5, 5)]),
+        ({"endingTimestamp": "200"}, [(10, 10), (0, 2)]),
+        ({"startingOffsetsByTimestamp": BY_TIME % (1500, 100)}, [(15, 20), (1, 5)]),
+        ({"endingOffsetsByTimestamp": BY_TIME % (1500, 100)}, [(10, 15), (0, 1)]),
+        ({"endingOffsetsByTimestamp": BY_TIME % (1500, 2**62)}, [(10, 15), (0, 5)]),
+        (
+            {"startingOffsetsByTimestamp": BY_TIME % (1100, 100), "endingOffsetsByTimestamp": BY_TIME % (1500, 300)},
+            [(11, 15), (1, 3)],
+        ),
+        (
+            {"startingOffsetsByTimestamp": BY_TIME % (1100, 100), "endingOffsets": '{"t": {"0": -1, "1": 2}}'},
+            [(11, 20), (1, 2)],
+        ),
+        (
+            {"startingOffsets": '{"t": {"0": -2, "1": 1}}', "endingOffsetsByTimestamp": BY_TIME % (1500, 300)},
+            [(10, 15), (1, 3)],
+        ),
+        (
+            {
+                "startingTimestamp": "0",
+                "startingOffsetsByTimestamp": BY_TIME % (1100, 100),
+                "startingOffsets": '{"t": {"0": 19, "1": 4}}',
+            },
+            [(10, 20), (0, 5)],
+        ),
+    ],
+)
+def test_times_and_offsets_of_both_ends_go_together(options: dict[str, str], expected: list[tuple[int, int]]) -> None:
+    assert [(found.start_offset, found.end_offset) for found in ranges(**options)] == expected
+
+
 def test_timestamps() -> None:
     assert ranges(startingTimestamp="250", endingTimestamp="1150") == [
         OffsetRange("t", 0, 10, 12),
@@ -68,6 +120,10 @@ def test_no_record_as_late_as_the_start_is_an_error_or_the_end_of_the_log() -> N
 def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
     with pytest.raises(ConfigurationError, match="without t-1"):
         ranges(startingOffsets='{"t": {"0": 11}}')
+    with pytest.raises(ConfigurationError, match=r"option 'startingOffsetsByTimestamp' .* without t-1"):
+        ranges(startingOffsetsByTimestamp='{"t": {"0": 11}}')
+    with pytest.raises(ConfigurationError, match="with t-2, not selected"):
+        ranges(endingOffsetsByTimestamp='{"t": {"0": 11, "1": 11, "2": 11}}')
     with pytest.raises(ConfigurationError, match="with x-0, not selected"):
         ranges(endingOffsets='{"t": {"0": 11, "1": 1}, "x": {"0": 1}}')
 
@@ -89,6 +145,10 @@ def test_offsets_that_are_not_there_yet_fail_or_are_left_out() -> None:
 def test_a_start_after_the_end_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="starts after its end"):
         ranges(startingOffsets='{"t": {"0": 18, "1": 0}}', endingOffsets='{"t": {"0": 12, "1": 5}}')
+    with pytest.raises(ConfigurationError, match="starts after its end"):
+        ranges(startingOffsets='{"t": {"0": 18, "1": 0}}', endingOffsetsByTimestamp=BY_TIME % (1200, 400))
+    with pytest.raises(ConfigurationError, match="starts after its end"):
+        ranges(startingOffsets='{"t": {"0": 21, "1": 0}}')
 
 
 def test_partitions_of_topics_patterns_and_assignments() -> None:

@@ -7,6 +7,8 @@ import pytest
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.options import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
     Assign,
     AtOffsets,
     AtTimestamp,
@@ -53,6 +55,22 @@ def test_offsets_for_each_partition() -> None:
     assert options.starting == AtOffsets({TopicPartition("clicks", 0): 23, TopicPartition("clicks", 1): -2})
 
 
+def test_offsets_for_whole_topics_stand_beside_those_for_partitions() -> None:
+    text = '{"a": "eArLiEst", "b": {"0": 23, "1": -2}, "c": "earliest"}'
+    starting = parse_options(BASE | {"startingOffsets": text}).starting
+    assert starting == AtOffsets(
+        {TopicPartition("b", 0): 23, TopicPartition("b", 1): EARLIEST_OFFSET},
+        {"a": EARLIEST_OFFSET, "c": EARLIEST_OFFSET},
+    )
+    ending = parse_options(BASE | {"endingOffsets": '{"clicks": "LATEST"}'}).ending
+    assert ending == AtOffsets({}, {"clicks": LATEST_OFFSET})
+
+
+def test_the_words_for_both_ends_may_be_written_in_any_case() -> None:
+    options = parse_options(BASE | {"startingOffsets": "earLiEst", "endingOffsets": " laTest"})
+    assert (options.starting, options.ending) == (Earliest(), Latest())
+
+
 def test_a_timestamp_for_all_comes_before_one_by_partition_and_that_before_offsets() -> None:
     by_partition = {"startingOffsetsByTimestamp": '{"clicks": {"0": 1000}}', "startingOffsets": "earliest"}
     assert parse_options(BASE | by_partition).starting == AtTimestamps({TopicPartition("clicks", 0): 1000})
@@ -83,13 +101,28 @@ def test_client_settings_lose_their_prefix_and_what_has_no_effect_is_accepted() 
         (BASE | {"endingOffsets": '{"clicks": {"0": -2}}'}, "cannot end at earliest"),
         (BASE | {"startingOffsets": '{"clicks": {"0": -3}}'}, "-3"),
         (BASE | {"startingOffsets": "first"}, "JSON"),
+        (BASE | {"startingOffsets": '"earliest"'}, "JSON"),
+        (BASE | {"startingOffsets": '{"clicks": "first"}'}, "or one of these for a topic"),
+        (BASE | {"startingOffsets": '{"clicks": {"0": "earliest"}}'}, "'earliest' is not a number for each partition"),
+        (BASE | {"startingOffsets": '{"clicks": "latest"}'}, "cannot start at latest"),
+        (BASE | {"endingOffsets": '{"clicks": "earliest"}'}, "cannot end at earliest"),
+        (BASE | {"startingOffsets": '{"a": "earliest", "a": {"0": 23}}'}, "'a' is there 2 times"),
         (BASE | {"startingOffsets": '{"clicks": [1]}'}, "number for each partition"),
         (BASE | {"startingTimestamp": "yesterday"}, "milliseconds"),
         (BASE | {"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),
         (BASE | {"failOnDataLoss": "maybe"}, "neither true nor false"),
         (BASE | {"minPartitions": "0"}, "above 0"),
+        (BASE | {"minPartitions": "-1"}, "above 0"),
+        (BASE | {"minPartitions": "1.0"}, "above 0"),
         (BASE | {"kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
+        (BASE | {"kafka.enable.auto.commit": "true"}, "commits no offsets"),
+        (BASE | {"kafka.interceptor.classes": "x"}, "no interceptors"),
+        (BASE | {"kafka.key.deserializer": "x"}, "key is binary"),
+        (BASE | {"kafka.value.deserializer": "x"}, "value is binary"),
         ({"kafka.bootstrap.servers": "a:1", "subscribePattern": "("}, "regular expression"),
+        ({"kafka.bootstrap.servers": "a:1", "subscribePattern": ""}, "empty"),
+        ({"kafka.bootstrap.servers": "a:1", "assign": ""}, "empty"),
+        (BASE | {"subscribePattern": "c.*"}, "exactly one"),
         ({"kafka.bootstrap.servers": "a:1", "assign": '{"a": 0}'}, "list of partition numbers"),
         ({"kafka.bootstrap.servers": "a:1", "assign": "{}"}, "names no partition"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,33 @@ def test_without_limits_each_range_is_one_piece() -> None:
 def test_min_partitions_splits_large_ranges_more_than_small_ones() -> None:
     pieces = split_ranges([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], partitions_min=10)
     assert [piece.partition for piece in pieces] == [0] * 9 + [1]
+
+
+@pytest.mark.parametrize(
+    ("partitions_min", "counts", "expected"),
+    [
+        (3, [1, 1, 1], [1, 1, 1]),
+        (4, [4], [4]),
+        (4, [4, 20], [1, 3]),
+        (4, [0, 20], [0, 4]),
+        (4, [1, 1_000], [1, 3]),
+        (4, [4, 20, 0], [1, 3, 0]),
+        (6, [10, 10, 1], [3, 3, 1]),
+        (9, [10_000, 15_000, 20_000], [2, 3, 4]),
+        (6, [500, 12_000, 15_001], [1, 2, 3]),
+        (6, [1, 1, 10_000], [1, 1, 4]),
+        (3, [10], [3]),
+    ],
+)
+def test_small_ranges_are_a_task_each_and_the_others_share_the_rest(
+    partitions_min: int, counts: list[int], expected: list[int]
+) -> None:
+    ranges = [OffsetRange("t", number, 1, 1 + count) for number, count in enumerate(counts)]
+    pieces = split_ranges(ranges, partitions_min=partitions_min)
+    assert [sum(piece.partition == number for piece in pieces) for number in range(len(counts))] == expected
+    for number in range(len(counts)):
+        sizes = {piece.count for piece in pieces if piece.partition == number}
+        assert not sizes or max(sizes) - min(sizes) <= 1
 
 
 def test_min_partitions_below_the_number_of_ranges_merges_nothing() -> None:

@@ -39,6 +39,10 @@ def test_settings_reach_the_producer_and_those_without_effect_do_not() -> None:
     [
         ({"topic": "t"}, {"key": "binary"}, "no column 'value'"),
         ({"topic": "t"}, {"value": "bigint"}, "'value' must be of type binary or string, not bigint"),
+        ({}, {"topic": "int", "value": "string"}, "'topic' must be of type string, not int"),
+        ({"topic": "t"}, {"value": "string", "key": "int"}, "'key' must be of type binary or string, not int"),
+        ({}, {"topic": "string", "key": "string"}, "no column 'value'"),
+        ({"topic": "t", "kafka.key.serializer": "x"}, {"value": "string"}, "encode it in the query"),
         ({"topic": "t"}, {"value": "string", "partition": "bigint"}, "'partition' must be of type int"),
         ({"topic": "t"}, {"value": "string", "headers": "map<string,string>"}, "'headers' must be of type array"),
         ({"topic": "t"}, {"value": "string", "VALUE": "string"}, "two columns"),
@@ -46,6 +50,7 @@ def test_settings_reach_the_producer_and_those_without_effect_do_not() -> None:
         ({"topics": "t"}, {"value": "string"}, "did you mean 'topic'"),
         ({"topic": "t", "path": "/x"}, {"value": "string"}, "take no path"),
         ({"topic": "t", "kafka.acks": "7"}, {"value": "string"}, "acks"),
+        ({"topic": "t", "kafka.partitioner.class": "x"}, {"value": "string"}, "partitioner"),
         ({"topic": "t", "kafka.linger": "7"}, {"value": "string"}, "linger_ms"),
         ({"topic": "t", "kafka.value.serializer": "x"}, {"value": "string"}, "encode it in the query"),
         ({"topic": "t", "kafka.bootstrap.servers": ""}, {"value": "string"}, "give the brokers"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.errors import ConfigurationError
-from barnabas.spark.options import DELAY_MS_MAX, Earliest, Latest, parse_options, parse_stream_options
+from barnabas.spark.options import DELAY_MS_MAX, Earliest, Latest, parse_options, parse_stream_options, starts_at_end
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
 
@@ -33,10 +33,25 @@ def test_times_as_spark_writes_them(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("starting", "is_at_end"),
+    [
+        ("latest", True),
+        ('{"clicks": "latest"}', True),
+        ('{"clicks": {"0": 5, "1": -1}}', True),
+        ('{"clicks": "earliest"}', False),
+        ('{"clicks": {"0": 5, "1": -2}}', False),
+    ],
+)
+def test_a_start_at_the_end_of_any_partition_is_a_place_that_must_be_kept(starting: str, is_at_end: bool) -> None:
+    assert starts_at_end(parse_stream_options(BASE | {"startingOffsets": starting}).source) is is_at_end
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"endingOffsets": "latest"}, "a stream has no end"),
         ({"endingTimestamp": "5"}, "a stream has no end"),
+        ({"endingOffsetsByTimestamp": '{"clicks": {"0": 5}}'}, "a stream has no end"),
         ({"maxTriggerDelay": "soon"}, "not a time"),
         ({"maxOffsetsPerTrigger": "0"}, "above 0"),
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "more than"),
