@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,8 @@ import pytest
 from barnabas import Admin
 from barnabas.spark import JavaNotFoundError, local_session, stop_session
 from barnabas.spark.java import find_java_home
+from barnabas.spark.options import parse_stream_options
+from barnabas.spark.stream_reader import BarnabasStreamReader
 from tests.conftest import BrokerProcess
 from tests.pipeline.lake import ObjectStore, running_store
 from tests.pipeline.numbered_topic import COUNT, TOPIC, produce_numbers
@@ -81,3 +83,24 @@ def numbered_topic(broker: BrokerProcess) -> BrokerProcess:
         admin.create_topic(TOPIC, partitions=2)
     produce_numbers(broker.bootstrap, range(COUNT))
     return broker
+
+
+@pytest.fixture
+def open_reader(broker: BrokerProcess) -> Iterator[Callable[..., BarnabasStreamReader]]:
+    """A function from options (without the brokers) to what Spark's driver asks about a stream; no JVM runs for it.
+
+    Without options that say what is read it is the topic `clicks`.
+    """
+    readers: list[BarnabasStreamReader] = []
+
+    def make(**options: str) -> BarnabasStreamReader:
+        given = {"kafka.bootstrap.servers": broker.bootstrap, **options}
+        if not {"subscribe", "subscribePattern", "assign"} & set(given):
+            given["subscribe"] = "clicks"
+        columns = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
+        readers.append(BarnabasStreamReader(parse_stream_options(given), columns))
+        return readers[-1]
+
+    yield make
+    for reader in readers:
+        reader.stop()

@@ -33,20 +33,9 @@ def admin(broker: BrokerProcess) -> Iterator[Admin]:
 
 
 @pytest.fixture
-def make_reader(broker: BrokerProcess) -> Iterator[Made]:
-    """A function from options (without the brokers) to a reader."""
-    readers: list[BarnabasStreamReader] = []
-
-    def make(**options: str) -> BarnabasStreamReader:
-        given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"} | options
-        if not {"subscribe", "subscribePattern", "assign"} & set(given):
-            given["subscribe"] = TOPIC
-        readers.append(BarnabasStreamReader(parse_stream_options(given), ["value", "partition", "offset"]))
-        return readers[-1]
-
-    yield make
-    for reader in readers:
-        reader.stop()
+def make_reader(open_reader: Made) -> Made:
+    """A function from options (without the brokers) to a reader, which starts at the first record by default."""
+    return lambda **options: open_reader(**{"startingOffsets": "earliest"} | options)
 
 
 def produce(broker: BrokerProcess, values: range, topic: str = TOPIC, partition: int | None = None) -> None:

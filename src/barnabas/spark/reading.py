@@ -11,10 +11,11 @@ import pyarrow as pa
 from barnabas.client.admin import Admin
 from barnabas.client.config import AdminConfig, ClientConfig, ConsumerConfig, make_config
 from barnabas.client.range_reader import RangeReader, RangeSource
-from barnabas.errors import ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
 from barnabas.records.header import Buffer
+from barnabas.spark.errors import DataLossError
 from barnabas.spark.planning import OffsetRange
 
 Settings = Mapping[str, str]
@@ -45,14 +46,16 @@ def read_range(
     :param on_batches: called with the batches of an answer, before its records are yielded.
     :param connections: for ranges that are read one after the other; None: the range has its own.
     :raises KafkaError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
+    :raises DataLossError: the log ends before the range does, and has done so for `default.api.timeout.ms`: a leader
+        that is new may be short of its end for a moment, a topic that was made again is for ever.
     :raises BarnabasError: no broker can be reached, or what it sent is damaged.
     """
     kept = Connections() if connections is None else connections
     place = (wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset)
+    next_offset = wanted.start_offset
     try:
         with kept.reader(bootstrap, settings, place) as reader:
             columns = ArrowReader(include_headers=include_headers)
-            next_offset = wanted.start_offset
             for buffer in reader:
                 next_offset = columns.read(
                     buffer, wanted.topic, wanted.partition, min_offset=next_offset, max_offset=wanted.end_offset
@@ -60,6 +63,9 @@ def read_range(
                 if on_batches is not None:
                     on_batches(buffer)
                 yield columns.finish()
+    except TimedOutError:
+        _refuse_if_cut_off(wanted, next_offset, bootstrap, settings)
+        raise
     finally:
         if connections is None:
             kept.close()
@@ -104,10 +110,28 @@ def read_what_is_left(
                 if len(records):
                     left = dataclasses.replace(left, start_offset=records.column("offset")[-1].as_py() + 1)
             start_offset = left.end_offset
+        except DataLossError as error:
+            log.warning("%s", error)
+            return
         except KafkaError as error:
             start_offset = _start_after(error, left, bootstrap, settings)
             log.warning("%s: offsets %d to %d are gone", wanted, left.start_offset, start_offset - 1)
         left = dataclasses.replace(left, start_offset=start_offset)
+
+
+def _refuse_if_cut_off(wanted: OffsetRange, next_offset: int, bootstrap: str, settings: Settings) -> None:
+    """Look whether a reader waited for records that will not come."""
+    tp = wanted.topic_partition
+    with open_admin(bootstrap, settings) as admin:
+        try:
+            end_offset = admin.end_offsets([tp])[tp]
+        except BarnabasError:
+            return  # then the reader's own error says it
+    if end_offset <= next_offset:
+        raise DataLossError(
+            f"{wanted}: the log ends at {end_offset} now, and was read up to {next_offset}: the topic was deleted and "
+            "made again, or a leader lost what was there"
+        )
 
 
 def _start_after(error: KafkaError, left: OffsetRange, bootstrap: str, settings: Settings) -> int:

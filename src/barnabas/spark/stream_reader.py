@@ -65,6 +65,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Offsets | None = None
         self._reached: Offsets | None = None
         """The offsets that the group has."""
+        self._told = ""
 
     # --- on the driver ----------------------------------------------------------------------------------
 
@@ -103,6 +104,10 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             found = find_start(committed, logs)
             self._tell_losses(found.losses)
+            if not logs.last:
+                # All topics are gone, or a broker that starts does not know them yet. Without its place in the
+                # checkpoint the query would read them from their start when they are there again.
+                return start
             if isinstance(limit, ReadAllAvailable):
                 return store_offsets(logs.last)
             end = self._admission.end(found.offsets, logs.last, waits=self._target is None)
@@ -158,7 +163,9 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             told += f"; and {len(losses) - LOSSES_TOLD_MAX} more"
         if self._options.source.fail_on_data_loss:
             raise DataLossError(f"{told}. Set failOnDataLoss to false to go on with what is there")
-        log.warning("%s", told)
+        if told != self._told:  # Spark asks several times a second
+            log.warning("%s", told)
+            self._told = told
 
     # --- on the executors -------------------------------------------------------------------------------
 
