@@ -7,11 +7,14 @@ compared in C, and whether the host of a callback is there to run it is asked in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
+from unittest import mock
 
 MOST_STEPS = 5_000_000
 """A hundred times what a run takes: one that takes more goes round in circles."""
@@ -94,6 +97,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.unhandled: list[dict[str, Any]] = []
         """Errors that nobody has caught."""
 
+    @contextlib.contextmanager
+    def found_quickly(self) -> Iterator[None]:
+        """Have those who ask for the running loop told without a look: before Python 3.12 that is a call of the system
+        each time, for the process' number, and a run asks ten thousand times."""
+        if sys.version_info >= (3, 12):
+            yield
+            return
+
+        def found() -> SimulatedLoop:  # a mock would take as long as the call
+            return self
+
+        with (
+            mock.patch.object(asyncio, "get_running_loop", found),
+            mock.patch.object(asyncio.events, "get_running_loop", found),
+        ):
+            yield
+
     def time(self) -> float:
         return self._now_s
 
@@ -165,7 +185,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         when_s, _, due = heapq.heappop(self._due_later)
         if due.callback is not None and when_s > self._now_s:
             self._now_s = when_s
-            self._look_at_step = min(self.steps + INSTANT_STEPS, MOST_STEPS)
+            look_at_step = self.steps + INSTANT_STEPS
+            self._look_at_step = look_at_step if look_at_step < MOST_STEPS else MOST_STEPS
         return due
 
     def _pass_time(self) -> None:

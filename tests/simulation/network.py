@@ -47,7 +47,7 @@ class Network:
         self._healed: list[Callable[[], None]] = []
 
     def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self.cut
+        return bool(self.cut) and (source, target) in self.cut
 
     def heal(self) -> None:
         """End all cuts, and all else that is wrong."""
@@ -68,7 +68,7 @@ class Network:
         random = self.world.random
         if self.slow and random.random() < self.slow:
             return random.uniform(MOST_S, SLOW_S * self.world.scale)
-        return random.uniform(LEAST_S, MOST_S)
+        return LEAST_S + (MOST_S - LEAST_S) * random.random()
 
     def next_port(self) -> int:
         self._port += 1
@@ -208,7 +208,7 @@ class SimulatedStream:
 
     def send(self, chunks: Iterable[Chunk]) -> None:
         if self._is_open:
-            self._send(b"".join(_content(chunk) for chunk in chunks))
+            self._send(b"".join([_content(chunk) for chunk in chunks]))
 
     def close(self, error: Exception | None = None) -> None:
         if not self._is_open:

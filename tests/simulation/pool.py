@@ -115,6 +115,7 @@ def _work(pipe: Connection) -> None:
     logging.disable(logging.CRITICAL)
     gc.collect()
     gc.freeze()  # modules are no garbage: the collection before each run need not look at them
+    gc.disable()  # and one is enough: between two runs it would look at all that the last one has left, once more
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             seed, seconds = pipe.recv()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -98,7 +99,6 @@ class Story:
     def __init__(
         self,
         seed: int,
-        folder: Path,
         seconds: float | None = None,
         plant: Callable[[SimulatedCluster], Any] | None = None,
         plan: Plan | None = None,
@@ -131,7 +131,8 @@ class Story:
         if plant is not None:
             plant(self.cluster)
         self.places = [TopicPartition(TOPIC, number) for number in range(draw.randint(1, 3))]
-        self.path = folder / f"history-{seed}"
+        # A folder for each would take longer than the check of what is in it.
+        self.path = Path(tempfile.gettempdir(), f"barnabas-simulation-{os.getpid()}-{seed}.history")
         self.invariants = Invariants(self.cluster)
         brokers, session_s = len(self.cluster.machines), self.cluster.ensemble.session_timeout_s
         self.plan = plan or draw_plan(seed, seconds, brokers, session_s)
@@ -139,6 +140,7 @@ class Story:
     def run(self) -> Result:
         """Run it to its end."""
         loop = self.world.loop
+        self.path.unlink(missing_ok=True)
         self.history = History(self.path, HostClock(loop, rate=1.0, ahead_ms=0))
         try:
             complete = loop.run_until_complete(self._whole())
@@ -228,14 +230,15 @@ def run(
     :param workloads: what there is beside plain producers and readers; drawn from the seed if it is not given.
     :param ends_with: what ends the run early, from a signal's handler say; its story so far is returned.
     """
+    collects = gc.isenabled()
     gc.collect()
     gc.disable()  # what the dead leave behind is freed at no instant of the run
-    with tempfile.TemporaryDirectory() as folder:
-        story = Story(seed, Path(folder), seconds, plant, plan, workloads)
-        story.ends_with = ends_with
-        try:
-            with story.invariants.watching():
-                return story.run()
-        finally:
-            story.world.end()
+    story = Story(seed, seconds, plant, plan, workloads)
+    story.ends_with = ends_with
+    try:
+        with story.invariants.watching(), story.world.loop.found_quickly():
+            return story.run()
+    finally:
+        story.world.end()
+        if collects:
             gc.enable()
