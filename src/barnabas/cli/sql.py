@@ -84,7 +84,7 @@ def sql(
     \b
     barnabas sql "select page, count(*) from clicks group by page order by 2 desc limit 10"
     barnabas sql "select * from clicks where timestamp > now() - interval 5 minutes" --json
-    barnabas sql "select status, count(*) from access group by all" --format lines:combined --watch 5
+    barnabas sql "select status, count(*) from access group by all" --watch 5
     """
     if as_json and as_csv:
         raise click.UsageError("say in one way how to print: --json or --csv")

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from statistics import mode
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from barnabas.errors import ConfigurationError, SchemaRegistryError
 from barnabas.formats.column_types import ColumnType, Fields, settled
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.json_fields import PLAIN, JsonRules
-from barnabas.formats.lines import LineDecoder
+from barnabas.formats.line_patterns import NAMED_PATTERNS
+from barnabas.formats.lines import LineDecoder, as_text
 from barnabas.formats.value_format import JSON, LINES, RAW, decoder_of
 from barnabas.model import TopicPartition
 from barnabas.serialization import registry_client
@@ -107,12 +109,12 @@ def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
     ):
         return _columns_by_registry(values, str(options.registry_url), options.rules)
     if options.format == AUTO:
-        return _json_columns(values, options.rules) if _are_json(values) else RawValues()
+        return _json_columns(values, options.rules) if _are_json(values) else _usual_lines(values)
     decoder = decoder_of(options.format)
     if decoder is None:
         return RawValues()
     if isinstance(decoder, LineDecoder):
-        return LineColumns(decoder, _settled(_groups(decoder, values)))
+        return _line_columns(decoder, values, options.format)
     return _json_columns(values, options.rules)
 
 
@@ -162,6 +164,21 @@ def _json_columns(values: pa.Array, rules: JsonRules) -> JsonColumns:
     decoder = decoder_of(JSON, rules)
     assert decoder is not None
     return JsonColumns(_settled(decoder.infer(values)), rules)
+
+
+def _usual_lines(values: pa.Array) -> ValueColumns:
+    """Return the columns of the named pattern that most values match, if there is one."""
+    texts = as_text(values.drop_null())
+    for name in NAMED_PATTERNS:
+        decoder = LineDecoder.of(name)
+        matching = pc.count(pc.extract_regex(texts, decoder.pattern.whole_line)).as_py()
+        if 2 * matching > len(texts):
+            return _line_columns(decoder, values, f"{LINES}:{name}")
+    return RawValues()
+
+
+def _line_columns(decoder: LineDecoder, values: pa.Array, value_format: str) -> LineColumns:
+    return LineColumns(decoder, _settled(_groups(decoder, values)), value_format)
 
 
 def _groups(decoder: LineDecoder, values: pa.Array) -> Fields:

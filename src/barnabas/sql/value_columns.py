@@ -93,10 +93,7 @@ class LineColumns:
 
     decoder: LineDecoder
     fields: Mapping[str, ColumnType]
-
-    @property
-    def format(self) -> str:
-        return "lines"
+    format: str
 
     @property
     def schema(self) -> pa.Schema:

@@ -48,10 +48,22 @@ def test_nested_objects_are_text_or_structs() -> None:
     assert nested.decode(values, ["user"])[0].to_pylist() == [{"id": 5}]
 
 
+@pytest.mark.parametrize("name", ["common", "combined"])
+def test_lines_of_usual_logs_are_recognised_when_most_are_such(name: str) -> None:
+    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /blog HTTP/1.1" 200 512'
+    line += b' "-" "curl"' if name == "combined" else b""
+    columns = columns_of_values(binary(line, None, line, b"\xff"), ValueOptions())
+    assert columns.format == f"lines:{name}"
+    assert columns.decode(binary(line), ["status"])[0].to_pylist() == [200]
+    assert columns_of_values(binary(line, b"?"), ValueOptions()).format == "raw"
+    assert columns_of_values(binary(line), ValueOptions("raw")).format == "raw"
+
+
 def test_other_values_have_no_columns_unless_a_pattern_says_so() -> None:
     line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /blog HTTP/1.1" 200 512'
-    assert columns_of_values(binary(line), ValueOptions()).schema.names == []
+    assert columns_of_values(binary(b"GET /blog"), ValueOptions()).schema.names == []
     columns = columns_of_values(binary(line), ValueOptions("lines:common"))
+    assert columns.format == "lines:common"
     path, status = columns.decode(binary(line, b"?"), ["path", "status"])
     assert (path.to_pylist(), status.to_pylist()) == (["/blog", None], [200, None])
 
