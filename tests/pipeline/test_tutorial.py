@@ -24,10 +24,14 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 BLOCKS = re.findall(r"```(console|python)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 INSTALLS = ("python3 -m venv", "pip install")
-GOES_ON = ("barnabas up", "--watch", "--every")
+GOES_ON = ("barnabas up", "cluster up", "--watch", "--every")
 """What a reader starts in a terminal of its own."""
 TIMEOUT_S = 400
 RECORDS = 20_001
+PORTS = ("9092", "9192", "9193", "9194")
+"""Those of the page: of the broker, and of the cluster's three."""
+PROGRAMS = {"import random": "log.py", "dashboard.png": "dashboard.py", "readStream": "stream.py"}
+"""What is in each program of the page, and the file that it is in."""
 
 
 @dataclass
@@ -53,12 +57,21 @@ def alike(line: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"\d[\d,]*", "N", line)).strip()
 
 
+def ports_in_a_row(count: int) -> list[int]:
+    """Return free ports of which each is the one after the last."""
+    found: list[int] = []
+    while len(found) < count:
+        port = free_port()
+        found = [*found, port] if found and port == found[-1] + 1 else [port]
+    return found
+
+
 class Folder:
     """The folder of a reader, and what runs in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ports = (free_port(), free_port())
+        self.ports = dict(zip(PORTS, map(str, (free_port(), *ports_in_a_row(len(PORTS) - 1))), strict=True))
         self.running: list[subprocess.Popen[str]] = []
         programs = path / ".venv"
         programs.mkdir()
@@ -71,14 +84,18 @@ class Folder:
             **own,
             "PATH": f"{programs}:{own['PATH']}",
             "XDG_STATE_HOME": str(path / "state"),
-            "BARNABAS_BOOTSTRAP": f"127.0.0.1:{self.ports[0]}",
+            "BARNABAS_BOOTSTRAP": f"127.0.0.1:{self.ports['9092']}",
         }
 
-    def with_ports(self, command: str) -> str:
-        """Return a command with ports that are free here."""
-        if command == "barnabas up --data ./log":
-            return f"{command} --port {self.ports[0]}"
-        return re.sub(r"\b9092\b", str(self.ports[0]), re.sub(r"\b9192\b", str(self.ports[1]), command))
+    def with_ports(self, text: str) -> str:
+        """Return a command or a program with ports that are free here."""
+        if text == "barnabas up --data ./log":
+            return f"{text} --port {self.ports['9092']}"
+        return re.sub("|".join(PORTS), lambda port: self.ports[port[0]], text)
+
+    def write(self, name: str, program: str) -> None:
+        """Write a program of the page."""
+        (self.path / name).write_text(self.with_ports(program))
 
     def run(self, command: str) -> str:
         """Run a command to its end and return what it printed."""
@@ -151,11 +168,10 @@ def test_each_command_of_the_tutorial_says_what_the_page_says(folder: Folder) ->
     said = ""
     for kind, block in BLOCKS:
         if kind == "python":
-            if "dashboard.png" in block:
-                (folder.path / "dashboard.py").write_text(block)
-            else:
-                (folder.path / "log.py").write_text(block)
-                folder.run("python log.py")
+            (name,) = [file for text, file in PROGRAMS.items() if text in block]
+            folder.write(name, block)
+            if name == "log.py":
+                folder.run(f"python {name}")
             continue
         for step in steps(block):
             if step.command.startswith(INSTALLS):
@@ -168,5 +184,6 @@ def test_each_command_of_the_tutorial_says_what_the_page_says(folder: Folder) ->
             assert [line for line in step.shown if alike(line) not in lines] == [], f"{step.command}\n{said}"
             if "dashboard.py" in step.command:
                 assert f"{RECORDS:,} requests" in said
-    assert said.split()[-1] == str(RECORDS)
+            elif step.command.startswith("barnabas sql 'select count(*)"):
+                assert said.split()[-1] == str(RECORDS)
     assert (folder.path / "dashboard.png").stat().st_size > 10_000
