@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+from matplotlib.ticker import FuncFormatter
+
 from barnabas.reports.pictures import COLOURS, bars, save, time_axis, two_panels
 
 STATUS_CLASSES = {"2": "success", "3": "redirect", "4": "client error", "5": "server error", "": "no request"}
@@ -38,6 +40,7 @@ def draw_access_log(path: Path, hourly: Sequence[tuple[datetime, str, int]], pag
         below = {hour: low + height for (hour, low), height in zip(below.items(), heights, strict=True)}
     time_axis(left)
     left.set_title("Requests by hour")
+    left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     left.set_ylim(0, max(below.values()) * 1.2)
     left.legend(frameon=False, ncols=2, loc="upper left", borderaxespad=0.1)
     right.set_title("Top pages")

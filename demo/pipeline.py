@@ -102,10 +102,15 @@ def _ship_and_follow(brokers: Brokers, feed: Feed, run: str, folder: Path, view:
         produced = ship(bootstrap, feed, run, acknowledged, range(count))
         after = end_offsets(bootstrap, feed.topic)
         seen = follower.finish(after)
-    counts = ", ".join(f"{name} {count:,}" for name, count in sorted((seen.counts or {}).items()))
-    view.outcome = f"{produced:,} acknowledged; the consumer saw {counts}{failover.outcome}"
+    view.outcome = f"{produced:,} acknowledged; the consumer saw {_told(seen.counts or {}, feed)}{failover.outcome}"
     stored = sum(end - before.get(partition, 0) for partition, end in after.items())
     return Shipped(stored, seen.records, before)
+
+
+def _told(counts: Mapping[str, int], feed: Feed) -> str:
+    if feed.live_count == "partition":  # which of them it was tells nothing once all are there
+        return f"{sum(counts.values()):,} in {len(counts)} partitions"
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
 
 def _load(bootstrap: str, feed: Feed, folder: Path, view: StepView) -> TableLoad:
@@ -127,7 +132,8 @@ def _load(bootstrap: str, feed: Feed, folder: Path, view: StepView) -> TableLoad
     finally:
         stop_session(session)
     loaded = result.tables[0]
-    view.outcome = f"{loaded.records:,} records in {loaded.files:,} files by event day, one commit"
+    files = "1 file" if loaded.files == 1 else f"{loaded.files:,} files"
+    view.outcome = f"{loaded.records:,} records in {files} by event day, one commit"
     return loaded
 
 

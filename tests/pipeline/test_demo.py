@@ -15,6 +15,9 @@ from barnabas.spark import JavaNotFoundError, scan_table
 from barnabas.spark.java import find_java_home
 
 ROOT = Path(__file__).resolve().parents[2]
+LOG = "odd $log.log"
+"""A name that no quoting must break."""
+TABLE = "odd__log_log"
 LINES = [b"line %d \xff\xfe" % number for number in range(3_000)]
 
 
@@ -25,17 +28,27 @@ def folder(tmp_path: Path) -> Path:
         find_java_home(os.environ)
     except JavaNotFoundError as error:
         pytest.skip(str(error))
-    (tmp_path / "odd.log").write_bytes(b"\n".join(LINES) + b"\n")
+    (tmp_path / LOG).write_bytes(b"\n".join(LINES) + b"\n")
     return tmp_path
 
 
 def start_demo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return start(folder, sys.executable, "-m", "demo", *arguments, LOG)
+
+
+def start(folder: Path, *command: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-m", "demo", *arguments, "odd.log"]
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def make_demo(folder: Path, *settings: str) -> subprocess.Popen[str]:
+    """Start `make demo` as somebody does in a clone that is set up."""
+    (folder / "tools").symlink_to(ROOT / "tools")
+    python = f"PYTHON={sys.executable}"
+    return start(folder, "make", "-s", "-f", str(ROOT / "Makefile"), "-o", "setup-demo", "demo", python, *settings)
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
@@ -43,17 +56,19 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
     yield from process.stdout
 
 
-def run_demo(folder: Path, *arguments: str, lost: int = 0) -> str:
+def run_demo(folder: Path, *arguments: str) -> str:
     """Run it to its end, and return what it printed."""
     with start_demo(folder, *arguments) as demo:
         output, errors = demo.communicate(timeout=400)
-    assert demo.returncode == (1 if lost else 0), f"{output}{errors}"
-    assert errors == ""
-    count = len(LINES)
-    assert output.splitlines()[-1] == (
-        f"audit: produced={count} stored={count} consumed={count} loaded={count - lost} lost={lost} duplicated=0"
-    )
+    assert (demo.returncode, errors) == (0, ""), f"{output}{errors}"
+    assert output.splitlines()[-1] == books(lost=0)
     return output
+
+
+def books(lost: int) -> str:
+    """Return the last line of a run."""
+    count = len(LINES)
+    return f"audit: produced={count} stored={count} consumed={count} loaded={count - lost} lost={lost} duplicated=0"
 
 
 @pytest.mark.timeout(900)
@@ -68,10 +83,15 @@ def test_the_books_balance_in_every_run_whatever_happened_to_the_one_before(fold
         assert stopped.stderr is not None
         assert stopped.stderr.read().startswith("demo: stopped; nothing is left running.")
     assert stopped.returncode == 130
+    with make_demo(folder, "FAULT=lose", f"LOG={LOG.replace('$', '$$')}") as faulty:
+        output, errors = faulty.communicate(timeout=400)
+    assert faulty.returncode == 2, f"{output}{errors}"  # make's own
     # Exact to the record, and its place is told.
-    assert "1 lost in the table: partition " in run_demo(folder, "--fault", "lose", lost=1)
-    assert (folder / ".barnabas/odd_log.png").stat().st_size > 10_000
-    batches = scan_table(folder / ".barnabas/warehouse", "odd_log", columns=["value"])
+    assert "1 lost in the table: partition " in output
+    assert output.splitlines()[-1] == books(lost=1)
+    assert "Traceback" not in errors
+    assert (folder / ".barnabas" / f"{TABLE}.png").stat().st_size > 10_000
+    batches = scan_table(folder / ".barnabas/warehouse", TABLE, columns=["value"])
     values = [value for batch in batches for value in batch.column("value").to_pylist()]
     assert set(values) == set(LINES)
     assert len(values) >= 3 * len(LINES) - 1  # but for the one that was lost
