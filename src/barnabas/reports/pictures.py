@@ -13,12 +13,14 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from barnabas.reports.report import Bars, Lines, Panel, Report
+from barnabas.reports.report import Bars, Lines, Panel, Report, shortened
 
 COLOURS = ("#3b6fb6", "#e8894a", "#4a9d7c", "#b0578d", "#8a8f98")
 INK, FAINT, PAPER = "#23272e", "#8a8f98", "#ffffff"
 SOURCE_NOTE = "queried from the Iceberg table that Barnabas loaded"
-LABEL_LENGTH_MAX = 48
+NAMES_LENGTH_MAX = 110
+"""So many letters of names stand above lines side by side."""
+DAY, DATE = "%-d %b", "%-d %b %Y UTC"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _STYLE: dict[Any, Any] = {
@@ -55,7 +57,7 @@ def draw(report: Report, path: Path) -> None:
     places = figure.subplots(1, len(widths), gridspec_kw={"width_ratios": widths}, squeeze=False)[0]
     for axes, panel in zip(places, report.panels, strict=True):
         _draw_panel(axes, panel)
-    figure.tight_layout(rect=(0.02, 0.06, 0.98, 0.92), w_pad=3.0)
+    figure.tight_layout(rect=(0.02, 0.06, 0.98, 0.94), w_pad=3.0)
     save(figure, path)
 
 
@@ -63,10 +65,10 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_title(panel.title)
     match panel:
         case Bars():
-            bars(axes, panel.bars)
+            bars(axes, panel.bars, panel.mark)
             if panel.mark is not None:
-                axes.axvline(panel.mark, color=COLOURS[1], linewidth=1.6, linestyle="--")
-                axes.text(panel.mark, len(panel.bars) - 0.4, f" {panel.mark_name}", color=COLOURS[1], va="bottom")
+                axes.axvline(panel.mark, color=INK, linewidth=1.2, linestyle="--")
+                axes.text(panel.mark, len(panel.bars) - 0.4, f" {panel.mark_name}", va="bottom")
         case Lines():
             over_time(axes, panel.series, percent=panel.percent)
 
@@ -87,14 +89,14 @@ def _figure(title: str) -> Figure:
     return figure
 
 
-def bars(axes: Axes, values: Sequence[tuple[str, float]]) -> None:
-    """Draw horizontal bars with their values, the first on top."""
-    texts = [text if len(text) <= LABEL_LENGTH_MAX else f"…{text[1 - LABEL_LENGTH_MAX :]}" for text, _ in values]
+def bars(axes: Axes, values: Sequence[tuple[str, float]], mark: float | None = None) -> None:
+    """Draw horizontal bars with their values, the first on top; those above the mark stand out."""
     places = range(len(values))
-    drawn = axes.barh(places, [value for _, value in values], color=COLOURS[0], height=0.66)
+    colours = [COLOURS[mark is not None and value > mark] for _, value in values]
+    drawn = axes.barh(places, [value for _, value in values], color=colours, height=0.66)
     labels = [f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}" for _, value in values]
     axes.bar_label(drawn, labels, padding=4, fontsize=9)
-    axes.set_yticks(places, [text.replace("$", r"\$") for text in texts], fontsize=8.5)
+    axes.set_yticks(places, [_label(text) for text, _ in values], fontsize=8.5)
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.set_xticks([])
@@ -108,21 +110,39 @@ def over_time(axes: Axes, series: Mapping[str, Sequence[tuple[int, float]]], *, 
     for (name, points), colour in zip(series.items(), COLOURS, strict=False):
         times = [_EPOCH + timedelta(milliseconds=at) for at, _ in points]
         values = [value for _, value in points]
-        axes.plot(cast("Any", times), values, color=colour, linewidth=1.9, label=name.replace("$", r"\$"))
+        axes.plot(cast("Any", times), values, color=colour, linewidth=1.9, label=_label(name))
     time_axis(axes)
     axes.set_ylim(bottom=0)
     axes.margins(y=0.25)
     form = "{:.1f} %" if percent else "{:,.0f}"
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form.format(100 * value if percent else value)))
     if len(series) > 1:
-        axes.legend(frameon=False, ncols=2, loc="upper left", borderaxespad=0.1)
+        _name_lines(axes, [_label(name) for name in series])
+
+
+def _name_lines(axes: Axes, names: Sequence[str]) -> None:
+    """Put the names between the title and the lines, where they hide none of these."""
+    side_by_side = max(1, min(len(names), NAMES_LENGTH_MAX // (6 + max(map(len, names)))))
+    axes.legend(frameon=False, ncols=side_by_side, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
+    axes.set_title(axes.get_title(loc="left"), pad=12 + 16 * -(-len(names) // side_by_side))
+
+
+def _label(text: str) -> str:
+    """Return a name as matplotlib takes it, the end of it where it is long."""
+    return shortened(text).replace("$", r"\$")
 
 
 def time_axis(axes: Axes) -> None:
     """Label the lower axis with times, in few letters."""
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(  # type: ignore[no-untyped-call]
+        locator,
+        formats=["%Y", "%b", DAY, "%H:%M", "%H:%M", "%S.%f"],
+        zero_formats=["", "%Y", "%b", DAY, "%H:%M", "%H:%M"],
+        offset_formats=["", "%Y", "%b %Y", DATE, DATE, DATE],
+    )
+    axes.xaxis.set_major_formatter(formatter)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 Cell = str | int | float | None
+LABEL_LENGTH_MAX = 48
 
 
 class Kind(enum.Enum):
@@ -69,6 +70,28 @@ class Report:
         names = [column.name for column in self.columns]
         rows = [dict(zip(names, row, strict=True)) for row in self.rows]
         return {"report": self.name, **self.figures, "rows": rows}
+
+
+def shortened(text: str, letters: int = LABEL_LENGTH_MAX) -> str:
+    """Return a name, the end of it where it is long: that is where paths differ.
+
+    >>> shortened("/blog/2015/logs", 8), shortened("/logs", 8)
+    ('…15/logs', '/logs')
+    """
+    return text if len(text) <= letters else f"…{text[1 - letters :]}"
+
+
+def pair_label(one: str, sign: str, other: str) -> str:
+    """Return the label of two names, of which neither takes the room of the other.
+
+    >>> pair_label("/presentations/logstash-preso-1.0/index.html", "+", "/reset.css")
+    '…ions/logstash-preso-1.0/index.html + /reset.css'
+    """
+    room = LABEL_LENGTH_MAX - len(sign) - 2
+    short, long = sorted((one, other), key=len)
+    taken = min(len(short), room // 2)
+    letters = {short: taken, long: room - taken}
+    return f"{shortened(one, letters[one])} {sign} {shortened(other, letters[other])}"
 
 
 def shown(cell: Cell, kind: Kind) -> str | int | None:

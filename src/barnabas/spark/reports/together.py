@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from barnabas.reports.report import Bars, Column, Kind, Report
+from barnabas.reports.report import Bars, Column, Kind, Report, pair_label
 from barnabas.reports.roles import Role
 from barnabas.spark.reports.asked import Asked
 from barnabas.spark.streams.event_time import column
@@ -32,7 +32,7 @@ def co_occurrence(frame: DataFrame, asked: Asked) -> Report:
         (Column("item"), Column("with"), Column("sessions", Kind.COUNT), Column("lift", Kind.NUMBER)),
         rows,
         remarks=_remarks(left_out),
-        panels=(Bars("Sessions with both", [(f"{row.a} + {row.b}", row.together) for row in pairs]),),
+        panels=(Bars("Sessions with both", [(pair_label(row.a, "+", row.b), row.together) for row in pairs]),),
         figures={"sessions": counted, "sessions_left_out": left_out},
     )
 
@@ -58,7 +58,11 @@ def recommendations(frame: DataFrame, asked: Asked) -> Report:
         (Column("item"), Column("sessions", Kind.COUNT), *(part for each in numbered for part in each)),
         rows,
         remarks=_remarks(left_out),
-        panels=(Bars("The nearest of each (cosine)", [(f"{item} → {other}", score) for score, item, other in best]),),
+        panels=(
+            Bars(
+                "The nearest of each (cosine)", [(pair_label(item, "→", other), score) for score, item, other in best]
+            ),
+        ),
         figures={"sessions": counted, "sessions_left_out": left_out},
     )
 
