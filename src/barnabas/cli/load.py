@@ -118,6 +118,11 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 )
 @click.option("--dead-letter", metavar="TOPIC", help="Send copies of bad records there, with the reason in headers.")
 @click.option(
+    "--dead-letter-table",
+    metavar="[NAMESPACE.]NAME",
+    help="Put bad records into this table too, each once, with the reason; it is made where there is none.",
+)
+@click.option(
     "--audit/--no-audit",
     default=None,
     help="Whether to tell what is loaded, for `barnabas audit`.  [default: if anybody tells]",
@@ -339,6 +344,8 @@ def _remarks(table: TableLoad) -> Iterator[str]:
             yield f"  {example}"
     if table.dead_letters:
         yield f"{table.dead_letters:,} copies of bad records were sent to the dead-letter topic"
+    if table.dead_letter_rows:
+        yield f"{table.dead_letter_rows:,} bad records were put into the dead-letter table"
     if table.without_time:
         yield f"{table.without_time:,} records have no event time"
     if table.complete_until_ms is not None:
@@ -358,6 +365,7 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "kept_values": table.kept_values,
         "bad_records": dict(table.bad.reasons),
         "dead_letters": table.dead_letters,
+        "dead_letter_rows": table.dead_letter_rows,
         "without_event_time": table.without_time,
         "new_fields": dict(table.new_fields),
         "complete_until_ms": table.complete_until_ms,

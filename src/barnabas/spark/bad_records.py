@@ -1,7 +1,8 @@
 """Bad records of a task: counted by reason, a few of them shown, and all of them sent on where somebody asks for it.
 
-A bad record is one whose value could not be decoded as it should be. It is in the table all the same, whole. A copy
-goes to a dead-letter topic: key, value, timestamp and headers as they were, and behind them
+A bad record is one whose value could not be decoded as it should be. It is in the table all the same, whole. Where
+somebody asks for it, a row goes to a dead-letter table (dead_letter_files.py), and a copy to a dead-letter topic: key,
+value, timestamp and headers as they were, and behind them
 
     barnabas.reason       why
     barnabas.topic, barnabas.partition, barnabas.offset     where it was
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from barnabas import Producer
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Header
+from barnabas.spark.dead_letter_files import DeadLetterFiles
 
 REASONS_MAX = 50
 """Distinct reasons that are counted; names of fields are in them, and may be data."""
@@ -85,12 +87,13 @@ class BadRecordBin:
     It holds copies back until it is told to send them, as the task may have to be done again; where they are too
     many to be held, it sends.
 
-    :param topic: where copies go; None for nowhere.
+    :param topic: where copies go; None for nowhere. `rows`: takes the bad records for a table.
     """
 
-    def __init__(self, bootstrap: str, topic: str | None) -> None:
+    def __init__(self, bootstrap: str, topic: str | None, rows: DeadLetterFiles | None = None) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
+        self._rows = rows
         self._producer: Producer | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
@@ -111,6 +114,8 @@ class BadRecordBin:
         for row in bad.slice(0, EXAMPLES_MAX - len(self._examples)).to_pylist():
             place = f"{row['topic']}-{row['partition']} offset {row['offset']}"
             self._examples.append(BadRecord(place, row["reason"], row["value"][:EXAMPLE_BYTES_MAX]))
+        if self._rows is not None:
+            self._rows.add(bad)
         if self._topic is not None:
             self._held.append(bad)
             self._held_bytes += bad.nbytes

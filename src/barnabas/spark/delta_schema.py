@@ -56,8 +56,9 @@ def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | Non
     fields[0]["metadata"] = {**shape.properties(), TOPICS: json.dumps(topics, sort_keys=True)}
     if shape.has_event_time:
         fields.append(_field(EVENT_TIME, "timestamp"))
-    if shape.fields is not None:
+    if shape.has_value_form:
         fields.append(_field(VALUE_FORM, "string"))
+    if shape.fields is not None:
         fields += [_field(shape.columns[name], _type(column_type)) for name, column_type in shape.fields.items()]
     fields.append(_field(EVENT_DAY, "date"))
     own = {each["name"].lower() for each in fields}

@@ -17,10 +17,15 @@ import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from barnabas.spark.errors import is_as_before
+from barnabas.spark.errors import WarehouseError, is_as_before
+from barnabas.spark.object_files import remove_below
+
+if TYPE_CHECKING:
+    from barnabas.spark.table_store import Location
 
 SUFFIX = ".lock"
 
@@ -103,6 +108,23 @@ class RemoteFolder:
         """Remove the files after a commit that ended with an error, if that says that they are nobody's."""
         if is_as_before(error):
             self.discard()
+
+
+Folder = LoadFolder | RemoteFolder
+
+
+def claim_folder(location: Location, load_id: str, table: str) -> Folder:
+    """Return the folder of a new load, wherever its table is.
+
+    :raises WarehouseError: the warehouse is full or not writable.
+    """
+    folder = location.local_folder
+    if folder is None:
+        return RemoteFolder(partial(remove_below, location.properties, f"{location.uri}/data/{load_id}"))
+    try:
+        return LoadFolder.claim(folder, load_id)
+    except OSError as error:
+        raise WarehouseError(f"table {table} is as before: cannot write: {error}") from error
 
 
 def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], Collection[str]]) -> list[str]:

@@ -35,7 +35,8 @@ class TableLoad:
 
     `kept_values`: how many values the columns do not give back; they are in `value`.
     `bad`: records that could not be decoded as they should be, by reason; they are in `value` too.
-    `dead_letters`: how many copies of these were sent to the dead-letter topic.
+    `dead_letters`: how many copies of these were sent to the dead-letter topic; `dead_letter_rows`: how many rows the
+    dead-letter table got.
     `without_time`: how many records have no event time.
     `new_fields`: the fields that got a column with this load, or a wider one, with the types that they have now.
     `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
@@ -57,6 +58,7 @@ class TableLoad:
     without_time: int = 0
     new_fields: Mapping[str, ColumnType] = field(default_factory=dict)
     complete_until_ms: int | None = None
+    dead_letter_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +91,4 @@ class LoadSettings:
     target_file_bytes: int | None = None
     audit: bool | None = None
     registry: str | None = None
+    dead_letter_table: str | None = None

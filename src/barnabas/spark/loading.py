@@ -43,6 +43,7 @@ def load(
     event_time: str | None = None,
     new_fields: bool | None = None,
     dead_letter: str | None = None,
+    dead_letter_table: str | None = None,
     audit: bool | None = None,
     registry: str | None = None,
     target_file_bytes: int | None = None,
@@ -71,8 +72,8 @@ def load(
         fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
     :param event_time: for a new table, where its event times come from: `record`, `line`, a field, or `FIELD:UNIT`
         (s, ms, us, ns). None for the group `time` of a pattern, else the record's timestamp.
-    :param dead_letter: a topic for copies of bad records, made where there is none. `audit`: whether the audit is told
-        what is loaded (docs/audit.md); None: if anybody tells it anything.
+    :param dead_letter: a topic for copies of bad records, `dead_letter_table`: a table for them; made if need be.
+    :param audit: whether the audit is told what is loaded (docs/audit.md); None: if anybody tells it anything.
     :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
     :param target_file_bytes: about how large files become; None: as the table says.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
@@ -98,6 +99,7 @@ def load(
         dead_letter=dead_letter,
         audit=audit,
         registry=registry,
+        dead_letter_table=dead_letter_table,
         target_file_bytes=target_file_bytes,
     )
     _check(settings, names)

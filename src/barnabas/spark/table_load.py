@@ -11,6 +11,7 @@ The steps, and what a kill after each leaves:
    leaves files that no snapshot names: no reader sees them, the next load removes them.
    Where there is an audit, the load then tells what it is about to commit (load_audit.py); if it is not committed,
    that counts for nothing.
+   The rows of bad records are committed to the dead-letter table, where there is one (dead_letter_table.py).
 5. *commit*: one snapshot with the files, their offset ranges, and where to go on. Data and offsets together or
    neither; refused if anybody else has committed since step 2.
 6. *release* the folder. A kill before it leaves a lock file, which the next load removes.
@@ -41,12 +42,14 @@ from barnabas.formats.value_format import JSON, LINES, RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
-from barnabas.spark.day_files import TARGET_BYTES
+from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.dead_letter_files import DeadLetterWriting
+from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, WarehouseError
 from barnabas.spark.field_names import Renaming
 from barnabas.spark.jobs import parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
-from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
+from barnabas.spark.leftovers import claim_folder, remove_leftovers
 from barnabas.spark.load_audit import LoadAudit, wants_audit
 from barnabas.spark.load_plan import (
     RECORDS_WORTH_A_TASK,
@@ -61,7 +64,7 @@ from barnabas.spark.load_plan import (
     share_out,
 )
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
-from barnabas.spark.object_files import remove_below, remove_file
+from barnabas.spark.object_files import remove_file
 from barnabas.spark.planning import OffsetRange, split_ranges
 from barnabas.spark.reading import open_admin
 from barnabas.spark.session import Sessions
@@ -91,6 +94,10 @@ class _Outcome:
     @property
     def bad(self) -> BadRecords:
         return BadRecords.together(task.bad for task in self.written)
+
+    @property
+    def dead_letter_files(self) -> Sequence[DataFile]:
+        return [file for task in self.written for file in task.dead_letter_files]
 
     @property
     def account(self) -> Account:
@@ -145,20 +152,27 @@ class TableLoader:
                 base.name, None, 0, (), missing=plan.missing, leftovers_removed=removed, complete_until_ms=until_ms
             )
         shape = self._shape(base, shares)
-        folder = self._claim(location)
+        dead = self._dead_letter_table(base)
+        folder = claim_folder(location, self._load_id, self._table_name)
         try:
-            outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms)
+            rows_to = None if dead is None else dead.claim(topic_ids)
+            outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
             if outcome is None:
                 shape = self._shape(base, shares, guesses=False)
-                outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms)
+                outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
                 assert outcome is not None, "no guess"
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
             complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
                 planned_at_ms, (task.event_times_ms for task in outcome.written)
             )
             audited = {} if audit is None else {AUDIT: audit.tell(outcome.account)}
+            dead_rows = 0
+            if dead is not None:
+                dead_rows = dead.commit(outcome.dead_letter_files, outcome.bad, topic_ids, plan.ranges)
         except BaseException:
             folder.discard()
+            if dead is not None:
+                dead.discard()
             raise
         try:
             snapshot_id = self._commit(base, outcome, advanced, plan, {COMPLETE: complete.dump(), **audited})
@@ -167,7 +181,8 @@ class TableLoader:
             raise
         folder.release()
         until_ms = None if audit is None else audit.committed()
-        return self._result(base, snapshot_id, plan, shape, outcome, removed, until_ms)
+        done = self._result(base, snapshot_id, plan, shape, outcome, removed, until_ms)
+        return replace(done, dead_letter_rows=dead_rows)
 
     def _step(self, step: Step, done: int = 0, total: int = 0) -> None:
         self._report(LoadProgress(self._table_name, step, done, total))
@@ -295,15 +310,16 @@ class TableLoader:
             return self._infer(shares, shape, guesses=False)
         return Renaming.of({}, fields, told, {}), is_guess
 
-    def _claim(self, location: Location) -> LoadFolder | RemoteFolder:
-        """Return this load's own folder."""
-        folder = location.local_folder
-        if folder is None:
-            return RemoteFolder(partial(remove_below, location.properties, self._folder(location)))
-        try:
-            return LoadFolder.claim(folder, self._load_id)
-        except OSError as error:
-            raise WarehouseError(f"table {self._table_name} is as before: cannot write: {error}") from error
+    def _dead_letter_table(self, base: StoredTable) -> DeadLetterTable | None:
+        name = self._settings.dead_letter_table
+        if name is None:
+            return None
+        dead = DeadLetterTable(self._store, name, self._load_id)
+        if dead.name == base.name:
+            raise ConfigurationError(
+                f"dead_letter_table (--dead-letter-table): {dead.name} is the table that is loaded; name another"
+            )
+        return dead
 
     def _write(
         self,
@@ -312,6 +328,7 @@ class TableLoader:
         shape: TableShape,
         planned_at_ms: int,
         audit_width_ms: int | None,
+        rows_to: DeadLetterWriting | None,
     ) -> _Outcome | None:
         """Write the files; where records have fields that the table has no column for, with more columns.
 
@@ -324,6 +341,7 @@ class TableLoader:
             self._settings.dead_letter,
             planned_at_ms + CLOCK_DIFFERENCE_MAX_MS,
             audit_width_ms,
+            rows_to,
             self._target_file_bytes,
         )
         written = self._run("writing", shares, partial(_write, self._reading, writing))
@@ -355,7 +373,7 @@ class TableLoader:
     def _remove_files(self, location: Location, written: Sequence[Written]) -> None:
         """Remove files of this load that are not to be in the table; what cannot be removed is removed by age."""
         for task in written:
-            for file in task.files:
+            for file in (*task.files, *task.dead_letter_files):
                 with suppress(OSError):
                     remove_file(location.properties, file.path)
 

@@ -43,6 +43,7 @@ from pyiceberg.types import (
 
 from barnabas.formats.column_names import CLASH_PREFIX, RESERVED
 from barnabas.formats.column_types import ColumnType, decimal_parts
+from barnabas.formats.value_format import RAW
 
 KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "raw_timestamp_ms")
 VALUE_FORM = "value_form"
@@ -54,6 +55,10 @@ FIELDS_MAX = 1_000
 EVENT_DAY = "event_day"
 """The partition field; Iceberg wants its name to be that of no column."""
 
+DEAD_LETTERS, REASON = "dead-letters", "reason"
+"""The format of a table of bad records (dead_letter_table.py), and its column beside Kafka's."""
+WITHOUT_VALUE_FORM = frozenset({RAW, DEAD_LETTERS})
+"""Formats of tables that have values as they came."""
 OWN_COLUMNS = frozenset({*KAFKA_COLUMNS, VALUE_FORM, EVENT_TIME, EVENT_DAY})
 """What a column may be called that no field of a value is in."""
 
@@ -86,7 +91,11 @@ def _field_of_earlier_table(column: str) -> str:
 
 
 def table_schema(
-    fields: Mapping[str, ColumnType] | None, columns: Mapping[str, str], *, has_event_time: bool = False
+    fields: Mapping[str, ColumnType] | None,
+    columns: Mapping[str, str],
+    *,
+    has_event_time: bool = False,
+    has_value_form: bool = True,
 ) -> Schema:
     """Return the Iceberg schema of a table.
 
@@ -111,7 +120,9 @@ def table_schema(
     decoded = [
         NestedField(next(ids), columns[name], iceberg_type(column_type, ids)) for name, column_type in fields.items()
     ]
-    return Schema(*kafka, NestedField(_VALUE_FORM_ID, VALUE_FORM, StringType()), *decoded)
+    if has_value_form:
+        kafka.append(NestedField(_VALUE_FORM_ID, VALUE_FORM, StringType()))
+    return Schema(*kafka, *decoded)
 
 
 def iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:

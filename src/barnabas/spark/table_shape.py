@@ -24,7 +24,7 @@ from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import RAW
 from barnabas.spark.field_names import Renaming
-from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, renamed_fields
+from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, WITHOUT_VALUE_FORM, renamed_fields
 from barnabas.spark.value_decoders import value_decoder
 
 FORMAT = "barnabas.format"
@@ -75,6 +75,11 @@ class TableShape:
     def has_event_time(self) -> bool:
         """Whether there is a column `event_time`; else the records' timestamps are the event times."""
         return self.event_time.source != RECORD
+
+    @property
+    def has_value_form(self) -> bool:
+        """Whether there is a column that says how to get values back."""
+        return self.value_format not in WITHOUT_VALUE_FORM
 
     @property
     def time_column(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -23,6 +23,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
+from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterWriting
 from barnabas.spark.load_account import AccountBuilder
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import Connections, read_range
@@ -43,7 +44,7 @@ class Reading:
 class Writing:
     """Where tasks write, and what.
 
-    `dead_letter`: the topic that gets copies of bad records; None for none.
+    `dead_letter`: the topic that gets copies of bad records; `dead_letter_table`: where rows of them go. None for none.
     `event_time_max_ms`: later times are of clocks that are wrong, and say nothing about how far a load is.
     `audit_width_ms`: of the windows in which the audit counts; None where it does not.
     `target_file_bytes`: how large a file becomes, before the next one of its day begins.
@@ -55,6 +56,7 @@ class Writing:
     dead_letter: str | None = None
     event_time_max_ms: int = 2**62
     audit_width_ms: int | None = None
+    dead_letter_table: DeadLetterWriting | None = None
     target_file_bytes: int = TARGET_BYTES
 
 
@@ -67,6 +69,7 @@ class Written:
     the shape would grow by them, the task has sent no bad records, and is to be done again.
     `event_times_ms`: the latest event time of each partition.
     `account`: what the audit counts; empty where it does not.
+    `dead_letter_files`: those of rows for the dead-letter table.
     """
 
     records: int
@@ -78,6 +81,7 @@ class Written:
     event_times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     renames: Mapping[str, str] = field(default_factory=dict)
+    dead_letter_files: tuple[DataFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +108,15 @@ def write_ranges(
     :param attempt_id: unique to this attempt of this task: what an earlier attempt wrote is not touched.
     """
     first = current = wanted[0]
-    prefix = f"{writing.folder}/{first.topic}-{first.partition}-{first.start_offset}-{attempt_id}"
+    name = f"{first.topic}-{first.partition}-{first.start_offset}-{attempt_id}"
     files = DayFiles(
-        prefix,
+        f"{writing.folder}/{name}",
         partial(create_file, writing.io_properties),
         time_column=writing.shape.time_column,
         target_bytes=writing.target_file_bytes,
     )
-    bin_ = BadRecordBin(reading.bootstrap, writing.dead_letter)
+    dead = None if writing.dead_letter_table is None else DeadLetterFiles(writing.dead_letter_table, name)
+    bin_ = BadRecordBin(reading.bootstrap, writing.dead_letter, dead)
     try:
         with closing(bin_), closing(Connections()) as connections:
             task = _Task(writing, files, bin_, writing.shape.decoder(reading.registry))
@@ -125,7 +130,7 @@ def write_ranges(
                 )
                 for part in parts:
                     task.take(current.topic_partition, part)
-            return task.finish()
+            return replace(task.finish(), dead_letter_files=() if dead is None else dead.finish())
     except (BarnabasError, OSError) as error:
         return _failed(current, error)
 

@@ -25,6 +25,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from requests import RequestException
@@ -42,6 +43,7 @@ from barnabas.spark.table_schema import (
     ADDED_LATER,
     KAFKA_COLUMNS,
     VALUE_FORM,
+    WITHOUT_VALUE_FORM,
     decoded_columns,
     partition_spec,
     table_schema,
@@ -155,7 +157,8 @@ def _prepare(table: Table, name: str) -> None:
 
     :raises WarehouseError: it is not one for topics.
     """
-    wanted = set(KAFKA_COLUMNS) if table.properties.get(FORMAT, RAW) == RAW else {*KAFKA_COLUMNS, VALUE_FORM}
+    keeps_values = table.properties.get(FORMAT, RAW) in WITHOUT_VALUE_FORM
+    wanted = set(KAFKA_COLUMNS) if keeps_values else {*KAFKA_COLUMNS, VALUE_FORM}
     lacking = wanted - {column.name for column in table.schema().fields}
     if lacking - set(ADDED_LATER):
         raise WarehouseError(f"table {name} is not one for topics: it lacks {', '.join(sorted(lacking))}")
@@ -377,16 +380,15 @@ class TableBase:
                 for old, new in renamed.items():
                     update.rename_column(old, new)
         if shape.fields:
-            wanted = table_schema(shape.fields, shape.columns, has_event_time=shape.has_event_time)
             with transaction.update_schema() as update:
-                update.union_by_name(wanted)
+                update.union_by_name(_schema_of(shape))
 
     def _create_transaction(self, shape: TableShape) -> Transaction:
         for levels in range(1, len(self._name)):
             self._catalog.create_namespace_if_not_exists(self._name[:levels])
         return self._catalog.create_table_transaction(
             self._name,
-            table_schema(shape.fields, shape.columns, has_event_time=shape.has_event_time),
+            _schema_of(shape),
             self._new_location,
             partition_spec=partition_spec(has_event_time=shape.has_event_time),
             properties={RETRIES: "0", **shape.properties()},
@@ -427,6 +429,12 @@ class TableBase:
         snapshot = self._catalog.load_table(self._name).current_snapshot()
         load_id = summary_of(snapshot).get(LOAD_ID) if snapshot else None
         return f"another load ({load_id}) was committed" if load_id else "it was changed by somebody else"
+
+
+def _schema_of(shape: TableShape) -> Schema:
+    return table_schema(
+        shape.fields, shape.columns, has_event_time=shape.has_event_time, has_value_form=shape.has_value_form
+    )
 
 
 def _is_followed_by(properties: Mapping[str, str], oldest: Snapshot) -> bool:
