@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from threading import Event, Thread
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 POLL_INTERVAL_S = 0.2
+_ATTEMPTS_HERE = count()
 CONNECT_TASKS = 8
 """About so many tasks where nobody can ask how many run at once."""
 
@@ -75,7 +77,7 @@ def run_here(
     results, done = [], 0
     for item in items:
         try:
-            results.append(work(item, 0))
+            results.append(work(item, next(_ATTEMPTS_HERE)))
         except Exception as error:
             raise LoadError(f"a task failed: {type(error).__name__}: {error}") from error
         done += weight(item)
