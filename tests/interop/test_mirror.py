@@ -334,3 +334,34 @@ def test_topic_that_is_made_again_is_refused_until_it_is_deleted_in_the_target(p
         wait_until(lambda: "again" not in there.list_topics(), "the topic is gone")
         once(run, "--topics", "again")
         assert stored(a, "again") == stored(b, "again")
+
+
+@pytest.mark.parametrize("in_target", [False, True])
+def test_topic_that_is_made_again_between_two_looks_gets_nothing_of_the_other(
+    pair: Pair, run: Run, in_target: bool
+) -> None:
+    """The new one has more records than the one before, so that its offsets alone do not tell."""
+    a, b = pair.a.bootstrap, pair.b.bootstrap
+    name = f"swapped-{in_target}"
+    with barnabas.Admin(a) as admin, barnabas.Admin(b) as there:
+        admin.create_topic(name, 1)
+        send(a, name, 0, 100)
+        mirror = run("--topics", name, "--refresh", "1h", "--status", "0.2s")
+        wait_until(lambda: _told_records(mirror) >= 100, mirror.log.read_text)
+        side = there if in_target else admin
+        side.delete_topic(name)
+        wait_until(lambda: name not in side.list_topics(), "the topic is gone")
+        side.create_topic(name, 1)
+        send(a, name, 5_000, 300)
+        wait_until(lambda: any(each["event"] == "waiting" for each in mirror.events), mirror.log.read_text)
+        assert mirror.said("waiting")[0]["reason"].endswith("UNKNOWN_TOPIC_ID")
+        assert len(stored(b, name)[0]) == (0 if in_target else 100)
+        mirror.kill()
+    again = run("--topics", name, "--once")
+    assert again.wait() == (0 if in_target else 1), again.log.read_text()
+    if in_target:
+        assert stored(a, name) == stored(b, name)
+
+
+def _told_records(mirror: MirrorProcess) -> int:
+    return max((each.get("records", 0) for each in mirror.events), default=0)

@@ -45,6 +45,10 @@ class Told:
         if self._states.pop(about, None) is not None:
             self._tell({"about": about, "event": "well again"})
 
+    def forget(self, about: str) -> None:
+        """There is nothing any more that could be well or not."""
+        self._states.pop(about, None)
+
     @property
     def standing(self) -> dict[str, str]:
         """What lasts, and why."""

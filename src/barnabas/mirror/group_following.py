@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas.client.admin.groups import list_groups
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
 from barnabas.mirror.events import Told
 from barnabas.mirror.group_moves import Conflict, Move, decide
 from barnabas.mirror.ledger import GroupMark
@@ -20,6 +20,8 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 
 HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
 """What a commit from outside is told while a group works."""
+FAILURES_MAX = 3
+"""A round ends when so many groups have failed that may succeed later: it is the cluster, then."""
 
 
 class GroupFollowing:
@@ -49,7 +51,7 @@ class GroupFollowing:
     async def round(self) -> None:
         """Look at all groups once.
 
-        :raises BarnabasError: one of the clusters does not answer.
+        :raises BarnabasError: one of the clusters does not answer, or a group's coordinator, now.
         """
         async with self._turn:
             names = {
@@ -58,8 +60,19 @@ class GroupFollowing:
                 for each in await list_groups(side.cluster)
                 if self._choice.takes(each.group)
             }
+            failures: list[BarnabasError] = []
             for group in sorted(names):
-                await self._follow(group)
+                try:
+                    await self._follow(group)
+                except DisconnectedError:
+                    raise
+                except BarnabasError as error:  # others may fare better
+                    self._told.state(f"group {group}", "not followed", str(error))
+                    failures += [error] if error.retriable else []
+                if len(failures) == FAILURES_MAX:
+                    break
+            if failures:
+                raise failures[0]
 
     async def _follow(self, group: str) -> None:
         theirs = await committed_offsets(self._source.cluster, group, None)

@@ -11,14 +11,18 @@ from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.errors import ErrorCode, KafkaError, TimedOutError
 from barnabas.mirror.ledger import LEDGER_TOPIC, BadEntryError, Claim, GroupMark, PartitionMark, decode, encode
 from barnabas.mirror.side import Side
 from barnabas.model import TopicPartition
+from barnabas.protocol.types import ZERO_UUID
 
 REPLICAS_WANTED = 3
 WRITE_TIMEOUT_MS = 30_000
 POLL_S = 0.5
+STUCK_S = 60.0
+"""So long reading may get no further."""
 CREATE_TIMEOUT_MS = 30_000
 
 Entry = TypeVar("Entry", Claim, PartitionMark, GroupMark)
@@ -32,11 +36,14 @@ class LedgerTopic:
     :param writes: whether it is this mirror's own; that of the source is read only, and need not be there.
     """
 
-    def __init__(self, side: Side, *, writes: bool) -> None:
+    def __init__(self, side: Side, *, writes: bool, clock: Clock = SYSTEM_CLOCK) -> None:
         self._side = side
+        self._clock = clock
         self._tp = TopicPartition(LEDGER_TOPIC, 0)
         self._entries: dict[str, object] = {}
         self._consumer: AsyncConsumer | None = None
+        self._topic_id = ZERO_UUID
+        """Of the topic that `_consumer` reads."""
         self._producer = (
             AsyncProducer(dict(side.settings), acks="all", linger_ms=0, delivery_timeout_ms=WRITE_TIMEOUT_MS)
             if writes
@@ -64,18 +71,43 @@ class LedgerTopic:
         await self._side.cluster.topic(LEDGER_TOPIC, timeout_s=CREATE_TIMEOUT_MS / 1000)
 
     async def refresh(self) -> None:
-        """Read all that was written up to now."""
+        """Read all that was written up to now.
+
+        :raises TimedOutError: for some time there was nothing to be had of it.
+        :raises BarnabasError: the cluster does not answer.
+        """
         async with self._turn:
-            if LEDGER_TOPIC not in (await self._side.cluster.refresh()).topics:
-                self._entries.clear()
+            view = (await self._side.cluster.refresh()).topics.get(LEDGER_TOPIC)
+            if view is None or view.topic_id != self._topic_id:
+                self._entries.clear()  # it was deleted, and may have been made again
+                await self._stop_reading()
+            if view is None:
                 return
+            self._topic_id = view.topic_id
             at = (await list_offsets(self._side.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]
-            if self._consumer is None:
-                self._consumer = AsyncConsumer(dict(self._side.settings), auto_offset_reset="earliest")
-                self._consumer.assign([self._tp])
-            while await self._consumer.position(self._tp) < (at.offset if at else 0):
-                for record in await self._consumer.poll(5_000, POLL_S):
-                    self._take(record.key, record.value)
+            try:
+                await self._read_up_to(at.offset if at else 0)
+            except TimedOutError:
+                await self._stop_reading()  # the next one reads it all anew
+                raise
+
+    async def _read_up_to(self, end: int) -> None:
+        if self._consumer is None:
+            self._consumer = AsyncConsumer(dict(self._side.settings), auto_offset_reset="earliest")
+            self._consumer.assign([self._tp])
+        stuck_at_s = self._clock.monotonic() + STUCK_S
+        while (at := await self._consumer.position(self._tp, STUCK_S)) < end:
+            for record in await self._consumer.poll(5_000, POLL_S):
+                self._take(record.key, record.value)
+                stuck_at_s = self._clock.monotonic() + STUCK_S
+            if self._clock.monotonic() >= stuck_at_s:
+                side = self._side.name
+                raise TimedOutError(f"{LEDGER_TOPIC} of the {side} is not read from {at} to {end} in {STUCK_S:g} s")
+
+    async def _stop_reading(self) -> None:
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            await consumer.close()
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:
@@ -118,7 +150,6 @@ class LedgerTopic:
 
     async def stop(self) -> None:
         """End its connections."""
-        if self._consumer is not None:
-            await self._consumer.close()
+        await self._stop_reading()
         if self._producer is not None:
             await self._producer.close()

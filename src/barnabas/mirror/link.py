@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
+from barnabas.protocol.types import ZERO_UUID
 
 TRIES_TOLD = 5
 """A partition that has failed so often in a row is told: the first tries may meet a leader that moves."""
@@ -33,8 +35,9 @@ class Link:
 
     source: TopicPartition
     target: TopicPartition
-    target_topic_id: str
+    target_topic_id: bytes
     copy: PartitionCopy
+    source_topic_id: bytes = ZERO_UUID
     counts: Counts = field(default_factory=Counts)
     attention: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the target's log has to be read, or the source has not what was asked for."""
@@ -42,10 +45,17 @@ class Link:
     stopped: str | None = None
     """Why it is not mirrored, until somebody does something about it."""
     stopped_at_s: float = 0.0
+    works: bool = True
+    """Whether a batch was acknowledged, or there was none to be sent, since it was stopped."""
     tries: int = 0
     """Failures since the last acknowledgement."""
     trouble: str | None = None
     """What went wrong last, while nothing is acknowledged."""
+    refusals: int = 0
+    """How often in a row the source has refused to be read."""
+    refused: str | None = None
+    """Why."""
+    refused_at_s: float = -inf
     source_end: int | None = None
     """The source's high watermark, as the last answer told."""
     told_to: int | None = None
@@ -71,13 +81,27 @@ class Link:
         if offsets is None:
             return None
         told_to = self.told_to if account is None else account.told_to
-        return PartitionMark(self.target_topic_id, self.copy.origin, offsets.runs, told_to)
+        return PartitionMark(self.target_topic_id.hex(), self.copy.origin, offsets.runs, told_to)
 
     def lost(self, why: str) -> None:
         """Something is not as expected: fetch again what was not acknowledged, from where the target's log ends."""
+        self.missed(why)
+        self.look_again()
+
+    def missed(self, why: str) -> None:
+        """Nothing can be sent now."""
         self.tries += 1
         self.trouble = why
-        self.look_again()
+
+    def give_up(self, why: str, now_s: float) -> None:
+        """Mirror no more of it, until it is tried again."""
+        self.copy.forget()
+        self.stopped, self.stopped_at_s, self.works = why, now_s, False
+
+    def refuse(self, why: str, now_s: float) -> None:
+        """The source does not let it be read."""
+        self.refusals += 1
+        self.refused, self.refused_at_s = f"source: {why}", now_s
 
     def look_again(self) -> None:
         """Go on from where the target's log ends."""
@@ -87,8 +111,14 @@ class Link:
 
 def why_waiting(links: Iterable[Link]) -> str | None:
     """Return why partitions wait in which nothing succeeds for some time, by the first of them; None: none does."""
-    waiting = [each for each in links if each.stopped is None and each.trouble and each.tries >= TRIES_TOLD]
+    waiting = {each.source: why for each in links if each.stopped is None and (why := _why(each)) is not None}
     if not waiting:
         return None
-    first = min(waiting, key=lambda each: each.source)
-    return f"{first.source}{' and others' if len(waiting) > 1 else ''}: {first.trouble}"
+    first = min(waiting)
+    return f"{first}{' and others' if len(waiting) > 1 else ''}: {waiting[first]}"
+
+
+def _why(link: Link) -> str | None:
+    if link.trouble and link.tries >= TRIES_TOLD and link.lag != 0:
+        return link.trouble
+    return link.refused if link.refusals >= TRIES_TOLD else None

@@ -36,6 +36,8 @@ from barnabas.records.mirror_identity import lineage_of
 
 STOP_S = 10.0
 """How long the end waits for answers to what is under way, and for the ledger."""
+LOOK_S = 1.0
+"""How often it is looked whether partitions get on."""
 STOPPED_AGAIN_S = 30.0
 """A partition that was given up is looked at again after so long: somebody may have done something about it."""
 
@@ -89,8 +91,12 @@ class Mirror:
         self._source, self._target = Side("source", config.source), Side("target", config.target)
         self._upstream = LedgerTopic(self._source, writes=False)
         self._ledger = LedgerTopic(self._target, writes=True)
-        self._reading = SourceReading(self._source.cluster, self.links, self._on_ready, self._stop_link)
-        self._writing = TargetWriting(self._target.cluster, self.links, SYSTEM_CLOCK, self._on_room, self._stop_link)
+        self._reading = SourceReading(
+            self._source.cluster, self.links, SYSTEM_CLOCK, self._on_ready, self._stop_link, self._on_well
+        )
+        self._writing = TargetWriting(
+            self._target.cluster, self.links, SYSTEM_CLOCK, self._on_room, self._stop_link, self._on_well
+        )
         self._telling = AuditTelling(self._target)
         self._accounts: dict[tuple[bytes, str], TopicAccount] = {}
         """By the ids of source and target."""
@@ -134,7 +140,7 @@ class Mirror:
             (self._topics.round, config.refresh_s, "topics"),
             (self._tell_audit, config.ledger_s, "audit"),
             (self._write_ledger, config.ledger_s, "ledger"),
-            (self._look_at_partitions, config.ledger_s, "partitions"),
+            (self._look_at_partitions, LOOK_S, "partitions"),
             *([(self._groups.round, config.groups_s, "groups")] if config.groups else []),
         ]
         self._tasks = [asyncio.create_task(self._again(*each)) for each in rounds]
@@ -189,14 +195,14 @@ class Mirror:
         for each in topic.source.partitions:
             source = TopicPartition(topic.source.name, each.partition)
             target = TopicPartition(topic.target.name, each.partition)
-            target_id = topic.target.topic_id.hex()
+            source_id, target_id = topic.source.topic_id, topic.target.topic_id
             link = self.links.get(source)
-            if link is not None and link.target_topic_id != target_id:
-                self._end_link(source)  # the target's topic was deleted, and made again: begin anew
+            if link is not None and (link.source_topic_id, link.target_topic_id) != (source_id, target_id):
+                self._end_link(source)  # one of the topics was deleted, and made again: begin anew
                 link = None
             if link is None:
-                lineage = lineage_of(self._source.id, topic.source.topic_id)
-                link = Link(source, target, target_id, PartitionCopy(source, lineage))
+                lineage = lineage_of(self._source.id, source_id)
+                link = Link(source, target, target_id, PartitionCopy(source, lineage), source_id)
                 link.copy.may_have_holes = topic.is_compacted
                 link.copy.account = self._account_of(topic, each.partition)
                 link.task = asyncio.create_task(self._placing.look_after(link))
@@ -235,6 +241,7 @@ class Mirror:
     def _end_link(self, source: TopicPartition) -> None:
         link = self.links.pop(source)
         link.copy.forget()
+        self._told.forget(str(source))
         if link.task is not None:
             link.task.cancel()
 
@@ -245,11 +252,21 @@ class Mirror:
             self._broken.set_exception(error)
 
     def _stop_link(self, link: Link, error: MirrorError) -> None:
-        link.copy.forget()
-        link.stopped, link.stopped_at_s = str(error), SYSTEM_CLOCK.monotonic()
+        link.give_up(str(error), SYSTEM_CLOCK.monotonic())
         self._told.state(str(link.source), "stopped", str(error))
 
+    def _on_well(self, link: Link) -> None:
+        self._told.over(str(link.source))
+
     async def _look_at_partitions(self) -> None:
+        now_s = SYSTEM_CLOCK.monotonic()
+        for link in self.links.values():
+            if self._source.cluster.view.leader(link.source) is None:
+                link.refuse("no leader", now_s)
+                self._source.cluster.want_refresh()  # nobody else does, as long as there is nobody to be asked
+            if self._target.cluster.view.leader(link.target) is None:
+                link.missed("target: no leader")
+                self._target.cluster.want_refresh()
         if (reason := why_waiting(self.links.values())) is not None:
             raise MirrorError(reason)
 

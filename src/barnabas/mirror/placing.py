@@ -62,7 +62,6 @@ class Placing:
             await self._realign(link)
         if not link.copy.is_placed:
             await self.place(link)
-        self._told.over(str(link.source))
 
     async def place(self, link: Link) -> None:
         """Read the end of the target's log, and go on from there.
@@ -79,7 +78,7 @@ class Placing:
             offsets = OffsetMap(start, end)
         begins = self._begin_account(link, offsets)
         if is_new or begins:
-            first = PartitionMark(link.target_topic_id, tail.origin, offsets.runs, link.told_to)
+            first = PartitionMark(link.target_topic_id.hex(), tail.origin, offsets.runs, link.told_to)
             # So that map and account are exact from their first offset on, also where this process is killed soon.
             await self._ledger.write({PartitionMark.key(*link.target): first.value()})
             link.written = first
@@ -131,7 +130,7 @@ class Placing:
 
     def _mark(self, link: Link) -> PartitionMark | None:
         mark = self._ledger.find(PartitionMark, PartitionMark.key(*link.target))
-        return mark if mark is not None and mark.target_topic_id == link.target_topic_id else None
+        return mark if mark is not None and mark.target_topic_id == link.target_topic_id.hex() else None
 
     async def _last_header(self, link: Link, end: int) -> BatchHeader | None:
         found = None

@@ -1,18 +1,24 @@
-"""Fetches from the source: one loop for each of its brokers, one request at a time, for all partitions with room."""
+"""Fetches from the source: one loop for each of its brokers, one request at a time, for all partitions with room.
+
+Topics are named by their ids where brokers know those (KIP-516): one that was deleted and made again under its name is
+another topic, and its records are not taken for those of the one before.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, STALE_METADATA, Cluster
+from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.link import Link
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.types import ZERO_UUID
 
 FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
@@ -23,12 +29,17 @@ PARTITIONS_MAX = 2_000
 """In one request; where there are more, they take turns."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
 """Of all partitions together. What the answers under way bring may come on top: at most FETCH_BYTES for each broker."""
-PAUSE_S = 1.0
+REFUSED_S = 0.25
+"""A partition that the source does not let be read is asked for again after so long: leaders change."""
+VERSION_WITH_IDS = 13
+OTHER_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
+"""It was deleted, and may have been made again."""
 
 log = logging.getLogger(__name__)
 
 Links = Mapping[TopicPartition, Link]
 OnStopped = Callable[[Link, MirrorError], None]
+OnWell = Callable[[Link], None]
 
 
 class SourceReading:
@@ -36,11 +47,22 @@ class SourceReading:
 
     :param links: by the source's partition; changed while this runs.
     :param on_ready: called when there is something to be sent.
+    :param on_well: called with a partition that was stopped, and has nothing to be sent.
     """
 
-    def __init__(self, cluster: Cluster, links: Links, on_ready: Callable[[], None], on_stopped: OnStopped) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        links: Links,
+        clock: Clock,
+        on_ready: Callable[[], None],
+        on_stopped: OnStopped,
+        on_well: OnWell,
+    ) -> None:
         self._cluster = cluster
         self._links = links
+        self._clock = clock
+        self._on_well = on_well
         self._on_ready = on_ready
         self._on_stopped = on_stopped
         self._turn = 0
@@ -60,7 +82,8 @@ class SourceReading:
         if sum(link.copy.held_bytes for link in self._links.values()) >= HELD_BYTES_MAX:
             return False
         led = [link for link in self._links.values() if view.leader(link.source) == broker]
-        wanting = [link for link in led if link.wants_data]
+        now_s = self._clock.monotonic()
+        wanting = [link for link in led if link.wants_data and now_s - link.refused_at_s >= REFUSED_S]
         if not wanting:
             return False
         # Each is the first now and then: brokers fill an answer in the order of the request, and give a batch that is
@@ -69,17 +92,20 @@ class SourceReading:
         start = self._turn % len(wanting)
         asked = (wanting[start:] + wanting[:start])[:PARTITIONS_MAX]
         are_full = len(asked) < len([link for link in led if link.stopped is None])
-        offsets = {link.source: link.copy.position for link in asked}
-        request = _request(offsets, FULL_WAIT_MS if are_full else MAX_WAIT_MS)
+        offsets = {link.source: (link, link.copy.position) for link in asked}
+        names = {link.source_topic_id: link.source.topic for link in asked}
         response: FetchResponse = await self._cluster.send(
-            broker, request, purpose="mirror-fetch", version_max=FETCH_VERSION_MAX
+            broker,
+            _request(offsets.values(), FULL_WAIT_MS if are_full else MAX_WAIT_MS),
+            purpose="mirror-fetch",
+            version_max=FETCH_VERSION_MAX if ZERO_UUID in names else VERSION_WITH_IDS,
         )
         for topic in response.responses:
             for each in topic.partitions:
-                tp = TopicPartition(topic.topic, each.partition_index)
-                link = self._links.get(tp)
-                if link is not None and tp in offsets:
-                    self._take(link, each, offsets[tp])
+                tp = TopicPartition(topic.topic or names.get(topic.topic_id, ""), each.partition_index)
+                link, asked_for = offsets.get(tp, (None, 0))
+                if link is not None and self._links.get(tp) is link:
+                    self._take(link, each, asked_for)
         self._on_ready()
         return True
 
@@ -90,12 +116,15 @@ class SourceReading:
             link.attention.set()
             return
         if code is not ErrorCode.NONE:
-            link.trouble = f"source: {code.name}"
-            if code in STALE_METADATA:
+            link.refuse(code.name, self._clock.monotonic())
+            if code in STALE_METADATA or code in OTHER_TOPIC:
                 self._cluster.want_refresh(is_stale=True)
             return
+        link.refusals, link.refused = 0, None
         link.source_end = answer.high_watermark
         if not answer.records:
+            if link.lag == 0:
+                self._has_all(link)
             return
         try:
             link.copy.take(answer.records, asked_for)
@@ -105,14 +134,23 @@ class SourceReading:
             link.lost(f"source: {error}")
 
 
-def _request(offsets: Mapping[TopicPartition, int], max_wait_ms: int) -> FetchRequest:
-    topics: dict[str, list[FetchPartition]] = {}
-    for tp, offset in offsets.items():
-        part = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES)
-        topics.setdefault(tp.topic, []).append(part)
+    def _has_all(self, link: Link) -> None:
+        """Nothing is left to be sent: whatever was the matter is over."""
+        link.tries, link.trouble = 0, None
+        if not link.works:
+            link.works = True
+            self._on_well(link)
+
+
+def _request(offsets: Iterable[tuple[Link, int]], max_wait_ms: int) -> FetchRequest:
+    topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
+    for link, offset in offsets:
+        where = link.source
+        part = FetchPartition(partition=where.partition, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES)
+        topics.setdefault((where.topic, link.source_topic_id), []).append(part)
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=FETCH_BYTES,
-        topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+        topics=[FetchTopic(topic=name, topic_id=each, partitions=parts) for (name, each), parts in topics.items()],
     )

@@ -2,7 +2,8 @@
 
 A request has at most one batch of each partition, and partitions in it share the answer. Requests to a broker go over
 one connection, so a partition's batches arrive in their order; where they do not, brokers refuse what comes too early
-(KIP-98). Any failure ends in `Link.lost`: the log is asked, not the error.
+(KIP-98). Topics are named by their ids where brokers know those (KIP-516), so that nothing comes into one that was made
+again. Any failure ends in `Link.lost`: the log is asked, not the error.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.link import Link
 from barnabas.mirror.partition_copy import Outgoing
-from barnabas.mirror.source_reading import Links, OnStopped
+from barnabas.mirror.source_reading import OTHER_TOPIC, Links, OnStopped, OnWell
 from barnabas.model import Acks, TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.protocol.types import ZERO_UUID
 
 REQUEST_BYTES = 1024 * 1024
 """A request ends with the batch that makes it larger than this."""
 REQUESTS_PER_TURN = 16
 TIMEOUT_MS = 30_000
+VERSION_WITH_IDS = 13
 MARGIN_S = 10.0
 """A broker's answer that the time is over comes before the connection is given up."""
 
@@ -50,16 +53,24 @@ class TargetWriting:
     """Sends what is ready.
 
     :param on_room: called when something was acknowledged.
+    :param on_well: called with a partition that was stopped, and of which something was acknowledged.
     """
 
     def __init__(
-        self, cluster: Cluster, links: Links, clock: Clock, on_room: Callable[[], None], on_stopped: OnStopped
+        self,
+        cluster: Cluster,
+        links: Links,
+        clock: Clock,
+        on_room: Callable[[], None],
+        on_stopped: OnStopped,
+        on_well: OnWell,
     ) -> None:
         self._cluster = cluster
         self._links = links
         self._clock = clock
         self._on_room = on_room
         self._on_stopped = on_stopped
+        self._on_well = on_well
         self._turn = 0
         self._tasks = BrokerTasks(cluster, self._round, "target")
 
@@ -79,19 +90,23 @@ class TargetWriting:
         first = self._turn % len(led)  # each is the first now and then, for a request has no room for all
         led = led[first:] + led[:first]
         channel = await self._cluster.channel_to(broker, "mirror-produce")
-        version = min(channel.version_for(ProduceRequest), PRODUCE_VERSION_MAX)
+        has_ids = all(link.target_topic_id != ZERO_UUID for link in led)
+        version = min(channel.version_for(ProduceRequest), VERSION_WITH_IDS if has_ids else PRODUCE_VERSION_MAX)
         timeout_s = TIMEOUT_MS / 1000 + MARGIN_S
-        for number in range(REQUESTS_PER_TURN):
-            sent = self._gathered(led)
-            if not sent:
-                return number > 0
+        unsent = requests = 0
+        while requests < REQUESTS_PER_TURN and (sent := self._gathered(led)):
             try:
                 channel.submit(_request(sent), partial(self._on_answer, sent), version=version, timeout_s=timeout_s)
             except BarnabasError as error:
                 self._failed(sent, error)
                 raise
-            channel.flush()
-        return True
+            requests += 1
+            unsent += sum(outgoing.size for _, outgoing in sent)
+            if unsent >= REQUEST_BYTES:
+                channel.flush()
+                unsent = 0
+        channel.flush()
+        return requests > 0
 
     def _gathered(self, led: list[Link]) -> list[Sent]:
         now_s = self._clock.monotonic()
@@ -115,8 +130,9 @@ class TargetWriting:
             self._cluster.want_refresh(is_stale=True)
             self._on_room()
             return
+        names = {link.target_topic_id: link.target.topic for link, _ in sent}
         answers = {
-            TopicPartition(topic.name, each.index): each
+            TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
             for topic in response.responses
             for each in topic.partition_responses
         }
@@ -136,7 +152,7 @@ class TargetWriting:
             reason = answer.error_message or code.name
             self._on_stopped(link, MirrorError(f"{link.target}: the target refuses a batch: {reason}"))
         elif code is not ErrorCode.NONE:
-            if code in STALE_METADATA:
+            if code in STALE_METADATA or code in OTHER_TOPIC:
                 self._cluster.want_refresh(is_stale=True)
             link.lost(f"target: {code.name}")
         elif link.copy.acknowledged(outgoing, answer.base_offset, self._clock.monotonic()):
@@ -145,17 +161,22 @@ class TargetWriting:
             counts.bytes += outgoing.size
             counts.batches += 1
             link.tries, link.trouble = 0, None
+            if not link.works:
+                link.works = True
+                self._on_well(link)
         else:
             link.lost(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
 
 
 def _request(sent: list[Sent]) -> ProduceRequest:
-    topics: dict[str, list[PartitionProduceData]] = {}
+    topics: dict[tuple[str, bytes], list[PartitionProduceData]] = {}
     for link, outgoing in sent:
         part = PartitionProduceData(index=link.target.partition, records=outgoing.batch)
-        topics.setdefault(link.target.topic, []).append(part)
+        topics.setdefault((link.target.topic, link.target_topic_id), []).append(part)
     return ProduceRequest(
         acks=int(Acks.ALL),
         timeout_ms=TIMEOUT_MS,
-        topic_data=[TopicProduceData(name=name, partition_data=parts) for name, parts in topics.items()],
+        topic_data=[
+            TopicProduceData(name=name, topic_id=each, partition_data=parts) for (name, each), parts in topics.items()
+        ],
     )

@@ -1,10 +1,12 @@
 """Has the target follow the source's topics: made there, enlarged, with the same settings; and claimed, or refused.
 
-Topics that are deleted in the source stay in the target, as they are: a mirror adds, and takes nothing away.
+Topics that are deleted in the source stay in the target, as they are: a mirror adds, and takes nothing away. A topic
+that cannot be looked at now (a partition without a leader, an answer that does not come) does not keep others waiting.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from barnabas.client.admin.configs import ConfigResource, ConfigSetting, ConfigS
 from barnabas.client.admin.topic_changes import add_partitions, create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.metadata import TopicView
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.mirror.claims import Create, Go, MakeClaim, Refused, Standing
 from barnabas.mirror.errors import CircleError, MirrorError
 from barnabas.mirror.events import Told
@@ -25,8 +27,12 @@ from barnabas.mirror.topic_settings import change, followed
 from barnabas.model import TopicPartition
 
 TIMEOUT_MS = 30_000
+TOPIC_S = 60.0
+"""For one topic in one round."""
 STEPS_MAX = 6
 """To be made, claimed, and looked at once more."""
+FAILURES_MAX = 3
+"""A round ends when so many topics have failed that may succeed later: it is the cluster, then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class TopicFollowing:
         self._on_topic, self._on_gone = on_topic, on_gone
         self._mirrored: set[str] = set()
         self._waits: dict[str, int] = {}
+        self._reached = ""
+        """The topic behind which the next round begins."""
         self.rounds = 0
         """How often all topics were looked at."""
 
@@ -80,19 +88,38 @@ class TopicFollowing:
     async def round(self) -> None:
         """Look at all topics once.
 
-        :raises BarnabasError: one of the clusters does not answer.
+        :raises BarnabasError: one of the clusters does not answer; the first of the topics that could not be looked at.
         """
         await self._upstream.refresh()
         await self._ledger.refresh()
+        await self._target.cluster.refresh()
         source_view = await self._source.cluster.refresh()
         names = self._choice.topics(name for name, topic in source_view.topics.items() if not topic.is_internal)
-        for name in names:
-            if source_view.topics[name].partitions:
-                await self._follow(source_view.topics[name])
         for name in self._mirrored.difference(names):
             self._told.once(name, "deleted in the source", kept_in_the_target=self.target_name(name))
             self._leave(name)
+        await self._follow_all([source_view.topics[name] for name in names if source_view.topics[name].partitions])
         self.rounds += 1
+
+    async def _follow_all(self, topics: list[TopicView]) -> None:
+        """Look at topics, those first that the last round did not come to."""
+        failures: list[BarnabasError] = []
+        for topic in sorted(topics, key=lambda each: (each.name <= self._reached, each.name)):
+            try:
+                async with asyncio.timeout(TOPIC_S):
+                    await self._follow(topic)
+            except DisconnectedError:
+                raise
+            except BarnabasError as error:
+                failures.append(error)
+            except TimeoutError:
+                failures.append(TimedOutError(f"topic {topic.name!r}: not settled in {TOPIC_S:g} s"))
+            if len(failures) == FAILURES_MAX:
+                self._reached = topic.name
+                raise failures[0]
+        self._reached = ""
+        if failures:
+            raise failures[0]
 
     def _leave(self, name: str) -> None:
         self._mirrored.discard(name)
@@ -126,7 +153,9 @@ class TopicFollowing:
         :raises MirrorError: it may not.
         """
         has_claimed = False
-        for _ in range(STEPS_MAX):
+        for step in range(STEPS_MAX):
+            if step:
+                await self._target.cluster.refresh()
             standing = await self._standing(topic)
             decision = standing.decide()
             if isinstance(decision, Refused):
@@ -137,6 +166,7 @@ class TopicFollowing:
                     self._waits[topic.name] = random.randrange(1, 5)
                 raise CircleError(decision.reason) if decision.is_circle else MirrorError(decision.reason)
             if isinstance(decision, Create):
+                self._leave(topic.name)  # what is under way to the topic before this one must not come into it
                 await self._create(topic)
             elif isinstance(decision, MakeClaim):
                 await self._ledger.write({Claim.key(standing.target_topic): decision.claim.value()})
@@ -148,7 +178,7 @@ class TopicFollowing:
 
     async def _standing(self, topic: TopicView) -> Standing:
         name = self.target_name(topic.name)
-        view = (await self._target.cluster.refresh()).topics.get(name)
+        view = self._target.cluster.view.topics.get(name)
         there = view is not None and bool(view.partitions)
         claim = self._ledger.find(Claim, Claim.key(name))
         is_claimed = view is not None and claim is not None and claim.target_topic_id == view.topic_id.hex()

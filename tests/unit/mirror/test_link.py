@@ -9,7 +9,7 @@ from barnabas.model import TopicPartition
 
 def link(partition: int) -> Link:
     source = TopicPartition("clicks", partition)
-    return Link(source, source, "id", PartitionCopy(source, 1))
+    return Link(source, source, b"id", PartitionCopy(source, 1))
 
 
 def test_partitions_that_fail_again_and_again_are_told_and_those_that_fail_once_are_not() -> None:

@@ -1,4 +1,4 @@
-"""Which partitions of the source are asked for, and in which order."""
+"""Which partitions of the source are asked for, in which order; and what their answers come to."""
 
 from __future__ import annotations
 
@@ -6,37 +6,79 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.mirror.link import Link
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import ErrorCode
+from barnabas.mirror.link import TRIES_TOLD, Link, why_waiting
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.source_reading import SourceReading
+from barnabas.mirror.source_reading import REFUSED_S, SourceReading
 from barnabas.model import TopicPartition
+from barnabas.protocol.types import ZERO_UUID
+from barnabas.records import BatchBuilder
+
+TOPIC_ID = b"i" * 16
 
 
 class Recording:
-    """A cluster of one broker that has nothing, and notes which partitions it was asked for."""
+    """A cluster of one broker, which notes what it was asked for."""
 
     view = SimpleNamespace(leader=lambda _where: 1)
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
+        self.topics: list[tuple[str, bytes, int]] = []
+        self.answer: Any = None
+        """To each partition; None: none."""
 
-    async def send(self, _broker: int, request: Any, **_more: Any) -> Any:
+    async def send(self, _broker: int, request: Any, *, version_max: int, **_more: Any) -> Any:
         self.asked.append([part.partition for topic in request.topics for part in topic.partitions])
-        return SimpleNamespace(responses=[])
+        self.topics += [(topic.topic, topic.topic_id, version_max) for topic in request.topics]
+        if self.answer is None:
+            return SimpleNamespace(responses=[])
+        name, topic_id = ("", TOPIC_ID) if version_max > 12 else ("clicks", ZERO_UUID)
+        return SimpleNamespace(
+            responses=[SimpleNamespace(topic=name, topic_id=topic_id, partitions=[self.answer] if self.answer else [])]
+        )
+
+    def want_refresh(self, **_more: Any) -> None:
+        """Leaders are known here."""
 
 
-def link(partition: int) -> Link:
+def link(partition: int, topic_id: bytes = TOPIC_ID) -> Link:
     where = TopicPartition("clicks", partition)
     copy = PartitionCopy(where, 1)
     copy.place(OffsetMap(0, 0), None, 0.0)
-    return Link(where, where, "id", copy)
+    return Link(where, where, b"id", copy, topic_id)
+
+
+def answer(high_watermark: int = 0, error: ErrorCode = ErrorCode.NONE, records: bytes = b"") -> Any:
+    return SimpleNamespace(partition_index=0, error_code=error, high_watermark=high_watermark, records=records)
+
+
+class Bench:
+    """One partition that is read."""
+
+    def __init__(self, topic_id: bytes = TOPIC_ID) -> None:
+        self.cluster: Any = Recording()
+        self.link = link(0, topic_id)
+        self.clock = ManualClock()
+        self.well: list[Link] = []
+        links = {self.link.source: self.link}
+        self.reading = SourceReading(
+            self.cluster, links, self.clock, lambda: None, lambda _link, _error: None, self.well.append
+        )
+
+    def round(self, given: Any) -> bool:
+        self.cluster.answer = given
+        return asyncio.run(self.reading._round(1))
 
 
 def test_each_partition_is_the_first_of_a_request_now_and_then() -> None:
     cluster: Any = Recording()
     links = {each.source: each for each in map(link, range(3))}
-    reading = SourceReading(cluster, links, lambda: None, lambda _link, _error: None)
+    reading = SourceReading(cluster, links, ManualClock(), lambda: None, lambda _link, _error: None, lambda _link: None)
 
     async def rounds() -> None:
         for _ in range(3):
@@ -45,3 +87,41 @@ def test_each_partition_is_the_first_of_a_request_now_and_then() -> None:
     asyncio.run(rounds())
     assert sorted(asked[0] for asked in cluster.asked) == [0, 1, 2]
     assert all(sorted(asked) == [0, 1, 2] for asked in cluster.asked)
+
+
+@pytest.mark.parametrize("topic_id", [TOPIC_ID, ZERO_UUID])
+def test_topics_are_named_by_id_where_the_source_knows_ids(topic_id: bytes) -> None:
+    bench = Bench(topic_id)
+    builder = BatchBuilder()
+    builder.append(0, b"k", b"v")
+    bench.round(answer(1, records=bytes(builder.build())))
+    assert bench.cluster.topics == [("clicks", topic_id, 13 if topic_id == TOPIC_ID else 12)]
+    assert bench.link.copy.position == 1
+
+
+def test_partition_that_may_not_be_read_is_asked_for_now_and_then_and_told() -> None:
+    bench = Bench()
+    for _ in range(TRIES_TOLD):
+        assert why_waiting([bench.link]) is None
+        assert bench.round(answer(error=ErrorCode.UNKNOWN_TOPIC_ID))
+        assert not bench.round(answer()), "it is not asked for at once"
+        bench.clock.advance(REFUSED_S)
+    assert why_waiting([bench.link]) == "clicks-0: source: UNKNOWN_TOPIC_ID"
+    bench.round(answer())
+    assert why_waiting([bench.link]) is None
+
+
+def test_partition_that_was_stopped_is_well_when_nothing_is_left_to_be_sent() -> None:
+    bench = Bench()
+    bench.round(answer())
+    assert bench.well == [], "it was never stopped"
+    bench.link.give_up("somebody else wrote there", 0.0)
+    assert not bench.round(answer()), "it is asked for no more"
+    bench.link.stopped = None
+    bench.link.copy.place(OffsetMap(0, 0), None, 0.0)
+    bench.round(answer(5))
+    assert bench.well == [], "what it has is not mirrored yet"
+    bench.round(answer(0))
+    assert bench.well == [bench.link]
+    bench.round(answer(0))
+    assert bench.well == [bench.link], "told once"
