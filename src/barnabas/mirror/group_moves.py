@@ -32,10 +32,18 @@ def _move(mark: GroupMark | None, source: int, target: int, *, to_source: bool) 
     before = mark or GroupMark()
     settled = GroupMark((source,), (target,))
     if to_source:
-        pending = GroupMark(tuple({*before.source, source}), (target,))
+        pending = GroupMark(_several({*before.source, source}), (target,))
         return Move(pending, source, None, settled)
     pending = GroupMark((source,), tuple({*before.target, target}))
     return Move(pending, None, target, settled)
+
+
+def _several(offsets: set[int]) -> tuple[int, ...]:
+    """Return offsets, the only one twice: a mark with several tells of a commit that may not have come to pass.
+
+    Where the target has no offset that is known without; where the source has none its group may have been deleted.
+    """
+    return tuple(offsets) if len(offsets) > 1 else (*offsets, *offsets)
 
 
 Decision = Move | Conflict | GroupMark | None
@@ -47,9 +55,9 @@ def decide(source: int | None, target: int | None, mark: GroupMark | None, offse
     :param source, target: the committed offsets; None: there is none.
     """
     if source is None:
-        if target is None or mark is not None:
-            return None
-        return _move(None, offsets.to_source(target), target, to_source=True)
+        if target is None or (mark is not None and len(mark.source) < 2):
+            return None  # what was committed there once was deleted
+        return _move(mark, offsets.to_source(target), target, to_source=True)
     if target is None:
         return _move(mark, source, offsets.to_target(source), to_source=False)
     if mark is None or (source not in mark.source and target not in mark.target):
@@ -61,7 +69,7 @@ def decide(source: int | None, target: int | None, mark: GroupMark | None, offse
 def _follow(source: int, target: int, mark: GroupMark, offsets: OffsetMap) -> Decision:
     """Return what to do where one side has moved at most. A mark with several offsets on a side tells of a commit there
     that may not have come to pass: it is made again."""
-    if target not in mark.target or len(mark.source) > 1:
+    if target not in mark.target or (len(mark.source) > 1 and source in mark.source):
         wanted = offsets.to_source(target)
         return GroupMark((source,), (target,)) if source == wanted else _move(mark, wanted, target, to_source=True)
     better = offsets.to_target(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from barnabas.mirror.group_moves import Conflict, Decision, Move, decide
@@ -55,9 +55,24 @@ def test_commit_that_was_interrupted_is_made_again() -> None:
     assert decide(130, 30, back.mark, offsets()) == GroupMark((130,), (30,))
 
 
+def test_first_commit_in_the_source_is_made_again_where_it_was_interrupted_and_not_where_it_was_deleted() -> None:
+    found = move(decide(None, 50, None, offsets()))
+    assert move(decide(None, 50, found.mark, offsets())).commit_source == 150
+    further = move(decide(None, 60, found.mark, offsets()))
+    assert further.commit_source == 160
+    assert move(decide(None, 60, further.mark, offsets())).commit_source == 160
+    assert decide(None, 50, found.settled, offsets()) is None
+
+
+def test_group_that_went_on_after_an_interrupted_commit_is_not_taken_back() -> None:
+    back = move(decide(150, 30, GroupMark((150,), (50,)), offsets()))
+    assert move(decide(135, 30, back.mark, offsets())).commit_target == 35
+
+
 STEP = st.tuples(st.sampled_from(["read in a", "read in b", "mirror"]), st.integers(0, 20), st.integers(0, 3))
 
 
+@example([("read in b", 0, 0), ("mirror", 0, 1), ("read in b", 1, 0), ("mirror", 0, 0), ("read in a", 2, 0)])
 @given(st.lists(STEP, max_size=30))
 def test_group_that_moves_never_skips_a_record(steps: list[tuple[str, int, int]]) -> None:
     """It reads in one cluster or the other, the mirror follows, or dies after so many of its three writes."""
