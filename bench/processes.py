@@ -165,6 +165,7 @@ class RunningClient:
             errors="replace",
             start_new_session=True,
         )
+        self.pid = self._process.pid
         assert self._process.stdout
         assert self._process.stderr
         self._readers = [

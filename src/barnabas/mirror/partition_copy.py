@@ -28,7 +28,7 @@ from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.rewriting import Piece, piece_of, with_identity
 from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader, Buffer, iter_headers
-from barnabas.records.mirror_identity import fits_stretch, producer_of
+from barnabas.records.mirror_identity import Producer, fits_stretch, producer_of
 
 READY_BYTES_MAX = 8 * 1024 * 1024
 IN_FLIGHT_BYTES_MAX = 8 * 1024 * 1024
@@ -88,6 +88,8 @@ class PartitionCopy:
         self._end_origin: int | None = None
         self._end_sequence = 0
         self._end_target = 0
+        self._producer: Producer | None = None
+        """Of the stretch at the end, once there was one."""
         self.may_have_holes = False
         """Whether the source's topic is compacted."""
         self._is_confirmed = False
@@ -130,6 +132,7 @@ class PartitionCopy:
         self._placed_at = offsets.source_end
         self.position = self._placed_at if count_from is None else min(count_from, self._placed_at)
         self._end_origin = origin
+        self._producer = None
         self._end_sequence = 0 if origin is None else offsets.source_end - origin
         self._end_target = offsets.target_end
         self._is_confirmed = False
@@ -196,7 +199,9 @@ class PartitionCopy:
         goes_on = origin is not None and first - origin == sequence and fits_stretch(sequence, piece.records)
         if origin is None or not goes_on:
             origin, sequence = first, 0
-        with_identity(piece.batch, *producer_of(self.lineage, origin), sequence)
+        if self._producer is None or origin != self._end_origin:
+            self._producer = producer_of(self.lineage, origin)
+        with_identity(piece.batch, *self._producer, sequence)
         outgoing = Outgoing(
             piece.batch,
             piece.records,

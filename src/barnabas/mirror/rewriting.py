@@ -12,7 +12,17 @@ from typing import NamedTuple
 from barnabas.mirror.errors import UnmirrorableBatchError
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.records import BatchBuilder, BatchHeader, check_batch, read_records
-from barnabas.records.header import DELETE_HORIZON_MASK, pack_header, read_header, write_crc
+from barnabas.records.header import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    TRANSACTIONAL_MASK,
+    set_producer,
+    stamp,
+    write_crc,
+)
+
+UNUSUAL = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
+"""Attributes of batches that cannot be sent as they are."""
 
 
 class Piece(NamedTuple):
@@ -34,20 +44,16 @@ def piece_of(view: memoryview, place: int, header: BatchHeader, wanted: int, whe
     if header.last_offset < wanted:
         return None
     check_batch(view, place, header)
-    if header.is_control or not header.record_count:
+    batch = view[place : place + header.size]
+    count, first = header.record_count, header.base_offset
+    if count == header.last_offset_delta + 1 and first >= wanted and not header.attributes & UNUSUAL:
+        return Piece(bytearray(batch), count, first + count, first)
+    if header.is_control or not count:
         return None
     if header.is_transactional:
         raise UnmirrorableBatchError(
-            f"{where}: offset {header.base_offset} was written in a transaction; such topics are not mirrored"
+            f"{where}: offset {first} was written in a transaction; such topics are not mirrored"
         )
-    is_plain = (
-        header.record_count == header.last_offset_delta + 1
-        and header.base_offset >= wanted
-        and not header.attributes & DELETE_HORIZON_MASK
-    )
-    batch = view[place : place + header.size]
-    if is_plain:
-        return Piece(bytearray(batch), header.record_count, header.next_offset, header.base_offset)
     return _encoded_anew(batch, header, wanted, where)
 
 
@@ -65,13 +71,6 @@ def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: To
 
 def with_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
     """Write the identity into a batch, in place; all else of it stays, but for what brokers stamp."""
-    header = read_header(batch)
-    changed = header._replace(
-        base_offset=0,
-        leader_epoch=NO_LEADER_EPOCH,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-    )
-    pack_header(batch, changed)
-    write_crc(batch, 0, header.size)
+    stamp(batch, 0, 0, NO_LEADER_EPOCH)
+    set_producer(batch, 0, producer_id, epoch, sequence)
+    write_crc(batch, 0, len(batch))

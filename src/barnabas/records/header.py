@@ -60,12 +60,14 @@ _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _TIMESTAMPS = struct.Struct(">qq")
+_PRODUCER = struct.Struct(">qhi")
 
 _LEADER_EPOCH_POSITION = 12
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
 _BASE_TIMESTAMP_POSITION = 27
 _MAX_TIMESTAMP_POSITION = 35
+_PRODUCER_POSITION = 43
 
 assert _HEADER.size == BATCH_HEADER_SIZE
 
@@ -228,6 +230,11 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     """Give the batch at `position` its offset and leader epoch, in place; both lie outside the CRC."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_producer(buffer: bytearray | memoryview, position: int, producer_id: int, epoch: int, sequence: int) -> None:
+    """Say who sent the batch at `position`, and as which one (KIP-98), in place; its CRC stays as it was."""
+    _PRODUCER.pack_into(buffer, position + _PRODUCER_POSITION, producer_id, epoch, sequence)
 
 
 def set_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:

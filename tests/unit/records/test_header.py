@@ -17,7 +17,7 @@ from barnabas.records import (
     set_log_append_time,
     stamp,
 )
-from barnabas.records.header import SEQUENCE_MAX, write_crc
+from barnabas.records.header import SEQUENCE_MAX, set_producer, write_crc
 
 
 def make_batch(count: int = 3, **producer: int) -> bytearray:
@@ -43,6 +43,19 @@ def test_log_append_time_replaces_the_time_of_every_record() -> None:
     check_batch(batch, 0, header)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert [record.timestamp_ms for record in read_records(batch, "t", 0)] == [99_000] * 3
+
+
+def test_producer_is_replaced_and_nothing_else() -> None:
+    before = read_header(make_batch(3, producer_id=1, producer_epoch=0, base_sequence=5))
+    batch = make_batch(3, producer_id=1, producer_epoch=0, base_sequence=5)
+    set_producer(batch, 0, 2**62 + 9, 2**15 - 1, SEQUENCE_MAX)
+    with pytest.raises(CorruptBatchError, match="CRC"):
+        check_batch(batch, 0, read_header(batch))
+    write_crc(batch, 0, len(batch))
+    header = read_header(batch)
+    check_batch(batch, 0, header)
+    changed = before._replace(producer_id=2**62 + 9, producer_epoch=2**15 - 1, base_sequence=SEQUENCE_MAX)
+    assert header == changed._replace(crc=header.crc)
 
 
 def test_functions_work_within_a_larger_buffer() -> None:
