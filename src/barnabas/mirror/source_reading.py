@@ -133,7 +133,6 @@ class SourceReading:
         except BarnabasError as error:  # damaged on its way, or on the source's disk
             link.lost(f"source: {error}")
 
-
     def _has_all(self, link: Link) -> None:
         """Nothing is left to be sent: whatever was the matter is over."""
         link.tries, link.trouble = 0, None
