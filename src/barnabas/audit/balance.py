@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from barnabas.audit.consumed import ConsumedGroup
 from barnabas.audit.differences import differences
 from barnabas.audit.events import LOADED, MonitoringEvent
 from barnabas.audit.findings import WRONG, Finding, Kind
@@ -32,6 +33,8 @@ class WindowBalance:
     """With second copies, and with what was not audited."""
     loaded: int = 0
     """Rows of the table, with second copies."""
+    consumed: int = 0
+    """Handed to a group, as often as they were."""
     late: int = 0
     unaudited: int = 0
     """Stored by producers that tell nothing."""
@@ -42,14 +45,15 @@ class WindowBalance:
     @property
     def is_complete(self) -> bool:
         """Whether all that is known to have been produced is there, once."""
-        return not self.wrong and not self.is_expired
+        return not self.wrong.keys() - {Kind.AGAIN} and not self.is_expired
 
     @property
     def status(self) -> str:
         """In words: complete, or what is the matter."""
-        if self.wrong:
-            return ", ".join(f"{kind} {records}" for kind, records in sorted(self.wrong.items()))
-        return "expired" if self.is_expired else "complete" if self.is_audited else "not audited"
+        told = [f"{kind} {records}" for kind, records in sorted(self.wrong.items())]
+        if not self.wrong.keys() - {Kind.AGAIN}:
+            told.insert(0, "expired" if self.is_expired else "complete" if self.is_audited else "not audited")
+        return ", ".join(told)
 
     @property
     def is_audited(self) -> bool:
@@ -96,7 +100,8 @@ class Balance:
         """
         until = None
         for window in self.windows:
-            if window.window_ms < 0 or (until is None and window.is_expired and not window.wrong):
+            is_passed_over = until is None and window.is_expired and not window.wrong.keys() - {Kind.AGAIN}
+            if window.window_ms < 0 or is_passed_over:
                 continue
             if not window.is_complete or not window.is_audited:
                 break
@@ -110,6 +115,7 @@ def balance(
     topic_id: str = "",
     table: LoadedTable | None = None,
     source: SourceSide | None = None,
+    group: ConsumedGroup | None = None,
 ) -> Balance:
     """Compare what producers and mirrors have told with what a log holds, and that with a table.
 
@@ -117,6 +123,7 @@ def balance(
         or these are whole multiples of them.
     :param topic_id: of the topic, in hex: events of another topic that had its name are left out. Empty: of all.
     :param table: with what was found in it while the log was read.
+    :param group: with what was found of it while the log was read.
     :param source: of a mirrored topic: what was produced there is compared with what was mirrored.
     """
     told = Told(events, topic_id, stored.width_ms)
@@ -130,6 +137,11 @@ def balance(
         mirrored = compare_with_source(source, told, stored)
         windows.add_source(mirrored)
         findings += mirrored.findings
+    if group is not None:
+        windows.add_handed(group)
+        findings += [
+            each for each in group.findings() if not stored.is_expired(each.producer.partition, each.window_ms)
+        ]
     vouched: set[tuple[int, int]] = set()
     if table is not None:
         windows.add_rows(table)
@@ -218,6 +230,11 @@ class _Windows:
                     window.unaudited += counted.records
         for repeat in self._stored.repeats:
             self._windows[repeat.window_ms].stored += repeat.records
+
+    def add_handed(self, group: ConsumedGroup) -> None:
+        """Add what a group was handed."""
+        for (window_ms, partition), found in group.handed.items():
+            self._of(window_ms, [partition]).consumed += found.records
 
     def add_rows(self, table: LoadedTable) -> None:
         """Add what the table holds."""

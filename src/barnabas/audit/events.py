@@ -22,6 +22,8 @@ PRODUCED = "produced"
 """Tier: acknowledged to a producer."""
 MIRRORED = "mirrored"
 """Tier: acknowledged to a mirror by the cluster that it fills. Its records' numbers are their source offsets."""
+CONSUMED = "consumed"
+"""Tier: handed to the application by a member of a group, which is the event's application."""
 LOADED = "loaded"
 """Tier: in files that a load is about to commit to a table. The account of a load counts once it is committed."""
 COMMITTED = "committed"
@@ -49,12 +51,12 @@ class Doubt:
 
 
 class Reach(NamedTuple):
-    """How far a mirror has counted a partition of the source."""
+    """From where to where a partition was counted: by a mirror that of the source, by a consumer the one it reads."""
 
     first: int
-    """The source offset of the first record that was counted."""
+    """The offset of the first record that was counted."""
     next: int
-    """The source offset up to which all records were."""
+    """The offset after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class MonitoringEvent:
     :param topic_id: of the topic, in hex; empty where brokers have none.
     :param offsets: by partition, the same records with their offsets for numbers; of tiers that know these.
     :param upstream: of mirrors.
+    :param reached: by partition, as far as the window is concerned; of consumers.
     """
 
     topic: str
@@ -111,6 +114,7 @@ class MonitoringEvent:
     topic_id: str = ""
     offsets: dict[int, Tally] = field(default_factory=dict)
     upstream: Upstream | None = None
+    reached: dict[int, Reach] = field(default_factory=dict)
 
     @property
     def key(self) -> bytes:
@@ -120,6 +124,7 @@ class MonitoringEvent:
     def to_json(self) -> bytes:
         """Return the value of its record."""
         offsets = {"offsets": [[partition, *counted] for partition, counted in self.offsets.items()]}
+        reached = {"reached": [[partition, *reach] for partition, reach in self.reached.items()]}
         return json.dumps(
             {
                 "version": VERSION,
@@ -137,6 +142,7 @@ class MonitoringEvent:
                 "doubts": [[*each.producer, each.first, each.records, each.window_ms] for each in self.doubts],
                 "last": self.is_last,
                 **(offsets if self.offsets else {}),
+                **(reached if self.reached else {}),
                 **({} if self.upstream is None else {"upstream": self.upstream.to_json()}),
             },
             separators=(",", ":"),
@@ -170,6 +176,7 @@ class MonitoringEvent:
             topic_id=_name(told, "topic_id"),
             offsets=dict(_offsets(row) for row in _rows({"offsets": [], **told}, "offsets", 4)),
             upstream=_upstream(told.get("upstream")),
+            reached=dict(_reach(row) for row in _rows({"reached": [], **told}, "reached", 3)),
         )
 
 

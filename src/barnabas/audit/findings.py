@@ -33,6 +33,9 @@ class Kind(StrEnum):
     """They are there, and their producer has not told of them yet, or never will: it was killed; in a table: they are
     not loaded yet."""
 
+    AGAIN = "again"
+    """A group was handed them more than once, as it may be. Nothing is wrong with that."""
+
 
 WRONG = frozenset({Kind.LOST, Kind.DOUBLED, Kind.EXCHANGED, Kind.EXTRA, Kind.LATE})
 

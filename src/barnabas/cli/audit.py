@@ -45,6 +45,7 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
     metavar="HOST:PORT[,...]",
     help="Brokers of the cluster that TOPIC is mirrored from: compare with it, too.",
 )
+@click.option("--group", metavar="GROUP", help="Compare what this group was handed with the log, too.")
 @click.option("--since", "since_ms", metavar="TIME", callback=_time, help=f"Leave out earlier windows. {TIME_HELP}.")
 @click.option(
     "--watch", "watch_s", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Do it again and again, until Ctrl-C."
@@ -56,6 +57,7 @@ def audit(
     place: TablePlace | None,
     table: str | None,
     source: str | None,
+    group: str | None,
     since_ms: int | None,
     watch_s: float | None,
     as_json: bool,
@@ -63,7 +65,7 @@ def audit(
 ) -> None:
     """Compare what producers say was acknowledged with what the log of TOPIC holds, minute by minute of event time;
     with --warehouse, the log also with the rows of a table; with --source, what was produced to another cluster with
-    what a mirror has brought from there.
+    what a mirror has brought from there; with --group, the log with what a group's consumers were handed.
 
     Producers tell it that have the setting audit=True; for ship and produce, -X audit=true. `audit why TOPIC` says of
     what is lost or doubled who sent it, and where it is. The exit code is 1 when something is wrong.
@@ -79,13 +81,13 @@ def audit(
         raise click.UsageError("say one topic: barnabas audit TOPIC, or barnabas audit why TOPIC")
     if table is not None and place is None:
         raise click.UsageError("--table is in a warehouse: say which, --warehouse DIR or --catalog NAME")
-    asked = Audit(words[-1], bootstrap, place, table, source, since_ms)
+    asked = Audit(words[-1], bootstrap, place, table, source, group, since_ms)
     while True:
         found, audited = asked.run()
         if is_why:
             show_why(asked.topic, found, as_json=as_json)
         else:
-            show_windows(asked.topic, found, audited, as_json=as_json)
+            show_windows(asked.topic, found, audited, group, as_json=as_json)
         if watch_s is None:
             break
         sys.stdout.flush()
@@ -103,6 +105,7 @@ class Audit:
     place: TablePlace | None = None
     table: str | None = None
     source: str | None = None
+    group: str | None = None
     since_ms: int | None = None
     memory: LogMemory = field(default_factory=LogMemory)
 
@@ -123,6 +126,7 @@ class Audit:
                 since_ms=self.since_ms,
                 table_side=None if self.place is None else table_side,
                 source=self.source,
+                group=self.group,
                 progress=partial(record_progress, f"reading {self.topic}"),
                 memory=self.memory,
             )

@@ -22,8 +22,10 @@ class AuditedTable(NamedTuple):
     state: AuditState | None
 
 
-def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_json: bool) -> None:
-    """Show the windows of a topic, and how a table has them, if one was compared."""
+def show_windows(
+    topic: str, found: Balance, table: AuditedTable | None, group: str | None = None, *, as_json: bool
+) -> None:
+    """Show the windows of a topic, and how a table has them and a group was handed them, if these were compared."""
     loaded_until = None if table is None or table.state is None else table.state.complete_until_ms
     if as_json:
         of_table = {} if table is None else {"table": table.name, "table_complete_until": loaded_until}
@@ -33,6 +35,7 @@ def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_j
                 "complete_until": found.complete_until_ms,
                 "is_wrong": found.is_wrong,
                 **of_table,
+                **({} if group is None else {"group": group}),
                 "applications": {
                     name: {
                         "produced": each.produced,
@@ -42,7 +45,10 @@ def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_j
                     }
                     for name, each in sorted(found.applications.items())
                 },
-                "windows": [_as_json(window, has_table=table is not None) for window in found.windows],
+                "windows": [
+                    _as_json(window, has_table=table is not None, has_group=group is not None)
+                    for window in found.windows
+                ],
             }
         )
         return
@@ -50,13 +56,15 @@ def show_windows(topic: str, found: Balance, table: AuditedTable | None, *, as_j
         click.echo(f"there is nothing in {topic}, and nobody has told of anything", err=True)
         return
     mirrored = ["mirrored"] if any(each.mirrored for each in found.windows) else []
+    consumed = [] if group is None else ["consumed"]
     loaded = [] if table is None else ["loaded"]
     show_table(
-        ["window", "produced", *mirrored, "stored", *loaded, "late", "not audited", "status"],
+        ["window", "produced", *mirrored, "stored", *consumed, *loaded, "late", "not audited", "status"],
         [
             [
                 _time(each.window_ms), each.produced, *([each.mirrored] if mirrored else []), each.stored,
-                *([each.loaded] if loaded else []), each.late, each.unaudited, each.status,
+                *([each.consumed] if consumed else []), *([each.loaded] if loaded else []), each.late,
+                each.unaudited, each.status,
             ]
             for each in found.windows
         ],
@@ -70,7 +78,7 @@ def _until(time_ms: int | None) -> str:
     return "-" if time_ms is None else show_time_ms(time_ms)
 
 
-def _as_json(window: WindowBalance, *, has_table: bool) -> dict[str, Any]:
+def _as_json(window: WindowBalance, *, has_table: bool, has_group: bool) -> dict[str, Any]:
     kinds = {str(kind): window.records_of(kind) for kind in Kind if kind is not Kind.LATE}
     of_table = {"loaded": window.loaded, "late_for_table": window.records_of(Kind.LATE)} if has_table else {}
     return {
@@ -80,6 +88,7 @@ def _as_json(window: WindowBalance, *, has_table: bool) -> dict[str, Any]:
         "stored": window.stored,
         **kinds,
         **of_table,
+        **({"consumed": window.consumed} if has_group else {}),
         "late": window.late,
         "not_audited": window.unaudited,
         "status": window.status,

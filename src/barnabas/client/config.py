@@ -290,9 +290,14 @@ class ConsumerConfig(ClientConfig):
     replica in its rack (KIP-392)."""
     allow_auto_create_topics: bool = setting(False, _boolean)
     """Whether asking for a topic that does not exist may create it. Reading creates none, unless this says so."""
+    audit: bool = setting(False, _boolean)
+    """Count what is handed to the application, and tell it in the topic `_audit`: `barnabas audit --group` shows by
+    that what the group has missed or had twice."""
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
+        if self.audit and self.group is None:
+            raise ConfigurationError("audit needs a group for which is counted: Consumer(..., group=..., audit=True)")
         if self.coordination is not None and self.group is None:
             raise ConfigurationError("coordination needs a group whose consumers coordinate: Consumer(..., group=...)")
         if self.coordination is not None and self.group_instance_id is not None:

@@ -68,3 +68,4 @@ class ConsumerSettings(ClientSettings, total=False):
     check_crcs: bool
     client_rack: str
     allow_auto_create_topics: bool
+    audit: bool

@@ -7,12 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.audit.balance import Balance, balance
+from barnabas.audit.consumed import ConsumedGroup
+from barnabas.audit.event_times import Stretch
+from barnabas.audit.identities import Producer
 from barnabas.audit.mirrored import SourceSide, account_begins, source_topic_of
 from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audited import read_events, topic_ranges
-from barnabas.client.log_counting import LogMemory, OnProgress
+from barnabas.client.log_counting import LogMemory, OnProgress, OnStretch
 from barnabas.client.setting_types import Bootstrap
 from barnabas.model import TopicPartition
 
@@ -57,6 +60,7 @@ def audit_topic(
     since_ms: int | None = None,
     table_side: Callable[[str], TableSide] | None = None,
     source: Bootstrap | None = None,
+    group: str | None = None,
     progress: Progress = _not_shown,
     memory: LogMemory | None = None,
 ) -> Balance:
@@ -67,13 +71,14 @@ def audit_topic(
 
     :param since_ms: leave out windows that begin before the one that has this time.
     :param source: brokers of the cluster that the topic is mirrored from: what was produced there is compared, too.
+    :param group: what its members were handed is compared with the log.
     :param table_side: called with the topic's id, returns the table's side.
     :param memory: of the audits before this one, which is also for the next one.
     :raises NotAuditableError: the log was compacted, or the table is of another topic.
     :raises KafkaError: there is no such topic, or it cannot be read.
     """
     memory = LogMemory() if memory is None else memory
-    asked = _Asked(bootstrap, admin, topic, since_ms, table_side, source, progress)
+    asked = _Asked(bootstrap, admin, topic, since_ms, table_side, source, group, progress)
     found = _compare(asked, memory)
     if found.is_wrong and memory.is_likely:
         memory.look_at_records()
@@ -90,13 +95,15 @@ class _Asked(NamedTuple):
     since_ms: int | None
     table_side: Callable[[str], TableSide] | None
     source: Bootstrap | None
+    group: str | None
     progress: Progress
 
 
 def _compare(asked: _Asked, memory: LogMemory) -> Balance:
-    bootstrap, admin, topic, since_ms, table_side, source, progress = asked
-    # What is told first, then the table, then the log: each has what those before it have. What is acknowledged
-    # meanwhile is in the log, and open until it is told.
+    bootstrap, admin, topic, since_ms, table_side, source, group, progress = asked
+    # What is committed first, for it was told before. What is told, then the table, then the log: each has what those
+    # before it have. What is acknowledged meanwhile is in the log, and open until it is told.
+    committed = {} if group is None else _committed(admin, group, topic)
     events = read_events(bootstrap, admin, topic)
     source_side = None if source is None else _source_side(source, source_topic_of(events) or topic)
     of_source = [] if source_side is None else source_side.events
@@ -104,9 +111,11 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
     begins = account_begins(events, width_ms)
     if since_ms is not None:
         since_ms -= since_ms % width_ms
+    topic_id = admin.describe_topics([topic])[0].id
+    handed = None if group is None else ConsumedGroup(group, events, topic_id, committed, width_ms, since_ms)
+    if since_ms is not None:
         events = [event for event in events if event.window_ms >= since_ms]
         of_source[:] = [event for event in of_source if event.window_ms >= since_ms]
-    topic_id = admin.describe_topics([topic])[0].id
     side = None if table_side is None else table_side(topic_id)
     ranges = topic_ranges(admin, topic, since_ms)
     table = None if side is None else side.read(events, ranges, width_ms, since_ms=since_ms)
@@ -120,13 +129,30 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
             width_ms=width_ms,
             since_ms=since_ms,
             log_begins=admin.beginning_offsets(ranges),
-            on_stretch=None if table is None else table.rows.check,
+            on_stretch=_all_of([*([] if table is None else [table.rows.check]), *([handed.check] if handed else [])]),
         )
     for partition, window_ms in begins.items():
         stored.begins_late(partition, max(window_ms, stored.expired_ms.get(partition, window_ms)))
     if table is not None:
         table.rows.check_is_over()
-    return balance(events, stored, topic_id, table, source_side)
+    return balance(events, stored, topic_id, table, source_side, handed)
+
+
+def _committed(admin: Admin, group: str, topic: str) -> dict[int, int]:
+    offsets = admin.group_offsets(group)
+    return {where.partition: each.offset for where, each in offsets.items() if where.topic == topic}
+
+
+def _all_of(checks: list[OnStretch]) -> OnStretch | None:
+    """Return what calls all of these; None where there is none."""
+    if len(checks) <= 1:
+        return checks[0] if checks else None
+
+    def check_all(producer: Producer, offset: int, stretch: Stretch) -> None:
+        for check in checks:
+            check(producer, offset, stretch)
+
+    return check_all
 
 
 def _source_side(bootstrap: Bootstrap, topic: str) -> SourceSide:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.client.producer.auditing import AUDIT_TOPIC
+from barnabas.client.event_sender import AUDIT_TOPIC
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.mirror.account import PartitionAccount, TopicAccount

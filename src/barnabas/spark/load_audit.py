@@ -20,7 +20,7 @@ from barnabas.audit.told import Told
 from barnabas.audit.watermark import AUDIT, AuditState, agreed_until, settled_until_ms
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.audited import EventWriter, read_events_of
-from barnabas.client.producer.auditing import AUDIT_TOPIC
+from barnabas.client.event_sender import AUDIT_TOPIC
 from barnabas.errors import BarnabasError
 from barnabas.spark.errors import LoadError
 from barnabas.spark.ledger import LEDGER

@@ -18,6 +18,7 @@ from barnabas.errors import BarnabasError, CorruptBatchError, DeserializationErr
 from barnabas.records import Record
 
 if TYPE_CHECKING:
+    from barnabas.client.consumer.consumed import Consumed
     from barnabas.records.arrow import ArrowReader
 
 
@@ -31,6 +32,7 @@ class AtHand:
         self._subscription = state.subscription
         self._fetcher = state.fetcher
         self._check_crc = state.config.check_crcs
+        self._consumed = state.consumed
 
     def load(self, cursor: Cursor) -> bool:
         """Make sure that `cursor` has records, if some are at hand; returns whether it has.
@@ -47,6 +49,8 @@ class AtHand:
                 return False
             chunk, position = taken
             records, whole, trouble = self._decode(chunk, position)
+            if self._consumed is not None:
+                self._note(self._consumed, chunk, position, whole.next_offset)
             with self._guard.lock:
                 if not self._fetcher.holds(chunk):
                     continue
@@ -97,6 +101,8 @@ class AtHand:
             next_offset, rest, damage = decode_columns(
                 chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
             )
+            if self._consumed is not None:
+                self._note(self._consumed, chunk, position, next_offset if damage is not None else chunk.next_offset)
             with self._guard.lock:
                 # After a seek meanwhile these records count as handed out before it.
                 if self._fetcher.holds(chunk):
@@ -109,6 +115,16 @@ class AtHand:
                 break  # damage the next poll meets again, with nothing else to return; or the columns are full
         self._meter.records.add(len(columns) - before)
         return len(columns) > 0
+
+    def _note(self, consumed: Consumed, chunk: Chunk, position: int, end: int) -> None:
+        """Note for the audit which records are about to be handed out."""
+        with self._guard.lock:
+            if consumed.knows(chunk.state, end):
+                return
+        offsets = consumed.decoded(chunk.data, position, end)
+        with self._guard.lock:
+            if self._fetcher.holds(chunk):
+                consumed.coming(chunk.state, position, end, offsets)
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
         """Return what to decode next, and the offset to begin at."""

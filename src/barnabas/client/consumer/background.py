@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ZOOKEEPER
@@ -26,6 +26,9 @@ from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, Par
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import list_offsets
 from barnabas.errors import BarnabasError, ClosedError
+
+if TYPE_CHECKING:
+    from barnabas.client.consumer.consumed_telling import ConsumedTelling
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
         self._works: dict[Work, asyncio.Task[None]] = {}
         self._session = coordination_of(state, cluster)
+        self._telling = telling_of(state, cluster)
         self._fetches = FetchConnections(
             state, cluster, spawn=self._spawn, on_fault=self._on_fault, answered=self._answered
         )
@@ -68,6 +72,8 @@ class Background:
             self._spawn(self._session.keep())
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
+        if self._telling is not None:
+            self._spawn(self._telling.run())
         self._bell.listen(self._on_bell)
 
     async def finish(self, core: ConsumerCore) -> None:
@@ -85,6 +91,8 @@ class Background:
     async def close(self) -> None:
         """End all tasks and connections."""
         self._bell.listen(None)
+        if self._telling is not None:
+            await self._telling.tell()
         tasks = [*self._tasks, *self._works.values()]
         for task in tasks:
             task.cancel()
@@ -180,6 +188,8 @@ class Background:
 
     async def _commit(self, work: Commit) -> None:
         assert self._session is not None
+        if self._telling is not None:
+            await self._telling.tell(work.timeout_s)
         await self._session.commit(work.offsets, work.timeout_s)
 
     async def _auto_commit(self) -> None:
@@ -274,6 +284,15 @@ class Background:
             offsets = await list_offsets(self._cluster, wanted)
             found = {state: at.offset for state in resets if (at := offsets[state.tp]) is not None}
             self._state.place(missing, found)
+
+
+def telling_of(state: ConsumerState, cluster: Cluster) -> ConsumedTelling | None:
+    """Return what tells the audit of a consumer; None where nobody counts."""
+    if state.consumed is None:
+        return None
+    from barnabas.client.consumer.consumed_telling import ConsumedTelling  # noqa: PLC0415 - most are not audited
+
+    return ConsumedTelling(state, cluster, state.consumed)
 
 
 def coordination_of(state: ConsumerState, cluster: Cluster) -> Coordination | None:

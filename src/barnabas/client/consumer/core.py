@@ -267,6 +267,9 @@ class ConsumerCore:
             states = [subscription.state(arguments.partition(tp)) for tp in tps] or list(
                 subscription.partitions.values()
             )
+            if self.state.consumed is not None:
+                self.state.count_consumed()
+                self.state.consumed.moved(states)
             for cursor in self.state.cursors:
                 cursor.drop(lambda state: state in states)
             for state in states:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.coordination import Standing
@@ -25,6 +26,9 @@ from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ClosedError, ErrorCode, Failure, KafkaError
 from barnabas.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.consumer.consumed import Consumed
 
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -58,6 +62,8 @@ class ConsumerState:
                 rebalance_timeout_ms=config.max_poll_interval_ms,
                 strategies=config.partition_assignment_strategy,
             )
+        self.consumed = _consumed(config)
+        """What was handed out, for the audit; None: nobody counts."""
         self.meter = Meter(clock)
         self.cursors = [Cursor()]
         """The readers; the first is that of a consumer without message streams."""
@@ -268,6 +274,11 @@ class ConsumerState:
                 lags[state.tp] = max(state.high_watermark - position, 0)
         return lags
 
+    def count_consumed(self) -> None:
+        """Under the guard: count what was handed out, before it is told, or positions are lost."""
+        if self.consumed is not None:
+            self.consumed.count(lambda state: self.cursor_of(state).position(state))
+
     def replace_partitions(self, partitions: list[TopicPartition]) -> None:
         """Under the guard: read these, and hand out nothing of others any more."""
         self.subscription.replace(partitions)
@@ -277,6 +288,9 @@ class ConsumerState:
 
     def drop_what_is_gone(self) -> None:
         """Under the guard: hand out nothing of partitions that are not this consumer's any more."""
+        if self.consumed is not None:
+            self.count_consumed()
+            self.consumed.keep_only(self.subscription.owns)
         self.fetcher.drop_stale()
         for cursor in self.cursors:
             cursor.drop(lambda state: not self.subscription.owns(state))
@@ -367,3 +381,11 @@ class ConsumerState:
         assert self.membership is not None
         with self.guard.lock:
             return list(self.subscription.partitions) if self.membership.is_cooperative else []
+
+
+def _consumed(config: ConsumerConfig) -> Consumed | None:
+    if not config.audit or config.group is None:
+        return None
+    from barnabas.client.consumer.consumed import Consumed  # noqa: PLC0415 - most consumers are not audited
+
+    return Consumed(config.group)

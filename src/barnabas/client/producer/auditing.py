@@ -12,38 +12,29 @@ import asyncio
 import logging
 import platform
 import uuid
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from barnabas.audit.event_times import Stretch, batches_by_window
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
-from barnabas.client.admin.topic_changes import create_topic
-from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
+from barnabas.client.cluster import Cluster
+from barnabas.client.event_sender import TELLING_S, EventSender
 from barnabas.client.metadata import ClusterView
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
-from barnabas.model import NO_TIMESTAMP, TopicPartition
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.errors import BarnabasError, KafkaError
+from barnabas.model import NO_TIMESTAMP
 from barnabas.protocol.types import ZERO_UUID
-from barnabas.records import BatchBuilder, Compression, murmur2
 from barnabas.records.header import SEQUENCE_MAX
 
 log = logging.getLogger(__name__)
-
-AUDIT_TOPIC = "_audit"
-AUDIT_TOPIC_CONFIG = {"cleanup.policy": "compact"}
 
 INTERVAL_S = 5.0
 """Between two tellings, while there is something to tell."""
 
 LATE_MS = 5 * 60_000
 """What is acknowledged so long after the end of its window is late."""
-
-TELLING_S = 10.0
-"""How long one telling is tried."""
 
 WINDOWS_MAX = 5_000
 """So many windows are remembered, so that what comes for them later is added. With more, the producer ends one instance
@@ -54,9 +45,6 @@ DOUBTS_MAX = 10_000
 
 EVENTS_AT_ONCE = 500
 """So many events are told in one go; what was told is not told again because later ones could not be."""
-
-BATCH_BYTES = 256 * 1024
-"""An audit request is closed when it has so many bytes."""
 
 
 class Topic(NamedTuple):
@@ -114,7 +102,7 @@ class Auditor:
         self._request_timeout_ms = request_timeout_ms
         self._host = platform.node()
         self._telling = asyncio.Lock()
-        self._has_topic = False
+        self._sender = EventSender(cluster, request_timeout_ms)
         self._is_in_trouble = False
         self._window_ms = window_ms
         self._time_s = clock.time_s
@@ -230,7 +218,7 @@ class Auditor:
         if is_last and self._last_told is not None:
             # By itself, after all others: who reads it may rely on them.
             instance, place = self._last_told
-            await self._send([self._event(instance, place, is_last=True)])
+            await self._sender.send([self._event(instance, place, is_last=True)])
 
     async def _tell_of(self, instance: _Instance) -> None:
         if not instance.news():
@@ -242,7 +230,7 @@ class Auditor:
             for place in told:
                 del instance.untold[place]  # before: what comes in meanwhile is told the next time
             try:
-                await self._send([self._event(instance, place) for place in told])
+                await self._sender.send([self._event(instance, place) for place in told])
             except BaseException:
                 instance.untold.update(dict.fromkeys(told))
                 instance.unsure.update(dict.fromkeys(told))
@@ -254,7 +242,7 @@ class Auditor:
             self._last_told = (instance, told[-1])
 
     def _note_trouble(self, error: Exception, limit_s: float) -> None:
-        self._has_topic = False  # it may be gone
+        self._sender.look_again()  # the topic may be gone
         if not self._is_in_trouble:
             self._is_in_trouble = True
             reason = str(error) or f"no answer within {limit_s:g} s"
@@ -279,49 +267,10 @@ class Auditor:
             is_last=is_last,
         )
 
-    async def _send(self, events: Iterable[MonitoringEvent]) -> None:
-        partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
-        for partition, builder in _batches(events, partitions):
-            where = TopicPartition(AUDIT_TOPIC, partition)
-            await self._cluster.retrying(
-                lambda where=where, builder=builder: self._send_batch(where, builder),  # type: ignore[misc]
-                what=f"{AUDIT_TOPIC} could not be written",
-                timeout_s=TELLING_S,
-            )
-
     async def _have_topic(self, instance: _Instance) -> None:
         """Have the topic there; where it had to be made anew, let all be told again that was in it."""
-        if self._has_topic:
-            return
-        try:
-            await create_topic(
-                self._cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
-                timeout_ms=int(TELLING_S * 1000),
-            )  # fmt: skip
+        if await self._sender.have_topic():
             instance.tell_all_again()
-        except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-        self._has_topic = True
-        self._cluster.watch_topics([AUDIT_TOPIC], auto_creates=False)
-
-    async def _send_batch(self, where: TopicPartition, builder: BatchBuilder) -> None:
-        leader = self._cluster.view.leader(where)
-        if leader is None:
-            leader = (await self._cluster.refresh()).leader(where)
-        if leader is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
-        data = PartitionProduceData(index=where.partition, records=builder.build())
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=self._request_timeout_ms,
-            topic_data=[TopicProduceData(name=where.topic, partition_data=[data])],
-        )
-        response: ProduceResponse = await self._cluster.send(leader, request, version_max=PRODUCE_VERSION_MAX)
-        for topic in response.responses:
-            for answer in topic.partition_responses:
-                if answer.error_code:
-                    raise KafkaError(answer.error_code, answer.error_message or "", subject=str(where))
 
 
 def _stretches(batch: ProducerBatch, log_append_time_ms: int, width_ms: int) -> list[Stretch]:
@@ -339,15 +288,3 @@ def _stretches(batch: ProducerBatch, log_append_time_ms: int, width_ms: int) -> 
 def _is_refused(batch: ProducerBatch, error: BarnabasError) -> bool:
     """Whether a batch surely was not stored: its first and only try was refused for good."""
     return isinstance(error, KafkaError) and not error.retriable and batch.attempts <= 1
-
-
-def _batches(events: Iterable[MonitoringEvent], partitions: int) -> Iterator[tuple[int, BatchBuilder]]:
-    """Put events into batches, by the partitions that their keys belong to."""
-    open_ones: dict[int, BatchBuilder] = {}
-    for event in events:
-        partition = (murmur2(event.key) & 0x7FFFFFFF) % partitions
-        builder = open_ones.setdefault(partition, BatchBuilder(Compression.LZ4))
-        builder.append(max(event.window_ms, 0), event.key, event.to_json())
-        if builder.size_bytes >= BATCH_BYTES:
-            yield partition, open_ones.pop(partition)
-    yield from open_ones.items()

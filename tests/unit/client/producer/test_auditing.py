@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, tally, window_of
+from barnabas.client import event_sender
 from barnabas.client.cluster import Cluster
+from barnabas.client.event_sender import AUDIT_TOPIC
 from barnabas.client.metadata import TopicView
 from barnabas.client.producer import auditing
-from barnabas.client.producer.auditing import AUDIT_TOPIC, Auditor
+from barnabas.client.producer.auditing import Auditor
 from barnabas.client.producer.batch import BatchWaiter, ProducerBatch
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
@@ -38,7 +40,7 @@ class FakeCluster:
         self.has_topic = False
         self.updated: list[Callable[[Any], None]] = []
         self.see(b"a" * 16)
-        monkeypatch.setattr(auditing, "create_topic", self.create_topic)
+        monkeypatch.setattr(event_sender, "create_topic", self.create_topic)
 
     def see(self, topic_id: bytes) -> None:
         """Let the topic have this id."""

@@ -1,0 +1,202 @@
+"""A consumer's part in the audit: which records were handed to the application, by windows of event time. No I/O.
+
+Nothing is done for a record. What is decoded is noted (`Consumed.coming`): which offsets are in which windows. How far
+the application is in it, the consumer knows anyway, and is asked only when somebody counts (`count`): every few
+seconds, before each commit, and before positions are moved or partitions given up.
+
+An event holds what one life of a consumer was handed in a window, with offsets for numbers; what it was handed twice,
+because it went back, counts twice.
+"""
+
+from __future__ import annotations
+
+import platform
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.audit.account import offsets_of
+from barnabas.audit.event_times import batches_by_window
+from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
+from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally, tally
+from barnabas.client.consumer.subscription import PartitionState
+from barnabas.model import TopicPartition
+from barnabas.records.header import Buffer
+
+WINDOWS_MAX = 5_000
+"""So many windows are remembered, so that what comes for them later is added. With more, the consumer tells on under
+another name."""
+
+Window = tuple[str, int]
+"""A topic, and when a window begins."""
+
+
+class Offsets(NamedTuple):
+    """Records in a row that are in the same window."""
+
+    first: int
+    records: int
+    window_ms: int
+
+
+def offsets_in(batches: Buffer, first: int, end: int) -> Iterator[Offsets]:
+    """Yield the records from offset `first` on, up to before `end`, by windows.
+
+    :raises CorruptBatchError: a batch before `end` is damaged.
+    """
+    for header, stretches in batches_by_window(batches, WINDOW_MS):
+        if header.base_offset >= end:
+            return
+        at = header.base_offset
+        for records, window_ms in stretches if not header.is_control else ():
+            begin, until = max(at, first), min(at + records, end)
+            if begin < until:
+                yield Offsets(begin, until - begin, window_ms)
+            at += records
+        if header.next_offset >= end:
+            return
+
+
+@dataclass(slots=True)
+class _Coming:
+    """What was decoded of a partition, and is not counted yet."""
+
+    version: int
+    decoded_to: int
+    offsets: deque[Offsets] = field(default_factory=deque)
+
+    def forget_from(self, first: int) -> None:
+        """What comes from this offset on is decoded anew."""
+        while self.offsets and self.offsets[-1].first + self.offsets[-1].records > first:
+            last = self.offsets.pop()
+            if last.first < first:
+                self.offsets.append(last._replace(records=first - last.first))
+
+    def taken_to(self, position: int) -> Iterator[Offsets]:
+        """Remove and yield what lies before a position."""
+        while self.offsets and self.offsets[0].first < position:
+            first = self.offsets.popleft()
+            taken = min(first.records, position - first.first)
+            if taken < first.records:
+                self.offsets.appendleft(Offsets(first.first + taken, first.records - taken, first.window_ms))
+            yield first._replace(records=taken)
+
+
+@dataclass(slots=True)
+class _Handed:
+    """All that was handed out of one window."""
+
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    reached: dict[int, Reach] = field(default_factory=dict)
+
+
+class Consumed:
+    """What one consumer has handed out. Its guard is held by who calls it.
+
+    :param group: whose member the consumer is.
+    :param topic_id: returns the id of a topic, in hex; empty where that is not known.
+    """
+
+    def __init__(self, group: str, topic_id: Callable[[str], str] = lambda _topic: "") -> None:
+        self.topic_id = topic_id
+        self._group = group
+        self._instance = uuid.uuid4().hex
+        self._number = 0
+        self._coming: dict[PartitionState, _Coming] = {}
+        self._windows: dict[Window, _Handed] = {}
+        self._changed: dict[Window, None] = {}
+
+    # --- what comes -------------------------------------------------------------------------------------
+
+    def knows(self, state: PartitionState, end: int) -> bool:
+        """Whether what is decoded up to `end` was noted before."""
+        known = self._coming.get(state)
+        return known is not None and known.version == state.version and known.decoded_to >= end
+
+    @staticmethod
+    def decoded(batches: Buffer, first: int, end: int) -> list[Offsets]:
+        """Return the records from offset `first` on, up to before `end`, by windows. Needs no guard, and takes long.
+
+        :raises CorruptBatchError: a batch before `end` is damaged.
+        """
+        return list(offsets_in(batches, first, end))
+
+    def coming(self, state: PartitionState, first: int, end: int, offsets: list[Offsets]) -> None:
+        """Note what was decoded, from the partition's position `first` on, and up to before `end`."""
+        known = self._coming.setdefault(state, _Coming(state.version, end))
+        known.version, known.decoded_to = state.version, end
+        known.forget_from(first)
+        known.offsets.extend(offsets)
+
+    # --- what was handed out ----------------------------------------------------------------------------
+
+    def count(self, position_of: Callable[[PartitionState], int | None]) -> None:
+        """Count what was handed out since the last call.
+
+        :param position_of: the offset of the first record that was not handed out; None: not known.
+        """
+        for state, coming in self._coming.items():
+            position = position_of(state)
+            if position is not None:
+                for offsets in coming.taken_to(position):
+                    self._add(state.tp, offsets)
+
+    def moved(self, states: list[PartitionState]) -> None:
+        """Forget what is coming of partitions, which go on elsewhere, or are others' now."""
+        for state in states:
+            self._coming.pop(state, None)
+
+    def keep_only(self, is_owned: Callable[[PartitionState], bool]) -> None:
+        """Forget what is coming of all other partitions."""
+        self.moved([state for state in self._coming if not is_owned(state)])
+
+    def _add(self, tp: TopicPartition, offsets: Offsets) -> None:
+        window = (tp.topic, offsets.window_ms)
+        handed = self._windows.setdefault(window, _Handed())
+        found = tally(offsets_of(tp.partition), offsets.first, offsets.records, 0)
+        handed.tallies[tp.partition] = handed.tallies.get(tp.partition, NOTHING).plus(found)
+        before = handed.reached.get(tp.partition, Reach(offsets.first, 0))
+        end = offsets.first + offsets.records
+        handed.reached[tp.partition] = Reach(min(before.first, offsets.first), max(before.next, end))
+        self._changed[window] = None
+
+    # --- telling ----------------------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was counted that is not told."""
+        return bool(self._changed)
+
+    def news(self) -> dict[Window, MonitoringEvent]:
+        """Return what is to be told; what is counted from now on is news again."""
+        if len(self._windows) > WINDOWS_MAX and not self._changed:
+            self._windows, self._instance = {}, uuid.uuid4().hex
+        changed, self._changed = self._changed, {}
+        return {window: self._event(*window) for window in changed}
+
+    def not_told(self, windows: dict[Window, MonitoringEvent]) -> None:
+        """These could not be told, or nobody knows: they are told with the next news."""
+        self._changed.update(dict.fromkeys(windows))
+
+    def tell_all_again(self) -> None:
+        """Let everything be told once more, as if nothing had been."""
+        self._changed.update(dict.fromkeys(self._windows))
+
+    def _event(self, topic: str, window_ms: int) -> MonitoringEvent:
+        handed = self._windows[topic, window_ms]
+        self._number += 1
+        return MonitoringEvent(
+            topic=topic,
+            topic_id=self.topic_id(topic),
+            tier=CONSUMED,
+            window_ms=window_ms,
+            width_ms=WINDOW_MS,
+            instance=self._instance,
+            number=self._number,
+            host=platform.node(),
+            application=self._group,
+            offsets=dict(handed.tallies),
+            reached=dict(handed.reached),
+        )

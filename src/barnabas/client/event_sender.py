@@ -1,0 +1,100 @@
+"""Sends monitoring events to the topic `_audit`, which it makes where there is none, over the connections of a client.
+
+Events are cumulative, so one that comes twice does no harm: they need neither sequence numbers nor a place in a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from barnabas.audit.events import MonitoringEvent
+from barnabas.client.admin.topic_changes import create_topic
+from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import TopicPartition
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.records import BatchBuilder, Compression, murmur2
+
+AUDIT_TOPIC = "_audit"
+AUDIT_TOPIC_CONFIG = {"cleanup.policy": "compact"}
+
+TELLING_S = 10.0
+"""How long one telling is tried."""
+
+BATCH_BYTES = 256 * 1024
+"""An audit request is closed when it has so many bytes."""
+
+
+class EventSender:
+    """Sends for one client, on its event loop."""
+
+    def __init__(self, cluster: Cluster, request_timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._request_timeout_ms = request_timeout_ms
+        self._has_topic = False
+
+    def look_again(self) -> None:
+        """The topic may be gone."""
+        self._has_topic = False
+
+    async def have_topic(self) -> bool:
+        """Have the topic there; return whether it had to be made, so that nothing is in it."""
+        if self._has_topic:
+            return False
+        is_new = True
+        try:
+            await create_topic(
+                self._cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
+                timeout_ms=int(TELLING_S * 1000),
+            )  # fmt: skip
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            is_new = False
+        self._has_topic = True
+        self._cluster.watch_topics([AUDIT_TOPIC], auto_creates=False)
+        return is_new
+
+    async def send(self, events: Iterable[MonitoringEvent]) -> None:
+        """Send events; they are in the log of all in-sync replicas when this returns.
+
+        :raises BarnabasError: some of them may be there.
+        """
+        partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
+        for partition, builder in _batches(events, partitions):
+            where = TopicPartition(AUDIT_TOPIC, partition)
+            await self._cluster.retrying(
+                lambda where=where, builder=builder: self._send_batch(where, builder),  # type: ignore[misc]
+                what=f"{AUDIT_TOPIC} could not be written",
+                timeout_s=TELLING_S,
+            )
+
+    async def _send_batch(self, where: TopicPartition, builder: BatchBuilder) -> None:
+        leader = self._cluster.view.leader(where)
+        if leader is None:
+            leader = (await self._cluster.refresh()).leader(where)
+        if leader is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+        data = PartitionProduceData(index=where.partition, records=builder.build())
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=self._request_timeout_ms,
+            topic_data=[TopicProduceData(name=where.topic, partition_data=[data])],
+        )
+        response: ProduceResponse = await self._cluster.send(leader, request, version_max=PRODUCE_VERSION_MAX)
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    raise KafkaError(answer.error_code, answer.error_message or "", subject=str(where))
+
+
+def _batches(events: Iterable[MonitoringEvent], partitions: int) -> Iterator[tuple[int, BatchBuilder]]:
+    """Put events into batches, by the partitions that their keys belong to."""
+    open_ones: dict[int, BatchBuilder] = {}
+    for event in events:
+        partition = (murmur2(event.key) & 0x7FFFFFFF) % partitions
+        builder = open_ones.setdefault(partition, BatchBuilder(Compression.LZ4))
+        builder.append(max(event.window_ms, 0), event.key, event.to_json())
+        if builder.size_bytes >= BATCH_BYTES:
+            yield partition, open_ones.pop(partition)
+    yield from open_ones.items()

@@ -1,0 +1,140 @@
+"""What groups were handed, told by real consumers: all of it, again where they were killed, less what they skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import barnabas
+from barnabas.cli.audit import audit as command
+from barnabas.errors import ConfigurationError
+from tests.conftest import BrokerProcess
+from tests.interop.reading import wait_until
+
+TOPIC = "clicks"
+COUNT = 300
+PARTITIONS = 3
+PLACES = [(TOPIC, each) for each in range(PARTITIONS)]
+
+
+def send(bootstrap: str) -> None:
+    """Send records of three minutes to a new topic, in small batches."""
+    with barnabas.Admin(bootstrap) as admin:
+        admin.create_topic(TOPIC, PARTITIONS)
+    with barnabas.Producer(bootstrap, audit=True, batch_size=500) as producer:
+        for number in range(COUNT):
+            producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS, timestamp_ms=number * 600)
+
+
+def audit(bootstrap: str, group: str) -> tuple[int, list[tuple[int, int, str]]]:
+    """Run `barnabas audit --group --json`; return the exit code, and stored, consumed and status of each window."""
+    result = CliRunner().invoke(command, [TOPIC, "--group", group, "--json", "-b", bootstrap])
+    assert result.exit_code in (0, 1), (result.output, result.exception)
+    windows = json.loads(result.stdout)["windows"]
+    return result.exit_code, [(each["stored"], each["consumed"], each["status"]) for each in windows]
+
+
+ALL_COMPLETE = [(100, 100, "complete")] * 3
+
+
+def consumer(bootstrap: str, group: str, **settings: Any) -> barnabas.Consumer:
+    made = barnabas.Consumer(bootstrap, group=group, audit=True, auto_offset_reset="earliest", **settings)
+    made.subscribe([TOPIC])
+    return made
+
+
+def test_groups_have_all_that_is_stored_whichever_way_they_read(broker: BrokerProcess) -> None:
+    send(broker.bootstrap)
+    with consumer(broker.bootstrap, "polls") as polls:
+        left = [COUNT]
+        wait_until(lambda: left.append(left[-1] - len(polls.poll(7, 0.2))) or left[-1] <= 0, "records")  # type: ignore[func-returns-value]
+    assert audit(broker.bootstrap, "polls") == (0, ALL_COMPLETE)
+
+    with consumer(broker.bootstrap, "columns") as columns:
+        left = [COUNT]
+        wait_until(
+            lambda: left.append(left[-1] - len(columns.poll_arrow(11, 0.2))) or left[-1] <= 0,  # type: ignore[func-returns-value]
+            "records",
+        )
+    assert audit(broker.bootstrap, "columns") == (0, ALL_COMPLETE)
+
+    async def read() -> None:
+        async with barnabas.AsyncConsumer(
+            broker.bootstrap, group="async", audit=True, auto_offset_reset="earliest"
+        ) as reader:
+            reader.subscribe([TOPIC])
+            read = 0
+            async for _record in reader:
+                read += 1
+                if read == COUNT:
+                    break
+
+    asyncio.run(read())
+    assert audit(broker.bootstrap, "async") == (0, ALL_COMPLETE)
+
+
+def test_member_that_is_killed_leaves_records_that_another_is_handed_again(broker: BrokerProcess) -> None:
+    send(broker.bootstrap)
+    program = f"""
+import barnabas, os, signal
+consumer = barnabas.Consumer({broker.bootstrap!r}, group="killed", audit=True, auto_offset_reset="earliest",
+    enable_auto_commit=False, max_poll_records=10, session_timeout_ms=6000)
+consumer.subscribe([{TOPIC!r}])
+read = 0
+for record in consumer:
+    read += 1
+    if read == 60:
+        consumer.commit()
+    if read == 90:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    code, windows = audit(broker.bootstrap, "killed")
+    # It has told of what it committed, at least.
+    told = sum(each[1] for each in windows)
+    assert code == 0
+    assert 60 <= told <= 90
+    assert all("lost" not in each[2] for each in windows)
+    with consumer(broker.bootstrap, "killed") as another:
+        wait_until(lambda: len(another.poll(50, 0.2)) == 0 and lag(another) == 0, "all is read")
+        another.seek((TOPIC, 0), 40)
+        wait_until(lambda: len(another.poll(50, 0.2)) == 0 and lag(another) == 0, "some is read again")
+    code, windows = audit(broker.bootstrap, "killed")
+    assert (code, sum(each[1] for each in windows)) == (0, COUNT + told)
+    assert all(each[2].startswith("complete") for each in windows)
+    assert "again" in windows[2][2]
+
+
+def lag(reader: barnabas.Consumer) -> int:
+    if len(reader.assignment()) < PARTITIONS:
+        return COUNT
+    ends = reader.end_offsets(PLACES)
+    return sum(end - reader.position(tp) for tp, end in ends.items())
+
+
+def test_what_a_group_skips_is_lost_to_it_and_what_it_has_not_reached_is_open(broker: BrokerProcess) -> None:
+    send(broker.bootstrap)
+    with consumer(broker.bootstrap, "skips", enable_auto_commit=False) as reader:
+        read: list[barnabas.Record] = []
+        wait_until(lambda: read.extend(reader.poll(9, 0.2)) or len(read) >= 20, "some records")  # type: ignore[func-returns-value]
+        place = read[-1].partition
+        at = reader.position((TOPIC, place))
+        reader.seek((TOPIC, place), at + 5)
+        wait_until(lambda: any(each.partition == place for each in reader.poll(4, 0.2)), "one behind the gap")
+        reader.commit()
+    code, windows = audit(broker.bootstrap, "skips")
+    assert code == 1
+    statuses = ", ".join(each[2] for each in windows)
+    assert "lost 5" in statuses or statuses.count("lost") == 2  # at the edge of two windows
+    assert "open" in statuses
+
+
+def test_audit_without_a_group_is_refused(broker: BrokerProcess) -> None:
+    with pytest.raises(ConfigurationError, match="audit needs a group"):
+        barnabas.Consumer(broker.bootstrap, audit=True)
