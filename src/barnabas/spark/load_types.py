@@ -13,7 +13,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.planning import OffsetRange
 
-Step = Literal["planning", "inferring", "writing", "committing", "done"]
+Step = Literal["planning", "inferring", "writing", "gathering", "committing", "done"]
 
 
 @dataclass(frozen=True, slots=True)

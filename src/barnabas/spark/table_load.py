@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,6 +47,7 @@ from barnabas.spark.dead_letter_files import DeadLetterWriting
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, WarehouseError
 from barnabas.spark.field_names import Renaming
+from barnabas.spark.gathering import Bundle, Gathering, bundles_of, gather
 from barnabas.spark.jobs import parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import claim_folder, remove_leftovers
@@ -73,6 +74,7 @@ from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location, StoredTable, TableStore
 from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
 
+ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 Share = tuple[OffsetRange, ...]
 """The ranges that one task reads."""
@@ -86,6 +88,8 @@ class _Outcome:
 
     shape: TableShape
     written: Sequence[Written]
+    gathered: Sequence[DataFile] = ()
+    """The files, after small ones were put together."""
 
     @property
     def records(self) -> int:
@@ -94,6 +98,11 @@ class _Outcome:
     @property
     def bad(self) -> BadRecords:
         return BadRecords.together(task.bad for task in self.written)
+
+    @property
+    def files(self) -> Sequence[DataFile]:
+        """The files as tasks have written them."""
+        return [file for task in self.written for file in task.files]
 
     @property
     def dead_letter_files(self) -> Sequence[DataFile]:
@@ -161,14 +170,19 @@ class TableLoader:
                 shape = self._shape(base, shares, guesses=False)
                 outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
                 assert outcome is not None, "no guess"
+            outcome = replace(outcome, gathered=self._gathered(self._gathering(location, outcome), outcome.files))
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
             complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
                 planned_at_ms, (task.event_times_ms for task in outcome.written)
             )
             audited = {} if audit is None else {AUDIT: audit.tell(outcome.account)}
             dead_rows = 0
-            if dead is not None:
-                dead_rows = dead.commit(outcome.dead_letter_files, outcome.bad, topic_ids, plan.ranges)
+            if dead is not None and rows_to is not None:
+                dead_files = self._gathered(
+                    Gathering(rows_to.folder, rows_to.io_properties, "timestamp", rows_to.target_file_bytes),
+                    outcome.dead_letter_files,
+                )
+                dead_rows = dead.commit(dead_files, outcome.bad, topic_ids, plan.ranges)
         except BaseException:
             folder.discard()
             if dead is not None:
@@ -301,7 +315,7 @@ class TableLoader:
     def _infer(self, shares: Sequence[Share], shape: TableShape, *, guesses: bool) -> tuple[Renaming, bool]:
         """Return the fields of the records, and whether they are but those of a sample."""
         chosen = sampled(shares) if guesses else shares
-        parts = self._run("inferring", chosen, partial(_infer, self._reading, shape))
+        parts = self._run("inferring", chosen, partial(_infer, self._reading, shape), _count)
         told = {old: new for part in parts for old, new in part.renames.items()}
         fields = merge_fields(part.fields for part in parts)
         is_guess = sum(map(_count, chosen)) < sum(map(_count, shares))
@@ -344,7 +358,7 @@ class TableLoader:
             rows_to,
             self._target_file_bytes,
         )
-        written = self._run("writing", shares, partial(_write, self._reading, writing))
+        written = self._run("writing", shares, partial(_write, self._reading, writing), _count)
         if shape.is_guess and not all(shape.has_room_for(task.found, task.renames) for task in written):
             self._remove_files(location, written)
             return None
@@ -362,31 +376,51 @@ class TableLoader:
         ]
         self._remove_files(location, [written[number] for number in again])
         write = partial(_write, self._reading, replace(writing, shape=grown))
-        redone = self._run("writing", [shares[number] for number in again], write)
+        redone = self._run("writing", [shares[number] for number in again], write, _count)
         for number, task in zip(again, redone, strict=True):
             written[number] = task
         return _Outcome(grown, written)
+
+    def _gathering(self, location: Location, outcome: _Outcome) -> Gathering:
+        folder, time_column = self._folder(location), outcome.shape.time_column
+        return Gathering(folder, dict(location.properties), time_column, self._target_file_bytes)
+
+    def _gathered(self, gathering: Gathering, files: Sequence[DataFile]) -> Sequence[DataFile]:
+        """Return what is to be committed of files, after small ones were put together where that is worth a job."""
+        bundles, left = bundles_of(files, gathering.target_file_bytes)
+        if not bundles:
+            return files
+        made = self._run("gathering", bundles, partial(gather, gathering), _records)
+        self._remove(gathering.io_properties, (file for bundle in bundles for file in bundle.files))
+        return [*left, *(file for part in made for file in part)]
 
     def _folder(self, location: Location) -> str:
         return f"{location.uri}/data/{self._load_id}"
 
     def _remove_files(self, location: Location, written: Sequence[Written]) -> None:
-        """Remove files of this load that are not to be in the table; what cannot be removed is removed by age."""
         for task in written:
-            for file in (*task.files, *task.dead_letter_files):
-                with suppress(OSError):
-                    remove_file(location.properties, file.path)
+            self._remove(location.properties, (*task.files, *task.dead_letter_files))
+
+    def _remove(self, properties: Mapping[str, str], files: Iterable[DataFile]) -> None:
+        """Remove files of this load that are not to be in a table; what cannot be removed is removed by age."""
+        for file in files:
+            with suppress(OSError):
+                remove_file(properties, file.path)
 
     def _run(
-        self, step: Step, shares: Sequence[Share], work: Callable[[Share, int], ResultT | Failed]
+        self,
+        step: Step,
+        items: Sequence[ItemT],
+        work: Callable[[ItemT, int], ResultT | Failed],
+        weight: Callable[[ItemT], int],
     ) -> list[ResultT]:
         """Run a step on the executors, and raise the first failure."""
-        if not shares:
+        if not items:
             return []
-        total = sum(map(_count, shares))
+        total = sum(map(weight, items))
         self._step(step, 0, total)
         run = run_here if self._runs_here else partial(run_tasks, self._sessions())
-        results = run(shares, work, weight=_count, on_done=lambda done: self._step(step, done, total))
+        results = run(items, work, weight=weight, on_done=lambda done: self._step(step, done, total))
         good = []
         for result in results:
             if isinstance(result, Failed):
@@ -398,14 +432,13 @@ class TableLoader:
     def _commit(
         self, base: StoredTable, outcome: _Outcome, ledger: Ledger, plan: TopicPlan, more: Mapping[str, str]
     ) -> int:
-        files = [file for task in outcome.written for file in task.files]
         self._step("committing", outcome.records, outcome.records)
         properties = {
             **snapshot_properties(self._load_id, ledger, plan.ranges, outcome.records, plan.missing),
             BAD_RECORDS: json.dumps(outcome.bad.reasons, ensure_ascii=False),
             **more,
         }
-        return base.commit(files, properties, outcome.shape)
+        return base.commit(outcome.gathered, properties, outcome.shape)
 
     def _result(
         self,
@@ -424,7 +457,7 @@ class TableLoader:
             snapshot_id=snapshot_id,
             records=outcome.records,
             ranges=tuple(wanted for wanted in plan.ranges if wanted.count),
-            files=sum(len(task.files) for task in outcome.written),
+            files=len(outcome.gathered),
             kept_values=sum(task.kept_values for task in outcome.written),
             missing=plan.missing,
             leftovers_removed=removed,
@@ -449,6 +482,10 @@ def _write(reading: Reading, writing: Writing, wanted: Share, attempt_id: int) -
 
 def _count(wanted: Share) -> int:
     return sum(each.count for each in wanted)
+
+
+def _records(bundle: Bundle) -> int:
+    return bundle.records
 
 
 def _prepare_dead_letter(admin: Admin, topic: str) -> None:

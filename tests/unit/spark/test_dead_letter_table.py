@@ -2,87 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from barnabas.errors import ConfigurationError
-from barnabas.records import BatchBuilder
-from barnabas.records.arrow import ArrowReader
-from barnabas.records.header import stamp
-from barnabas.spark import table_load, tasks
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import LoadConflictError
-from barnabas.spark.load_plan import TopicNow
-from barnabas.spark.load_types import LoadProgress, LoadSettings, TableLoad
-from barnabas.spark.planning import OffsetRange
-from barnabas.spark.table_formats import open_place
+from barnabas.spark.load_types import LoadProgress
 from barnabas.spark.table_load import TableLoader
-from barnabas.spark.table_place import TablePlace
-from barnabas.spark.table_store import TableStore
 from barnabas.spark.tables import scan_table
-
-Rows = list[tuple[int, str]]
-
-
-class NoAdmin:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_error: object) -> None:
-        return None
-
-
-class Here:
-    """No Spark, as this machine can do it."""
-
-    is_this_machine = True
-
-    def __call__(self) -> Any:
-        raise AssertionError("there is one task")
-
-
-class Lake:
-    """A topic of one partition, and tables of a format that it is loaded into without brokers and Spark."""
-
-    def __init__(self, folder: Path, table_format: str) -> None:
-        self.folder = folder
-        self.place = TablePlace.of(folder, table_format=table_format)
-        self.values: list[bytes] = []
-        self.topic_id = "one"
-
-    def open(self) -> TableStore:
-        return open_place(self.place)
-
-    def describe(self, _admin: object, _topics: object) -> list[TopicNow]:
-        return [TopicNow("t", self.topic_id, {0: 0}, {0: len(self.values)})]
-
-    def read(self, wanted: OffsetRange, *_arguments: object, **_options: object) -> Iterator[pa.RecordBatch]:
-        for offset in range(wanted.start_offset, wanted.end_offset):
-            builder, reader = BatchBuilder(), ArrowReader()
-            builder.append(1_400_000_000_000 + offset * 86_400_000, b"key", self.values[offset], [("id", b"1")])
-            built = bytearray(builder.build())
-            stamp(built, 0, offset, 0)
-            reader.read(built, "t", 0)
-            yield reader.finish()
-
-    def load(self, table: str = "t", bad: str = "bad", *, on_progress: Any = lambda _progress: None) -> TableLoad:
-        settings = LoadSettings("nowhere:1", "json", None, {}, True, None, 100, {}, audit=False, dead_letter_table=bad)
-        return TableLoader(Here(), self.open(), table, settings, on_progress).run(["t"])
-
-    def rows(self, table: str = "bad", column: str = "reason") -> Rows:
-        if not self.open().look(table).exists:
-            return []
-        found = scan_table(self.folder, table, columns=["offset", column], table_format=self.place.table_format)
-        return sorted((row["offset"], row[column]) for batch in found for row in batch.to_pylist())
-
-    def files(self) -> tuple[set[str], int]:
-        """Return the data files that there are, and how many locks."""
-        files = {str(path) for path in self.folder.rglob("*.parquet") if "_delta_log" not in path.parts}
-        return files, len(list(self.folder.rglob("*.lock")))
+from tests.unit.spark.lake import Lake
 
 
 @pytest.fixture(params=["iceberg", "delta"])
@@ -90,9 +20,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param == "delta":
         pytest.importorskip("deltalake")
     made = Lake(tmp_path, request.param)
-    monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
-    monkeypatch.setattr(table_load, "_describe", made.describe)
-    monkeypatch.setattr(tasks, "read_range", made.read)
+    made.stand_in(monkeypatch)
     return made
 
 

@@ -1,0 +1,126 @@
+"""Loads without brokers and Spark: a topic that is lists of values, and tables in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from barnabas.records import BatchBuilder
+from barnabas.records.arrow import ArrowReader
+from barnabas.records.header import stamp
+from barnabas.spark import table_load, tasks
+from barnabas.spark.jobs import run_here
+from barnabas.spark.load_plan import TopicNow
+from barnabas.spark.load_types import LoadSettings, TableLoad
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.table_formats import open_place
+from barnabas.spark.table_load import TableLoader
+from barnabas.spark.table_place import TablePlace
+from barnabas.spark.table_store import TableStore
+from barnabas.spark.tables import scan_table
+
+Rows = list[tuple[int, Any]]
+
+
+class NoAdmin:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+
+class Here:
+    """No Spark, as this machine can do it."""
+
+    is_this_machine = True
+
+    def __call__(self) -> Any:
+        raise AssertionError("there is one task")
+
+
+class Lake:
+    """A topic, and tables of a format that it is loaded into without brokers and Spark.
+
+    `partitions`: the values in each; `values` are those of the first one. Each record is a day after the one before.
+    """
+
+    def __init__(self, folder: Path, table_format: str) -> None:
+        self.folder = folder
+        self.place = TablePlace.of(folder, table_format=table_format)
+        self.partitions: list[list[bytes]] = [[]]
+        self.topic_id = "one"
+
+    @property
+    def values(self) -> list[bytes]:
+        return self.partitions[0]
+
+    @values.setter
+    def values(self, values: list[bytes]) -> None:
+        self.partitions[0] = values
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take the places of brokers and Spark."""
+
+        def run_tasks(_spark: object, items: Any, work: Any, **options: Any) -> Any:
+            return run_here(items, work, **options)
+
+        monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
+        monkeypatch.setattr(table_load, "_describe", self.describe)
+        monkeypatch.setattr(table_load, "run_tasks", run_tasks)
+        monkeypatch.setattr(table_load, "parallelism", lambda _spark: 2)
+        monkeypatch.setattr(tasks, "read_range", self.read)
+
+    def open(self) -> TableStore:
+        return open_place(self.place)
+
+    def describe(self, _admin: object, _topics: object) -> list[TopicNow]:
+        ends = dict(enumerate(map(len, self.partitions)))
+        return [TopicNow("t", self.topic_id, dict.fromkeys(ends, 0), ends)]
+
+    def read(self, wanted: OffsetRange, *_arguments: object, **_options: object) -> Iterator[pa.RecordBatch]:
+        for offset in range(wanted.start_offset, wanted.end_offset):
+            builder, reader = BatchBuilder(), ArrowReader()
+            builder.append(
+                1_400_000_000_000 + offset * 86_400_000,
+                b"key",
+                self.partitions[wanted.partition][offset],
+                [("id", b"1")],
+            )
+            built = bytearray(builder.build())
+            stamp(built, 0, offset, 0)
+            reader.read(built, "t", wanted.partition)
+            yield reader.finish()
+
+    def load(
+        self,
+        table: str = "t",
+        bad: str = "bad",
+        *,
+        on_progress: Any = lambda _progress: None,
+        records_per_task: int | None = None,
+    ) -> TableLoad:
+        """Load what is new.
+
+        :param records_per_task: None: all of it is one task's.
+        """
+        most = records_per_task or 100
+        settings = LoadSettings("nowhere:1", "json", None, {}, True, None, most, {}, audit=False, dead_letter_table=bad)
+        sessions: Any = Here() if records_per_task is None else lambda: None
+        return TableLoader(sessions, self.open(), table, settings, on_progress).run(["t"])
+
+    def rows(self, table: str = "bad", column: str = "reason") -> Rows:
+        if not self.open().look(table).exists:
+            return []
+        found = scan_table(self.folder, table, columns=["offset", column], table_format=self.place.table_format)
+        rows = [(row["offset"], row[column]) for batch in found for row in batch.to_pylist()]
+        return sorted(rows, key=lambda row: (row[0], repr(row[1])))
+
+    def files(self) -> tuple[set[str], int]:
+        """Return the data files that there are, and how many locks."""
+        files = {str(path) for path in self.folder.rglob("*.parquet") if "_delta_log" not in path.parts}
+        return files, len(list(self.folder.rglob("*.lock")))
