@@ -321,6 +321,8 @@ class Invariants:
         if len(present) < len(state.isr):
             self.say(f"{place}: of {state} only {sorted(present)} have a log")
             return
+        if not present:
+            return  # nobody is in sync who could be compared
         # Followers learn later how far the high watermark is.
         end = min(log.high_watermark for log in present.values())
         start = max(log.log_start_offset for log in present.values())

@@ -122,7 +122,7 @@ class Deletions:
         """
         noted: Mapping[bytes, Deletion] = await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
-        self._with_folders |= self._hosting.set_strays_aside(known, untouched, own.keys())
+        self._with_folders |= self._hosting.set_strays_aside(known, untouched, own.keys(), topic_ids)
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in noted.keys() & set(topic_ids):
             # Noted, and never begun; or about to be.

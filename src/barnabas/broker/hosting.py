@@ -169,14 +169,20 @@ class Hosting:
         return {topic_id for topic_id, partitions in left.items() if self._is_refused(partitions)}
 
     def set_strays_aside(
-        self, known: Collection[TopicPartition], untouched: Collection[str], deleted: Collection[bytes]
+        self,
+        known: Collection[TopicPartition],
+        untouched: Collection[str],
+        deleted: Collection[bytes],
+        living: Collection[bytes],
     ) -> set[bytes]:
-        """Finish the deletions that the last run could not, and remove what it could not finish to make: a folder
-        that does not say whose it is, with nothing in it. Leave all others alone.
+        """Finish the deletions that the last run could not, and remove what it could not finish to make: a folder with
+        nothing in it that does not say whose it is, or is that of a partition which its topic has not got, since a
+        topic's folders are there before it grows. Leave all others alone.
 
         :param known: the replicas that there should be.
         :param untouched: topics of which nothing is known.
         :param deleted: the ids of topics whose folders are to go.
+        :param living: the ids of the topics that there are.
         :returns: the ids of topics of which folders are left.
         """
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deleted}
@@ -186,7 +192,7 @@ class Hosting:
                 left[identity.bytes].append(stray)
             elif stray.topic in untouched:
                 continue
-            elif identity is None and self._logs.holds_nothing(stray):
+            elif (identity is None or identity.bytes in living) and self._logs.holds_nothing(stray):
                 self._is_refused([stray])
             else:
                 log.warning("the folder of %s belongs to no topic; it is left as it is", stray)

@@ -57,15 +57,18 @@ class Log(WritableLog):
         log_start_offset: int = 0,
         high_watermark: int = 0,
         open_segments: OpenSegments | None = None,
+        *,
+        lost_memory: bool = False,
     ) -> Log:
         """Open the log in a folder, or begin one there; recover it if needed.
 
         :param clean: it was closed cleanly, so that all of it is durable; the offsets: see `StoredOffsets`.
+        :param lost_memory: the machine has crashed since it was written to.
         :raises StorageError: the disk refuses.
         """
         stored = StoredOffsets(recovery_point, log_start_offset, high_watermark)
         try:
-            loaded = load_log(filesystem, directory, config, stored, clean=clean)
+            loaded = load_log(filesystem, directory, config, stored, clean=clean, lost_memory=lost_memory)
             durable = TRUST_ALL if clean else recovery_point
             log = cls(directory, topic_partition, config, clock, filesystem, loaded, durable, open_segments)
         except OSError as error:

@@ -82,29 +82,34 @@ class LogLoader:
         self._on_truncated, self._on_rolled = on_truncated, on_rolled  # the same ones for all logs
 
     def load_all(
-        self, partitions: list[TopicPartition], *, clean: bool, configs: Mapping[str, LogConfig]
+        self, partitions: list[TopicPartition], *, clean: bool, lost_memory: bool, configs: Mapping[str, LogConfig]
     ) -> list[Found | None]:
         """Load logs side by side: neither to wait for the disk nor to check batches needs the interpreter.
 
         :param clean: they were closed cleanly.
+        :param lost_memory: the machine has crashed since they were written to.
         :raises DataFolderError: files or memory are short: no log is to blame.
         """
         thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
         at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
+
+        def load(each: TopicPartition) -> Found | None:
+            return self.load(each, clean=clean, lost_memory=lost_memory, config=configs.get(each.topic))
+
         with self._new_threads(thread_count, "load") as threads:
-            return in_groups(
-                threads, lambda each: self.load(each, clean=clean, config=configs.get(each.topic)), partitions, at_once
-            )
+            return in_groups(threads, load, partitions, at_once)
 
     @lines_about_partition
-    def load(self, partition: TopicPartition, *, clean: bool, config: LogConfig | None) -> Found | None:
+    def load(
+        self, partition: TopicPartition, *, clean: bool, lost_memory: bool, config: LogConfig | None
+    ) -> Found | None:
         """Load a log, or return one that is offline; None if there is none.
 
         :raises DataFolderError: files or memory are short: no log is to blame.
         """
         stored = self._checkpoints.of(partition)
         try:
-            log = self.open(partition, config or self._config, stored, clean=clean)
+            log = self.open(partition, config or self._config, stored, clean=clean, lost_memory=lost_memory)
             return Found(log, self._folders.topic_id_of(partition))
         except Exception as error:
             # An error in one log must not keep the others from being used.
@@ -143,12 +148,14 @@ class LogLoader:
         stored: StoredOffsets = StoredOffsets(),  # noqa: B008 - immutable
         *,
         clean: bool = False,
+        lost_memory: bool = False,
         folder: Path | None = None,
     ) -> Log:
         """Open a log, or begin one.
 
         :param stored: its offsets by the checkpoints.
         :param clean: it was closed cleanly.
+        :param lost_memory: the machine has crashed since it was written to.
         :param folder: where it is, if it has another name than the partition's.
         :raises StorageError: the disk refuses.
         """
@@ -159,6 +166,7 @@ class LogLoader:
             self._clock,
             self._filesystem,
             clean=clean,
+            lost_memory=lost_memory,
             recovery_point=stored.recovery_point,
             log_start_offset=stored.log_start_offset,
             high_watermark=stored.high_watermark,

@@ -170,9 +170,7 @@ class LogManager:
         :param contested: logs that are in other folders of the broker too; they are left alone.
         :raises DataFolderError: the folder cannot be read or written.
         """
-        self.was_clean = self._load_logs(topic_configs, contested)
-        last_boot_id = self.meta.boot_id if self.meta else ""
-        self.lost_memory = not self.was_clean and last_boot_id not in {"", self._boot_id}
+        self._load_logs(topic_configs, contested)
 
     def note_boot(self, folder_ids: Collection[str] = ()) -> None:
         """Count nothing as lost any longer, and the folder as no new one.
@@ -513,8 +511,8 @@ class LogManager:
 
     def _load_logs(
         self, topic_configs: Callable[[], Mapping[str, LogConfig]], contested: Collection[TopicPartition]
-    ) -> bool:
-        """Load every log; return whether the last broker here stopped cleanly."""
+    ) -> None:
+        """Load every log, and find out how the last broker here ended."""
         try:
             names = self._filesystem.list_folder(self.data_dir)
             clean = CLEAN_SHUTDOWN in names
@@ -527,17 +525,21 @@ class LogManager:
         except OSError as error:
             raise DataFolderError(f"{self.data_dir}: cannot be loaded: {error}") from error
         self._folders.find_deleted(names)
-        for loaded in self._loader.load_all(partitions, clean=clean, configs={} if clean else topic_configs()):
+        last_boot_id = self.meta.boot_id if self.meta else ""
+        self.was_clean = clean
+        self.lost_memory = not clean and last_boot_id not in {"", self._boot_id}
+        configs = {} if clean else topic_configs()
+        for loaded in self._loader.load_all(partitions, clean=clean, lost_memory=self.lost_memory, configs=configs):
             if loaded is not None:
                 self._keep(*loaded)
-        return clean
 
     def load_one(self, partition: TopicPartition, config: LogConfig | None = None) -> None:
         """Load a log that was left alone, as one that was not closed cleanly.
 
         :raises DataFolderError: files or memory are short.
         """
-        if (loaded := self._loader.load(partition, clean=False, config=config)) is not None:
+        loaded = self._loader.load(partition, clean=False, lost_memory=self.lost_memory, config=config)
+        if loaded is not None:
             self._keep(*loaded)
 
     @lines_about_partition

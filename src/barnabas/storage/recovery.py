@@ -7,7 +7,9 @@ After a clean shutdown the recovery point is the end of the log.
 
 Compaction leaves gaps between batches and between segments, and empty segments. They are believed below the recovery
 point, and in a log that is compacted, where a copied folder may come without its checkpoints. In other logs a gap
-behind the recovery point is damage: a crash of the machine has lost the end of one segment, and not the next one.
+behind the recovery point is damage: a crash of the machine has lost the end of one segment, and not the next one. So it
+is, where the machine has just crashed, between two segments of a log that is compacted: nothing is compacted that is not
+below the stored recovery point, and a follower begins its segments where those before ended.
 
 What may be of use to somebody is set aside, not deleted (`barnabas.storage.set_aside`): later segments, a tail in
 which there is a sound batch, damaged files. What is in a file raises nothing but OSError, where the disk refuses.
@@ -23,6 +25,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from barnabas.errors import CorruptBatchError
 from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
@@ -62,6 +65,15 @@ TRUST_ALL = 2**63 - 1
 """The recovery point of a log that was closed cleanly."""
 
 
+class GapsAllowed(NamedTuple):
+    """Up to which offset it is no damage that one batch, or segment, does not begin where the one before ended."""
+
+    within: int
+    """In a segment."""
+    between: int
+    """Between two segments."""
+
+
 @dataclass(slots=True)
 class LoadedLog:
     """A log as it was found, mended."""
@@ -92,7 +104,13 @@ class LoadedLog:
 
 
 def load_log(
-    filesystem: FileSystem, folder: Path, config: LogConfig, stored: StoredOffsets, *, clean: bool = False
+    filesystem: FileSystem,
+    folder: Path,
+    config: LogConfig,
+    stored: StoredOffsets,
+    *,
+    clean: bool = False,
+    lost_memory: bool = False,
 ) -> LoadedLog:
     """Load a log, or begin one.
 
@@ -100,6 +118,7 @@ def load_log(
 
     :param stored: what the checkpoints of the data folder say.
     :param clean: it was closed cleanly: all of it was fsynced.
+    :param lost_memory: the machine has crashed since it was written to: what was not fsynced may be gone, file by file.
     :raises OSError: the disk refuses; nothing that is sound was changed.
     """
     try:
@@ -114,7 +133,12 @@ def load_log(
     if not bases:
         loaded = _begin(filesystem, folder, config, max(*stored, *snapshots, *found[INDEX_SUFFIX], 0))
     else:
-        loaded = _load_from(filesystem, folder, config, bases, stored, TRUST_ALL if clean else stored.recovery_point)
+        trust_below = TRUST_ALL if clean else stored.recovery_point
+        gaps = GapsAllowed(
+            within=ANY_GAPS if config.is_compacted else trust_below,
+            between=ANY_GAPS if config.is_compacted and not lost_memory else trust_below,
+        )
+        loaded = _load_from(filesystem, folder, config, bases, stored, trust_below, gaps)
         _check_end(loaded, folder, stored, config)
         if not clean and (gap := gap_at_end(loaded.active)) is not None:
             # Also that of an earlier start, which ended before anybody did something about it.
@@ -145,12 +169,18 @@ def _begins_behind_a_loss(loaded: LoadedLog, stored: StoredOffsets) -> bool:
 
 
 def _load_from(
-    filesystem: FileSystem, folder: Path, config: LogConfig, bases: list[int], stored: StoredOffsets, trust_below: int
+    filesystem: FileSystem,
+    folder: Path,
+    config: LogConfig,
+    bases: list[int],
+    stored: StoredOffsets,
+    trust_below: int,
+    gaps: GapsAllowed,
 ) -> LoadedLog:
     """Load the segments from the start of the log on; set those before it aside."""
     start = stored.log_start_offset
     first = max(0, bisect_right(bases, start) - 1)
-    loaded = _load_segments(filesystem, folder, config, bases[first:], trust_below)
+    loaded = _load_segments(filesystem, folder, config, bases[first:], trust_below, gaps)
     if start > loaded.active.next_offset:
         # The log was flushed up to there before this was written down, so the one of the two is damaged that has
         # no CRC. To believe it would be to give up everything.
@@ -158,7 +188,7 @@ def _load_from(
             "%s: said to begin with offset %d, but it ends with %d; what is there is kept",
             folder, start, loaded.active.next_offset,
         )  # fmt: skip
-        return _load_segments(filesystem, folder, config, bases, trust_below)
+        return _load_segments(filesystem, folder, config, bases, trust_below, gaps)
     for base in bases[:first]:
         logger.warning(
             "%s: segment %d lies before offset %d, with which %s says that the log begins; renamed. If that is wrong,"
@@ -201,7 +231,7 @@ def _go_on_at(loaded: LoadedLog, offset: int, index_interval_bytes: int) -> None
 
 
 def _load_segments(
-    filesystem: FileSystem, folder: Path, config: LogConfig, bases: list[int], recovery_point: int
+    filesystem: FileSystem, folder: Path, config: LogConfig, bases: list[int], recovery_point: int, gaps: GapsAllowed
 ) -> LoadedLog:
     epochs = _read_epochs(filesystem, folder, bases[0])
     epoch_check = EpochCheck(epochs, may_have_gaps=config.is_compacted)
@@ -222,7 +252,7 @@ def _load_segments(
                 "%s is empty; if it was not compacted, the records that it held cannot be read", segment.paths.log
             )
     active, damage = _check_segments(
-        filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check
+        filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check, gaps
     )
     loaded = LoadedLog(sealed, active, LeaderEpochs(), False, log_start_offset=bases[0], damage=damage)
     loaded.stored_epochs = epochs.entries if epochs else None
@@ -299,15 +329,15 @@ def _check_segments(
     sealed: list[SealedSegment],
     recovery_point: int,
     epoch_check: EpochCheck,
+    gaps: GapsAllowed,
 ) -> tuple[ActiveSegment, str | None]:
     """Check segments in order; add them to `sealed`, and return the one where the log ends, and why there."""
-    gaps_up_to = ANY_GAPS if config.is_compacted else recovery_point
     for number, base in enumerate(bases):
         later = bases[number + 1 :]
         segment, damage = load_segment(
-            filesystem, folder, base, config.index_interval_bytes, recovery_point, epoch_check, gaps_up_to
+            filesystem, folder, base, config.index_interval_bytes, recovery_point, epoch_check, gaps.within
         )
-        if damage is None and later and not segment.next_offset <= later[0] <= max(segment.next_offset, gaps_up_to):
+        if damage is None and later and not segment.next_offset <= later[0] <= max(segment.next_offset, gaps.between):
             damage = f"the next segment begins with offset {later[0]}"
         if damage is not None:
             return _cut(segment, damage, later, config.index_interval_bytes), damage

@@ -192,13 +192,15 @@ class WritableLog(ReadableLog):
 
         May be called from another thread; nobody appends meanwhile.
 
-        :param base_offset: with which the new segment begins, and at least the end of the log; None: with that end.
-            Where it is further on, the log ends there from now on, even if the active segment is empty.
+        :param base_offset: with which the new segment is to begin if the active one is empty; the log ends there from
+            now on. Else it begins with the end of the log: a gap between two segments looks like a loss
+            (`barnabas.storage.recovery`), so there is none but where offsets would not fit a segment.
         :raises StorageError: the disk refused.
         """
         self._health.check()
-        base_offset = max(base_offset or 0, self._log_end_offset)
-        if self._segments.active.size or base_offset > self._log_end_offset:
+        is_empty = not self._segments.active.size
+        base_offset = max(base_offset or 0, self._log_end_offset) if is_empty else self._log_end_offset
+        if not is_empty or base_offset > self._log_end_offset:
             self._as_closed = False
             if self._segments.unflushed_count >= UNFLUSHED_SEGMENTS_MAX:
                 self.flush()

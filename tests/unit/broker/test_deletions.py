@@ -50,7 +50,11 @@ class World:
         self.forgotten.append((set(topic_ids), set(names)))
 
     def set_strays_aside(
-        self, known: Collection[TopicPartition], untouched: Collection[str], deleted: Collection[bytes]
+        self,
+        known: Collection[TopicPartition],
+        untouched: Collection[str],
+        deleted: Collection[bytes],
+        _living: Collection[bytes],
     ) -> set[bytes]:
         self.asked_aside.append((set(known), set(untouched), set(deleted)))
         return self.refusing & set(deleted)

@@ -170,7 +170,7 @@ def test_folders_of_deleted_topics_go_and_all_others_stay(home: Home, caplog: py
     home.make(VIEWS, THIRD)
     unread = TopicPartition("unread", 0)
     home.make(unread, bytes(16))
-    assert home.hosting.set_strays_aside({VIEWS}, {"unread"}, {FIRST, THIRD}) == set()
+    assert home.hosting.set_strays_aside({VIEWS}, {"unread"}, {FIRST, THIRD}, ()) == set()
     assert home.folders() == {"clicks-1", "views-0", "unread-0"}
     assert "the folder of clicks-1 belongs to no topic; it is left as it is" in caplog.text
     assert caplog.text.count("belongs to no topic") == 1
@@ -184,7 +184,17 @@ def test_folder_that_was_being_made_when_the_power_went_goes_and_one_with_record
         (home.folder / str(where) / "partition.metadata").unlink(missing_ok=True)
     (home.folder / "clicks-1" / "partition.metadata.tmp").touch()
     home.begin_anew()
-    assert home.hosting.set_strays_aside((), {"views"}, ()) == set()
+    assert home.hosting.set_strays_aside((), {"views"}, (), ()) == set()
+    assert home.folders() == {"clicks-0", "views-0"}
+
+
+def test_folder_of_a_partition_that_a_topic_did_not_get_goes_unless_there_are_records_in_it(home: Home) -> None:
+    """The broker died when it had made the folder, and had yet to let the topic grow."""
+    home.make(CLICKS, FIRST).append(batch(), 0)
+    home.make(MORE, FIRST)
+    home.make(VIEWS, SECOND)
+    home.begin_anew()
+    assert home.hosting.set_strays_aside((), (), (), {FIRST}) == set()
     assert home.folders() == {"clicks-0", "views-0"}
 
 
@@ -193,7 +203,7 @@ def test_topics_of_which_folders_are_left_are_told(home: Home, caplog: pytest.Lo
     home.make(MORE, FIRST)
     home.make(VIEWS, SECOND)
     home.disk.refused = {"clicks-0"}
-    assert home.hosting.set_strays_aside((), (), {FIRST, SECOND, THIRD}) == {FIRST}
+    assert home.hosting.set_strays_aside((), (), {FIRST, SECOND, THIRD}, ()) == {FIRST}
     assert home.folders() == {"clicks-0"}
     assert "clicks-0: cannot be renamed" in caplog.text
 

@@ -135,9 +135,9 @@ def test_gaps_of_the_leader_are_taken_over(open_log: OpenLog, make_batch: MakeBa
 def test_gap_that_no_index_can_span_begins_a_segment(open_log: OpenLog, make_batch: MakeBatch) -> None:
     far = 3 * 2**31 + 5
     log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
-    for base_offset in (far, 2 * far, 2 * far + 2**31):
+    for base_offset, segment in ((far, far), (2 * far, 2 * far), (2 * far + 2**31, 2 * far + 2)):
         append_as_follower(log, placed(make_batch(2), base_offset), 0)
-        assert (log.active_base_offset, log.log_end_offset) == (base_offset, base_offset + 2)
+        assert (log.active_base_offset, log.log_end_offset) == (segment, base_offset + 2)
     for _ in range(2):
         offset, found = 0, []
         while (region := read(log, offset, 10**6, log.log_end_offset)) is not None:
@@ -147,6 +147,15 @@ def test_gap_that_no_index_can_span_begins_a_segment(open_log: OpenLog, make_bat
         assert found == [far, 2 * far, 2 * far + 2**31]
         log.abandon()
         log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+
+
+def test_gap_where_a_segment_is_full_is_none_between_segments(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    """There it would look like a loss, where the machine crashes before the segments are flushed."""
+    log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_bytes=len(make_batch(1)))
+    for base_offset in (0, 7, 20):
+        append_as_follower(log, placed(make_batch(1), base_offset), 0)
+    assert [each.base_offset for each in log.segments_before(log.log_end_offset)] == [0, 1]
+    assert (log.active_base_offset, log.log_end_offset) == (8, 21)
 
 
 def test_offsets_end_somewhere(open_log: OpenLog, make_batch: MakeBatch) -> None:

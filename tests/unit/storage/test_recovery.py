@@ -15,7 +15,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import Record, read_header
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
-from barnabas.storage.file_names import CLEAN_SHUTDOWN
+from barnabas.storage.file_names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
 from barnabas.storage.filesystem import Chunk, DataFile
 from barnabas.storage.log_config import CleanupPolicy
 from tests.compacted import Batch, Kept, write_segments
@@ -318,6 +318,31 @@ def test_compacted_log_is_whole_wherever_its_gaps_are(open_log: OpenLog, tmp_pat
     log = open_log(recovery_point=recovery_point, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
     assert log.log_end_offset == 13
     assert not [name for name in names_in(tmp_path / "clicks-0") if "damaged" in name]
+
+
+@pytest.mark.parametrize(("recovery_point", "end"), [(0, 4), (7, 4), (8, 13), (13, 13)])
+def test_compacted_log_of_a_machine_that_crashed_ends_where_a_segment_has_lost_its_end(
+    tmp_path: Path, clock: ManualClock, recovery_point: int, end: int
+) -> None:
+    """Nothing of what is not flushed was compacted. What a start cut off is no gap for the next one."""
+    data = tmp_path / "data"
+    compacted = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+
+    def start(boot_id: str) -> LogManager:
+        return LogManager(data, compacted, clock, OsFileSystem(), cluster_id="castle", boot_id=boot_id)
+
+    first = start("monday")
+    first.note_boot()
+    first.abandon()
+    two_segments_with_gaps(data / "clicks-0")
+    (data / RECOVERY_POINT_CHECKPOINT).write_text(f"0\n1\nclicks 0 {recovery_point}\n")
+    for boot_id in ("tuesday", "tuesday"):
+        manager = start(boot_id)
+        log = manager.get(CLICKS)
+        assert log is not None
+        assert log.log_end_offset == end
+        manager.note_boot()
+        manager.abandon()
 
 
 @pytest.mark.parametrize(("topic", "end"), [("clicks", 13), ("other", 1)])
