@@ -346,7 +346,7 @@ class HostedTopics(TopicLookup):
 
     async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
-        own = [each for each in asked if each not in self._incomplete and self._own.may_lead(each)]
+        own = self._able(asked)
         others = set(asked).difference(own)
         self.claims.forget(others)
         await self._write_states(self.claims.give_up(others))
@@ -359,6 +359,25 @@ class HostedTopics(TopicLookup):
             # Whoever was faster need not lead now: perhaps the old leader had written another ISR before it died.
             # And where all were waited for that lost memory, this one may have been the last to tell.
             own = [each.where for each in changes if self.picture.has_instead(each) or each.state.leader == NO_LEADER]
+            if any(self._is_led_by_an_unknown(each) for each in own):
+                own = list(dict.fromkeys([*own, *self._able(await self._see_who_lives())]))
+
+    def _able(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [each for each in partitions if each not in self._incomplete and self._own.may_lead(each)]
+
+    def _is_led_by_an_unknown(self, where: TopicPartition) -> bool:
+        info = self.picture.partition(where)
+        return info is not None and info.state.leader not in {NO_LEADER, *self.picture.brokers}
+
+    async def _see_who_lives(self) -> list[TopicPartition]:
+        """Read anew which brokers live: who was faster may have come back since that was read, and leads rightly.
+
+        :returns: the replicas here whose leader or in-sync replicas may be others now.
+        """
+        known = self.picture.brokers
+        change = self.picture.put_brokers(await self._in_tree_thread(registry.read_brokers, self._tree, None, known))
+        self._leaders_came(change.came)
+        return self._concerned(change)
 
     async def _write_states(self, wanted: Sequence[StateChange]) -> None:
         """Write states if nobody was faster, and let replicas have their roles."""

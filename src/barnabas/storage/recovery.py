@@ -7,9 +7,9 @@ After a clean shutdown the recovery point is the end of the log.
 
 Compaction leaves gaps between batches and between segments, and empty segments. They are believed below the recovery
 point, and in a log that is compacted, where a copied folder may come without its checkpoints. In other logs a gap
-behind the recovery point is damage: a crash of the machine has lost the end of one segment, and not the next one. So it
-is, where the machine has just crashed, between two segments of a log that is compacted: nothing is compacted that is not
-below the stored recovery point, and a follower begins its segments where those before ended.
+behind the recovery point is damage: a crash of the machine has lost the end of one segment, and not the next one. So
+it is, where the machine has just crashed, between two segments of a log that is compacted: nothing is compacted that is
+not below the stored recovery point, and a follower begins its segments where those before ended.
 
 What may be of use to somebody is set aside, not deleted (`barnabas.storage.set_aside`): later segments, a tail in
 which there is a sound batch, damaged files. What is in a file raises nothing but OSError, where the disk refuses.

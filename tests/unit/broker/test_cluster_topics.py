@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from barnabas.broker.claims import PAUSE_S
+from barnabas.broker.cluster_watch import News
 from barnabas.broker.follower import Follower
 from barnabas.broker.handing_over import HandingOver
 from barnabas.coordination import configs, deletion_notes, paths, registry
@@ -14,7 +15,7 @@ from barnabas.coordination.tree import NodeError
 from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
+from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_tree_thread
 
 # --- creation ---
 
@@ -175,6 +176,27 @@ def test_broker_that_was_slower_follows_the_one_that_was_faster(run: Run) -> Non
         assert not three.leads()
         assert three.info().state.leader == 2
         assert three.topics.replica(*CLICKS).leader == 2
+
+    run(scenario)
+
+
+def test_broker_that_came_back_and_was_faster_leads_on_though_it_was_read_that_it_is_dead(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        await cluster.lose(one)
+
+        async def read_before_it_comes_back() -> News:
+            news: News = await in_tree_thread(two.watch._read, {paths.BROKER_IDS, paths.CHANGES})
+            cluster.nodes.append(await Node(cluster, 1).start())
+            return news
+
+        await two._take_over(read_before_it_comes_back)
+        assert cluster.nodes[-1].leads()
+        assert not two.leads()
+        await cluster.follow()
+        assert cluster.nodes[-1].info().state == two.info().state == PartitionState(1, 1, (1, 2))
 
     run(scenario)
 
