@@ -89,7 +89,8 @@ def queries(spark: SparkSession, left: DataFrame, right: DataFrame, late: str | 
     )
     once = drop_repeats(left, ["case", "id"], late=late)
     return {
-        "windows": count_windows(left, f"{SIZE} s", by=["case", "item"], slide=f"{SLIDE} s", late=late),
+        "tumbling": count_windows(left, f"{SIZE} s", by=["case", "item"], late=late),
+        "sliding": count_windows(left, f"{SIZE} s", by=["case", "item"], slide=f"{SLIDE} s", late=late),
         "tops": top_k(left, K, "item", f"{SIZE} s", by="case", late=late),
         "sessions": count_sessions(left, f"{GAP} s", by="case", collect="item", late=late),
         "once": enrich(once, colours, "item", newest_by="version"),
@@ -115,10 +116,12 @@ def expected(late: int | None) -> Found:
     """Answer it all in plain Python."""
     real = lambda rows: [row for row in rows if row[0] != FLUSH.case]  # noqa: E731
     sliding = window_counts(LEFT, SIZE, SLIDE, late)
-    best = tops(window_counts(LEFT, SIZE, SIZE, late), K)
+    tumbling = window_counts(LEFT, SIZE, SIZE, late)
+    best = tops(tumbling, K)
     found = sessions(LEFT, GAP, late)
     return {
-        "windows": [(window, case, item, count) for (case, item, window), count in sliding.items() if case >= 0],
+        "tumbling": [(window, case, item, count) for (case, item, window), count in tumbling.items() if case >= 0],
+        "sliding": [(window, case, item, count) for (case, item, window), count in sliding.items() if case >= 0],
         "tops": [(window, case, rank, item, count) for case, window, rank, item, count in best if case >= 0],
         "sessions": [
             ((at.start, at.end), case, len(at.items), tuple(sorted(set(at.items)))) for case, at in real(found)

@@ -18,6 +18,7 @@ from barnabas.sql.topics import Topics, TopicTable
 
 TABLES_MAX = 100
 """So many topics one statement may name."""
+WORD_LETTERS_SHOWN = 30
 
 _OUTSIDE_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 _FIRST_WORDS = frozenset({"select", "with", "from", "values", "describe", "desc", "explain", "show"})
@@ -44,7 +45,7 @@ class SparkEngine:
         statements = split_at_semicolons(text)
         for statement in statements:
             if not is_query(statement):
-                raise SqlError(REFUSED)
+                raise SqlError(f"{REFUSED}; this begins with {statement.split()[0][:WORD_LETTERS_SHOWN]!r}")
         return statements
 
     def run(self, query: str) -> Result:
