@@ -13,8 +13,10 @@ from click.testing import CliRunner
 import barnabas
 from barnabas.cli.audit import audit as command
 from barnabas.errors import KafkaError
+from barnabas.records import iter_headers
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
+from tests.interop.test_audit import edit_log
 from tests.mirror_process import MirrorProcess
 
 TOPIC = "clicks"
@@ -96,3 +98,27 @@ def test_account_of_mirrors_that_are_killed_is_that_of_one_that_was_not(pair: Pa
     # By itself, the target's cluster can say that all is there that the mirror has brought.
     code, found = audit(b, f"a-{TOPIC}")
     assert (code, found["complete_until"]) == (0, 3 * 60_000)
+
+
+def test_batch_that_the_target_has_lost_is_found_with_its_source_offsets(pair: Pair, tmp_path: Path) -> None:
+    a, b = pair.a.bootstrap, pair.b.bootstrap
+    with barnabas.Admin(a) as admin:
+        admin.create_topic(TOPIC, PARTITIONS)
+    send(a, 1)
+    mirror = MirrorProcess(a, b, tmp_path / "mirror.log", "--topics", TOPIC, "--once")
+    assert mirror.wait() == 0, mirror.log.read_text()
+    lost: list[int] = []
+
+    def lose(batches: list[bytes]) -> list[bytes]:
+        ((_position, header),) = iter_headers(batches[1])
+        lost.extend((header.base_offset, header.record_count))
+        return [batches[0], *batches[2:]]
+
+    edit_log(pair.b, 1, lose)
+    _code, why = audit(b, "why", TOPIC, "--source", a)
+    assert {(each["tier"], each["kind"], each["partition"], each["application"]) for each in why} == {
+        ("stored", "lost", 1, "barnabas mirror")
+    }
+    assert sum(each["records"] for each in why) == lost[1]
+    assert why[0]["missing_sequences"] == [lost]
+    assert audit(b, TOPIC, "--source", a)[0] == 1

@@ -137,7 +137,8 @@ def _where(finding: Finding) -> str | None:
         return f"{_PLACES.get(finding.kind, 'offsets')} {_stretches(finding.offsets)}"
     if finding.tier == STORED and finding.offset is not None:
         return f"again at offset {finding.offset}"
-    return f"missing sequence numbers {_stretches(finding.missing)}" if finding.missing else None
+    numbers = "source offsets" if finding.producer.is_mirror else "sequence numbers"
+    return f"missing {numbers} {_stretches(finding.missing)}" if finding.missing else None
 
 
 _PLACES = {Kind.LOST: "missing offsets", Kind.OPEN: "to be loaded: offsets", Kind.LATE: "to be loaded: offsets"}

@@ -1,0 +1,157 @@
+"""The whole run: three brokers, a mirror, another cluster, a group that reads there, a table; audited over all tiers.
+
+First all is well, though the mirror was killed. Then one record is taken away, first from the table and then from the
+mirror's hands, and is found at its tier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from barnabas import Admin, Consumer, Producer
+from barnabas.cli.audit import audit as command
+from barnabas.errors import KafkaError
+from barnabas.mirror import partition_copy
+from barnabas.mirror.mirror import Mirror, MirrorConfig
+from barnabas.mirror.rewriting import Piece, piece_of
+from barnabas.spark import load
+from tests.cluster import running_cluster
+from tests.conftest import BrokerProcess
+from tests.interop.reading import wait_until
+from tests.mirror_process import MirrorProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPIC = "clicks"
+GROUP = "reports"
+BEGIN_MS = 1_700_000_040_000
+PARTITIONS = 3
+COUNT = 600
+PLACES = [(TOPIC, each) for each in range(PARTITIONS)]
+
+
+def send(bootstrap: str, begin: int, end: int) -> None:
+    """Send records of three minutes, in small batches."""
+    with Producer(bootstrap, audit=True, client_id="shop", batch_size=500) as producer:
+        for number in range(begin, end):
+            at_ms = BEGIN_MS + number % COUNT * 300
+            producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS, timestamp_ms=at_ms)
+
+
+def stored(bootstrap: str) -> int:
+    with Admin(bootstrap) as admin:
+        try:
+            return sum(admin.end_offsets(PLACES).values()) if TOPIC in admin.list_topics() else 0
+        except KafkaError:
+            return 0
+
+
+def read_all(bootstrap: str) -> None:
+    """Read as a member of the group, to the end."""
+    with Consumer(bootstrap, group=GROUP, audit=True, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([TOPIC])
+        records: list[object] = []
+        wait_until(lambda: records.extend(consumer.poll(timeout_s=0.2)) or len(records) >= COUNT, "all records")  # type: ignore[func-returns-value]
+
+
+class Tiers:
+    """What `barnabas audit` says of all of them."""
+
+    def __init__(self, source: str, target: str, warehouse: Path) -> None:
+        self._options = ["--source", source, "-b", target, "--warehouse", str(warehouse), "--group", GROUP, "--json"]
+
+    def ask(self, *words: str) -> tuple[int, Any]:
+        result = CliRunner().invoke(command, [*words, *self._options])
+        assert result.exit_code in (0, 1), (result.output, result.exception)
+        return result.exit_code, json.loads(result.stdout)
+
+    def wrong(self) -> set[tuple[str, str, int, str]]:
+        """Return tier, kind, records and application of what is not just waiting."""
+        _code, why = self.ask("why", TOPIC)
+        found = [(each["tier"], each["kind"], each["records"], each["application"]) for each in why]
+        return {each for each in found if each[1] not in ("open", "late")}
+
+
+def mirror_all_but_one(monkeypatch: pytest.MonkeyPatch, source: str, target: str, wanted: int) -> None:
+    """Mirror in this process, and lose the first batch that there is."""
+    lost: list[Piece] = []
+
+    def losing(*arguments: Any) -> Piece | None:
+        piece = piece_of(*arguments)
+        if piece is not None and not lost:
+            lost.append(piece)
+            return None
+        return piece
+
+    async def run() -> None:
+        sides = ({"bootstrap.servers": source}, {"bootstrap.servers": target})
+        mirror = Mirror(MirrorConfig(*sides, topics=(TOPIC,), refresh_s=0.2), lambda _event: None)
+        stop = asyncio.Event()
+        try:
+            await mirror.start()
+            running = asyncio.create_task(mirror.run_until(stop))
+            await asyncio.to_thread(wait_until, lambda: stored(target) >= wanted, "what follows on the lost one")
+            stop.set()
+            await running
+        finally:
+            await mirror.stop()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(partition_copy, "piece_of", losing)
+        asyncio.run(run())
+    assert [piece.records for piece in lost] == [1]
+
+
+def test_each_tier_has_all_and_a_record_that_is_taken_away_is_missed_at_its_tier(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, warehouse = broker.bootstrap, tmp_path / "warehouse"
+    with running_cluster(tmp_path, {}) as cluster:
+        source = cluster.bootstrap
+        with Admin(source) as admin:
+            admin.create_topic(TOPIC, PARTITIONS, 3, {"retention.ms": "-1"})
+        send(source, 0, COUNT // 2)
+        mirror = MirrorProcess(source, target, tmp_path / "mirror.log", "--topics", TOPIC)
+        try:
+            wait_until(lambda: stored(target) > 0, mirror.log.read_text)
+        finally:
+            mirror.kill()
+        send(source, COUNT // 2, COUNT)
+        mirror = MirrorProcess(source, target, tmp_path / "mirror.log", "--topics", TOPIC, "--once")
+        try:
+            assert mirror.wait() == 0, mirror.log.read_text()
+        finally:
+            mirror.close()
+        read_all(target)
+        loaded = load(TOPIC, bootstrap=target, warehouse=warehouse, spark=spark).tables[0]
+        assert loaded.complete_until_ms is not None
+        assert loaded.complete_until_ms > BEGIN_MS + 3 * 60_000
+
+        tiers = Tiers(source, target, warehouse)
+        code, found = tiers.ask(TOPIC)
+        names = ("produced", "mirrored", "stored", "consumed", "loaded", "status")
+        assert [tuple(each[name] for name in names) for each in found["windows"]] == [
+            (200, 200, 200, 200, 200, "complete")
+        ] * 3
+        assert (code, found["complete_until"]) == (0, BEGIN_MS + 3 * 60_000)
+
+        path = max(warehouse.rglob("data/**/*.parquet"), key=lambda each: each.stat().st_size)
+        whole = path.read_bytes()
+        pq.write_table(pq.ParquetFile(path).read().slice(1), path)
+        assert tiers.wrong() == {("loaded", "lost", 1, "barnabas mirror")}
+        path.write_bytes(whole)
+        assert tiers.wrong() == set()
+
+        for number in (COUNT, COUNT + PARTITIONS):  # in the same partition, each a batch of its own
+            send(source, number, number + 1)
+        mirror_all_but_one(monkeypatch, source, target, COUNT + 1)
+        assert tiers.ask(TOPIC)[0] == 1
+        assert tiers.wrong() == {("mirrored", "lost", 1, "shop")}
