@@ -34,6 +34,13 @@ class DeletedFiles:
         with self._lock:
             self._waiting += [(due, path) for path in paths]
 
+    @property
+    def has_due_folders(self) -> bool:
+        """Whether the next purge removes a log's folder."""
+        now = self._clock.monotonic()
+        with self._lock:
+            return any(time <= now and path.name.endswith(DELETED_FOLDER_SUFFIX) for time, path in self._waiting)
+
     def purge(self) -> None:
         """Remove what is due. If something cannot be removed, the rest is still removed, and it is tried again after
         the delay.

@@ -57,6 +57,8 @@ class LogFolders:
         self._new_id = new_id
         self.half_deleted: set[TopicPartition] = set()
         """Logs that were deleted, but whose folders could not be renamed."""
+        self.deleted_logs: set[TopicPartition] = set()
+        """Logs that were deleted since this broker started, or before and with folders that were left then."""
 
     def path_of(self, partition: TopicPartition) -> Path:
         """Return where the log of a partition is."""
@@ -126,6 +128,7 @@ class LogFolders:
         """
         folder = self.path_of(partition)
         self.half_deleted.add(partition)
+        self.deleted_logs.add(partition)
         try:
             self._filesystem.open(folder / DELETION_NOTE, create=True).close()
             # Or a power loss might leave the new name without the note, and the folder for ever.
@@ -242,5 +245,7 @@ class LogFolders:
                 folder = self.data_dir / name
                 if is_deleted_folder(name) and self._filesystem.exists(folder / DELETION_NOTE):
                     self._deleted.add([folder], at_once=True)
+                    if (partition := partition_of(name.rpartition(".")[0])) is not None:
+                        self.deleted_logs.add(partition)
                 else:
                     logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)

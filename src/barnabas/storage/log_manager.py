@@ -316,6 +316,7 @@ class LogManager:
         """Let a log belong to a topic; make it if it is not there."""
         folder, log = self._folders.path_of(partition), self._logs.get(partition)
         if log is None:
+            self._forget_checkpoints_of_deleted(partition)
             self.missing.add(partition)
             # The name of a folder is durable with the first flush of its log: of what is not here, nothing was.
             if not self.is_old or any(self._checkpoints.of(partition)):
@@ -331,6 +332,12 @@ class LogManager:
                 return self._keep(log, topic_id)
             return self.put_offline(partition, f"cannot be made anew: {error}; mend this, and start again")
         return self._keep(log, topic_id)
+
+    def _forget_checkpoints_of_deleted(self, partition: TopicPartition) -> None:
+        """Store the checkpoints anew where they may tell of a log that was deleted: of a topic that had this name
+        before, and not of the one that is to be here, of which nothing says that it was ever made."""
+        if partition in self._folders.deleted_logs and any(self._checkpoints.of(partition)):
+            _succeeds(self._checkpoint)
 
     def _keep(self, log: Log, topic_id: uuid.UUID | None) -> Log:
         if topic_id is not None:
@@ -384,6 +391,9 @@ class LogManager:
 
         :raises StorageError: the disk refuses.
         """
+        if self._deleted.has_due_folders:
+            # While the folders are there a start knows that what the checkpoints say may be of these.
+            self._checkpoint()
         try:
             self._deleted.purge()
         except OSError as error:

@@ -181,3 +181,41 @@ def test_new_log_does_not_inherit_offsets_of_a_deleted_one(
     for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
         assert (tmp_path / "data" / name).read_text() == "0\n0\n"
     assert open_manager().all()[CLICKS].log_start_offset == 0
+
+
+@pytest.mark.parametrize("when", ["deleted, and then killed", "deleted by the next start"])
+def test_log_that_is_to_be_there_lacks_nothing_of_a_deleted_one_of_its_name(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path, when: str
+) -> None:
+    """A topic was deleted and made again, the second time while the broker was away."""
+    manager = open_manager(cluster_id="castle", boot_id="monday")
+    manager.note_boot()
+    manager.create(CLICKS, topic_id=uuid.UUID(int=1)).append(make_batch(10), 0)
+    manager.get(CLICKS).flush()  # type: ignore[union-attr]
+    manager.checkpoint_recovery_points()
+    if when == "deleted, and then killed":
+        manager.delete(CLICKS)
+    manager.abandon()
+    manager = open_manager(cluster_id="castle", boot_id="monday")
+    if when == "deleted by the next start":
+        manager.delete(CLICKS)
+    log = manager.restore(CLICKS, None, uuid.UUID(int=2))
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert (manager.missing, manager.gone) == ({CLICKS}, set())
+
+
+def test_nothing_is_left_of_a_deleted_log_in_the_checkpoints_when_its_folder_goes(
+    open_manager: OpenManager, make_batch: MakeBatch, clock: ManualClock
+) -> None:
+    """The folder says that what they say is of no use any more."""
+    manager = open_manager(cluster_id="castle", boot_id="monday", file_delete_delay_ms=60_000)
+    manager.note_boot()
+    manager.create(CLICKS).append(make_batch(10), 0)
+    manager.get(CLICKS).flush()  # type: ignore[union-attr]
+    manager.checkpoint_recovery_points()
+    manager.delete(CLICKS)
+    clock.advance(60)
+    manager.purge_deleted()
+    manager.abandon()
+    manager = open_manager(cluster_id="castle", boot_id="monday")
+    assert not manager.is_checkpointed(CLICKS)
