@@ -91,9 +91,14 @@ def injure(data: Path, lost: Victim, doubled: Victim) -> None:
     folder = data / f"{TOPIC}-{lost.partition}"
     (path,) = folder.glob("*.log")
     injured = path.with_suffix(".injured")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log, injured.open("wb") as out:
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as log,
+        injured.open("wb") as out,
+    ):
         offset = 0
-        for position, header in iter_headers(memoryview(log), partial_ok=True):
+        for position, header in iter_headers(log, partial_ok=True):
             copies = 0 if header.base_offset == lost.offset else 2 if header.base_offset == doubled.offset else 1
             batch = bytearray(log[position : position + header.size])
             for _ in range(copies):
