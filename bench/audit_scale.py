@@ -1,4 +1,4 @@
-"""An audit of ten million records, of which then one is lost, one is there twice and one is late: is each of them found?
+"""An audit of ten million records, of which one is lost, one is there twice and one is late: is each of them found?
 
     python -m bench.audit_scale                          10,000,000 records of 100 B; a minute or two, 3 GB of disk
     python -m bench.audit_scale --records 100000000 --compression lz4
