@@ -74,7 +74,8 @@ class Figure:
 def produce(bootstrap: str, records: int, compression: str) -> list[Victim]:
     """Produce; return two records in batches of their own. A third one is late."""
     victims: list[Victim] = []
-    with Producer(bootstrap, audit=True, client_id="scale", compression_type=compression) as producer:
+    settings = {"bootstrap.servers": bootstrap, "compression.type": compression, "client.id": "scale"}
+    with Producer(settings, audit=True) as producer:
         for sent in range(0, records, CALL_RECORDS):
             if sent // CALL_RECORDS in (records // CALL_RECORDS // 3, records // CALL_RECORDS // 2):
                 producer.flush()
