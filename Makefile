@@ -63,8 +63,8 @@ fuzz: setup-dev ## feed the broker two million damaged frames from a new seed, w
 simulate: setup-dev ## run whole brokers through faults in virtual time; SEEDS=1000: so many; SEED=n: one, with its story
 	@exec $(PYTHON) -m tests.simulation --seeds=$(SEEDS) $(if $(SEED),--seed=$(SEED))
 
-faults: setup-dev ## kill, stop and cut off real brokers and ZooKeeper, each scenario RUNS=20 times; SCENARIO=n: one; SEED=n: again
-	@$(if $(SCENARIO)$(SEED),,KILLS=$(RUNS) $(PYTHON) -m pytest -q --timeout=3600 tests/crash/test_broker_kill.py)
+faults: setup-dev ## kill, stop and cut off real brokers, mirrors and ZooKeeper, each scenario RUNS=20 times; SCENARIO=n: one; SEED=n: again
+	@$(if $(SCENARIO)$(SEED),,KILLS=$(RUNS) $(PYTHON) -m pytest -q --timeout=3600 tests/crash/test_broker_kill.py tests/crash/test_mirror_kill.py)
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && \
 		exec $(PYTHON) -m tests.faults --runs=$(RUNS) $(if $(SCENARIO),--scenario=$(SCENARIO)) $(if $(SEED),--seed=$(SEED))
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import random
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import confluent_kafka
 import pytest
 
 import barnabas
 from barnabas.client.range_reader import RangeReader
-from barnabas.errors import KafkaError
+from barnabas.errors import BarnabasError
 from barnabas.records import iter_headers
 from tests.conftest import BrokerProcess
 from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.reading import wait_until
 from tests.mirror_process import MirrorProcess, stored
 
-KILLS = 4
 BROKER_SETTINGS = {**COMPACTS_SOON, "log_retention_check_interval_ms": "86400000"}
 _numbers = itertools.count(1)
 
@@ -120,42 +118,6 @@ def test_records_partitions_and_settings_follow(pair: Pair, run: Run) -> None:
         assert sum(map(len, stored(b, "follows").values())) == 3_600, "what is deleted stays in the target"
 
 
-def test_mirror_that_is_killed_again_and_again_neither_loses_nor_doubles(pair: Pair, run: Run) -> None:
-    a, b = pair.a.bootstrap, pair.b.bootstrap
-    chance = random.Random(16)
-    with barnabas.Admin(a) as admin, barnabas.Admin(b) as there:
-        admin.create_topic("killed", 3)
-        ends = threading.Event()
-        sent = itertools.count()
-
-        def load() -> None:
-            while not ends.is_set():
-                send(a, "killed", next(sent) * 500, 500, 3)
-                ends.wait(0.05)
-
-        producing = threading.Thread(target=load)
-        producing.start()
-        places = [("killed", partition) for partition in range(3)]
-
-        def mirrored() -> int:
-            try:
-                return sum(there.end_offsets(places).values()) if "killed" in there.list_topics() else 0
-            except KafkaError:
-                return 0
-
-        try:
-            for _ in range(KILLS):
-                goal = mirrored() + chance.randrange(1, 4_000)
-                mirror = run("--topics", "killed")
-                wait_until(lambda goal=goal: mirrored() >= goal, mirror.log.read_text)  # type: ignore[misc]
-                mirror.kill()
-        finally:
-            ends.set()
-            producing.join()
-    once(run, "--topics", "killed")
-    assert stored(a, "killed") == stored(b, "killed")
-
-
 def test_two_mirrors_at_the_same_time_store_each_record_once(pair: Pair, run: Run) -> None:
     a, b = pair.a.bootstrap, pair.b.bootstrap
     with barnabas.Admin(a) as admin:
@@ -244,6 +206,27 @@ def _offset(admin: barnabas.Admin, group: str, place: tuple[str, int]) -> int | 
     return found.get(place)
 
 
+def _confluent_reads_some(bootstrap: str, topic: str, group: str, count: int) -> list[bytes]:
+    """The same with confluent-kafka."""
+    values: list[bytes] = []
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
+    try:
+        consumer.subscribe([topic])
+
+        def has_read() -> bool:
+            for message in consumer.consume(count - len(values), 0.2):
+                assert message.error() is None
+                values.append(message.value())
+            return len(values) >= count
+
+        wait_until(has_read, "records")
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return values
+
+
 def _read_some(bootstrap: str, topic: str, group: str, count: int) -> list[bytes]:
     """Read so many records as a member of a group, and commit."""
     values: list[bytes] = []
@@ -260,19 +243,23 @@ def _read_some(bootstrap: str, topic: str, group: str, count: int) -> list[bytes
     return values
 
 
-def test_group_moves_to_the_other_cluster_and_back_and_goes_on_where_it_was(pair: Pair, run: Run) -> None:
+@pytest.mark.parametrize("reads", [_read_some, _confluent_reads_some])
+def test_group_moves_to_the_other_cluster_and_back_and_goes_on_where_it_was(
+    pair: Pair, run: Run, reads: Callable[[str, str, str, int], list[bytes]]
+) -> None:
     a, b = pair.a.bootstrap, pair.b.bootstrap
+    topic = f"read{reads.__name__}"
     with barnabas.Admin(a) as admin, barnabas.Admin(b) as there:
-        admin.create_topic("read", 1)
-        send(a, "read", 0, 500)
-        admin.delete_records({("read", 0): 100})
-        mirror = run("--topics", "read", "--groups", "travellers")
-        place = ("read", 0)
-        first = _read_some(a, "read", "travellers", 150)
+        admin.create_topic(topic, 1)
+        send(a, topic, 0, 500)
+        admin.delete_records({(topic, 0): 100})
+        mirror = run("--topics", topic, "--groups", "travellers")
+        place = (topic, 0)
+        first = reads(a, topic, "travellers", 150)
         wait_until(lambda: _offset(there, "travellers", place) == 150, mirror.log.read_text)
-        second = _read_some(b, "read", "travellers", 100)
+        second = reads(b, topic, "travellers", 100)
         wait_until(lambda: _offset(admin, "travellers", place) == 350, mirror.log.read_text)
-        third = _read_some(a, "read", "travellers", 150)
+        third = reads(a, topic, "travellers", 150)
         assert first + second + third == [b"value %d" % number for number in range(100, 500)]
         wait_until(lambda: _offset(there, "travellers", place) == 400, mirror.log.read_text)
         assert mirror.stop() == 0
@@ -291,6 +278,35 @@ def test_records_do_not_circle(pair: Pair, run: Run) -> None:
         assert [each["about"] for each in back.said("left out")] == ["round"]
         for bootstrap in (a, b):
             assert [len(stored(bootstrap, name)[0]) for name in ("round", "round-back")] == [100, 100]
+
+
+def test_two_mirrors_that_face_each_other_and_begin_at_once_bring_each_topic_its_own_way(pair: Pair, run: Run) -> None:
+    a, b = pair.a.bootstrap, pair.b.bootstrap
+    with barnabas.Admin(a) as admin, barnabas.Admin(b) as there:
+        admin.create_topic("facing-a", 1)
+        there.create_topic("facing-b", 1)
+        mirrors = run("--topics", "facing-.*"), run("--topics", "facing-.*", back=True)
+
+        def ends(count: int) -> bool:
+            try:
+                return all(
+                    each.end_offsets([(name, 0)])[(name, 0)] == count  # type: ignore[index]
+                    for each in (admin, there)
+                    for name in ("facing-a", "facing-b")
+                )
+            except BarnabasError:
+                return False
+
+        for count in (100, 200):
+            send(a, "facing-a", count - 100, 100)
+            send(b, "facing-b", count - 100, 100)
+            wait_until(lambda count=count: ends(count), lambda: "".join(each.log.read_text() for each in mirrors))  # type: ignore[misc]
+        for mirror, name in zip(mirrors, ("facing-b", "facing-a"), strict=True):
+            wait_until(lambda: name in {each["about"] for each in mirror.said("left out")}, mirror.log.read_text)  # noqa: B023
+            assert mirror.stop() == 0, mirror.log.read_text()
+        for name in ("facing-a", "facing-b"):
+            assert stored(a, name) == stored(b, name)
+            assert len(stored(a, name)[0]) == 200
 
 
 def test_foreign_records_are_told_and_never_passed_over(pair: Pair, run: Run) -> None:

@@ -31,6 +31,8 @@ TOPIC_S = 60.0
 """For one topic in one round."""
 STEPS_MAX = 6
 """To be made, claimed, and looked at once more."""
+DOUBT_S = 1.0
+"""So long after it was refused a topic is looked at again, and then told."""
 FAILURES_MAX = 3
 """A round ends when so many topics have failed that may succeed later: it is the cluster, then."""
 
@@ -76,6 +78,8 @@ class TopicFollowing:
         self._on_topic, self._on_gone = on_topic, on_gone
         self._mirrored: set[str] = set()
         self._waits: dict[str, int] = {}
+        self._doubted: set[str] = set()
+        """Refused, and not told yet."""
         self._reached = ""
         """The topic behind which the next round begins."""
         self.rounds = 0
@@ -99,7 +103,22 @@ class TopicFollowing:
             self._told.once(name, "deleted in the source", kept_in_the_target=self.target_name(name))
             self._leave(name)
         await self._follow_all([source_view.topics[name] for name in names if source_view.topics[name].partitions])
+        if self._doubted:
+            await self._look_twice()
         self.rounds += 1
+
+    async def _look_twice(self) -> None:
+        """Look again at topics that were refused.
+
+        A mirror in the opposite direction may have made one of them just now. Its claim comes a moment later, and says
+        that the records came from the target.
+        """
+        await asyncio.sleep(DOUBT_S)
+        await self._upstream.refresh()
+        await self._ledger.refresh()
+        view = await self._source.cluster.refresh()
+        await self._follow_all([view.topics[name] for name in sorted(self._doubted) if name in view.topics])
+        self._doubted.clear()
 
     async def _follow_all(self, topics: list[TopicView]) -> None:
         """Look at topics, those first that the last round did not come to."""
@@ -132,14 +151,18 @@ class TopicFollowing:
         try:
             found = await self._settled(topic)
         except CircleError as error:
+            self._told.forget(topic.name)
             self._told.left_out(topic.name, str(error))
             self._leave(topic.name)
             return
         except (MirrorError, KafkaError) as error:
             if error.retriable:
                 raise
-            self._told.state(topic.name, "not mirrored", str(error))
             self._leave(topic.name)
+            if topic.name in self._doubted or topic.name in self._told.standing:
+                self._told.state(topic.name, "not mirrored", str(error))
+            else:
+                self._doubted.add(topic.name)
             return
         self._told.over(topic.name)
         if topic.name not in self._mirrored:
