@@ -89,6 +89,7 @@ def test_the_books_balance_in_every_run_whatever_happened_to_the_one_before(fold
     # Exact to the record, and its place is told.
     assert "1 lost in the table: partition " in output
     assert output.splitlines()[-1] == books(lost=1)
+    assert f"the consumer saw {len(LINES):,} in " in output
     assert "Traceback" not in errors
     assert (folder / ".barnabas" / f"{TABLE}.png").stat().st_size > 10_000
     batches = scan_table(folder / ".barnabas/warehouse", TABLE, columns=["value"])
