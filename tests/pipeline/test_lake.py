@@ -137,3 +137,20 @@ def test_a_catalog_or_a_store_that_does_not_answer_is_told_in_a_line(
         load(TOPIC, bootstrap=topic, spark=spark, catalog_properties=no_store)
     assert "\n" not in str(caught_too.value)
     assert load(TOPIC, bootstrap=topic, spark=spark, catalog_properties=lake).records == 1
+
+
+def test_a_catalog_of_the_session_has_tables_under_names_of_three_parts(
+    spark: SparkSession, topic: str, lake: dict[str, str]
+) -> None:
+    send(topic, b"1")
+    own = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", **{f".{name}": lake[name] for name in lake}}
+    settings = {f"spark.sql.catalog.prod{name}": value for name, value in own.items()}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        assert load(TOPIC, bootstrap=topic, spark=spark, table="prod.three.clicks").tables[0].table == "three.clicks"
+        assert read_table(spark, None, "prod.three.clicks").count() == 1
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+    assert data_files(lake, "three/clicks") == named_files(lake, "three.clicks")

@@ -251,6 +251,19 @@ def test_topics_that_would_share_a_table_by_accident_are_refused(
     assert load("web-clicks", bootstrap=topic, warehouse=tmp_path, spark=spark, table="web_clicks").records == 2
 
 
+def test_many_tasks_leave_one_file_a_day(spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    with Producer(topic) as producer:
+        for partition in range(3):
+            values = [b'{"id": %d}' % number if number % 2 else b"?" for number in range(20)]
+            producer.send_many(TOPIC, values, partition=partition, timestamps_ms=1_500_000_000_000)
+    options: dict[str, Any] = {"bootstrap": topic, "warehouse": tmp_path, "spark": spark, "format": "json"}
+    loaded = load(TOPIC, records_per_task_max=5, dead_letter_table="bad", **options).tables[0]
+    assert (loaded.records, loaded.files, loaded.dead_letter_rows) == (60, 1, 30)
+    assert len(data_files(tmp_path)) == 2
+    assert read_table(spark, tmp_path, TOPIC).where("id % 2 = 1").count() == 30
+    assert read_table(spark, tmp_path, "bad").where("reason = 'not JSON'").count() == 30
+
+
 def test_a_topic_or_a_broker_that_is_not_there_is_told_in_one_line(
     spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:

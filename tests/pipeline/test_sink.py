@@ -110,7 +110,7 @@ def test_a_table_in_sql_is_read_narrowed_and_written_to(session: SparkSession, b
     options = f"`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe 'a'"
     register(session, pushdown=True)
     try:
-        session.sql(f"CREATE TABLE clicks USING barnabas OPTIONS ({options})")
+        session.sql(f"CREATE TABLE spark_catalog.default.clicks USING barnabas OPTIONS ({options})")
         assert session.sql("SELECT count(*) AS n FROM clicks").collect()[0]["n"] == 30
         for condition, tasks, count in (
             ("partition = 1", 1, 10),

@@ -37,6 +37,8 @@ def _with_options(function: Decorated, *, is_needed: bool) -> Callable[..., Any]
         **others: Any,
     ) -> Any:
         properties = {**catalog_properties, **({} if catalog_uri is None else {"uri": catalog_uri})}
+        if warehouse is None and catalog is None and "uri" not in properties:
+            catalog = _catalog_of(others)
         if not is_needed and warehouse is None and catalog is None and not properties:
             return function(*arguments, place=None, **others)
         try:
@@ -50,6 +52,12 @@ def _with_options(function: Decorated, *, is_needed: bool) -> Callable[..., Any]
     return with_place
 
 
+def _catalog_of(others: dict[str, Any]) -> str | None:
+    """Return the catalog with which a table's name of three parts begins, where a command has such a name."""
+    name = others.get("table") or others.get("name") or next(iter(others.get("names") or ()), None)
+    return name.split(".")[0] if isinstance(name, str) and name.count(".") >= 2 else None
+
+
 _OPTIONS = (
     click.option(
         "-w",
@@ -57,7 +65,9 @@ _OPTIONS = (
         metavar="DIR",
         help="The folder of the embedded warehouse; with a catalog, where that puts new tables (s3://...).",
     ),
-    click.option("--catalog", metavar="NAME", help="A catalog of pyiceberg's configuration."),
+    click.option(
+        "--catalog", metavar="NAME", help="A catalog of pyiceberg's configuration, or of Spark's (spark-defaults.conf)."
+    ),
     click.option("--catalog-uri", metavar="URI", help="A catalog by its address: http://HOST:PORT for a REST catalog."),
     click.option(
         "--catalog-property",

@@ -18,10 +18,11 @@ from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.reading import check_reachable
 from barnabas.spark.session import LocalSessions, Sessions
+from barnabas.spark.spark_catalogs import place_of
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_names import tables_of_topics
-from barnabas.spark.table_place import ICEBERG, TablePlace
+from barnabas.spark.table_place import ICEBERG
 from barnabas.spark.table_store import TableStore
 from barnabas.spark.value_decoders import value_decoder
 
@@ -61,7 +62,8 @@ def load(
     :param bootstrap: `"host:port"` of one or several brokers; `client_options`: settings under Kafka's dotted names.
     :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
         `catalog_properties` (`uri`, `s3.endpoint`, ...; pyiceberg names them) go before those of its configuration.
-        With a catalog `warehouse` is where it puts new tables. `table`: `"table"` or `"namespace.table"`.
+        With a catalog `warehouse` is where it puts new tables. `table`: `"table"` or `"namespace.table"`; without these
+        three `"catalog.namespace.table"`, where Spark's settings (`spark.sql.catalog.*`) may have the catalog too.
     :param table_format: `iceberg`; or `delta`, which needs no catalog, and whose `warehouse` may be in S3.
     :param spark: the session to run in, or what gives one when it is needed; None: a local one that is stopped again,
         and which is not even started where there is work for one task only: this process does it.
@@ -103,7 +105,8 @@ def load(
         target_file_bytes=target_file_bytes,
     )
     _check(settings, names)
-    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    session = None if callable(spark) else spark
+    place = place_of(table, session, warehouse, catalog, catalog_properties, table_format)
     target = open_place(place)
     return _load_groups(names, table, target, settings, on_progress or (lambda progress: None), spark)
 

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from barnabas.spark.spark_catalogs import place_of
 from barnabas.spark.table_formats import format_of, open_place
-from barnabas.spark.table_place import ICEBERG, TablePlace
+from barnabas.spark.table_place import ICEBERG
 
 
 def open_table(
@@ -27,7 +28,7 @@ def open_table(
 
     :raises WarehouseError: there is none.
     """
-    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    place = place_of(name, None, warehouse, catalog, catalog_properties, table_format)
     return open_place(place).look(name).table
 
 
@@ -48,7 +49,7 @@ def scan_table(
         `"partition = 0 and offset >= 120"`, SQL's conditions for Delta.
     :raises WarehouseError: there is no such table.
     """
-    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    place = place_of(name, None, warehouse, catalog, catalog_properties, table_format)
     yield from format_of(place).scan(open_place(place).look(name), columns, where)
 
 
@@ -64,8 +65,9 @@ def read_table(
 ) -> DataFrame:
     """Return a table as a DataFrame.
 
+    :param warehouse: None where a catalog is named, also by a name of three parts: one of Spark's settings will do.
     :param where: a filter as for `scan_table`; it leaves out files (by day, say), not single rows.
     :raises WarehouseError: there is no such table, or rows of it were deleted.
     """
-    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    place = place_of(name, spark, warehouse, catalog, catalog_properties, table_format)
     return format_of(place).frame(spark, open_place(place).look(name), where)

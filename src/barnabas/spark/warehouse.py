@@ -37,6 +37,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, nothing_says_how_far
+from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import UNNAMED_CATALOG, TablePlace
 from barnabas.spark.table_schema import (
@@ -176,6 +177,8 @@ def _catalog(place: TablePlace) -> Catalog:
     asked = dict(place.properties)
     if place.warehouse is not None:
         asked["warehouse"] = f"file://{local_path(place.warehouse)}" if place.is_local else place.warehouse
+    if place.catalog is not None and "uri" not in asked and not is_known_to_pyiceberg(place.catalog):
+        asked = {**properties_in_spark(place.catalog, settings_of(None)), **asked}
     return load_catalog(place.catalog or UNNAMED_CATALOG, **asked)
 
 
