@@ -232,3 +232,23 @@ def test_topic_that_does_not_exist_and_two_topics_are_refused(broker: BrokerProc
     assert "nothing" in str(result.exception)
     result = CliRunner().invoke(command, ["one", "two", "-b", broker.bootstrap])
     assert result.exit_code == 2
+
+
+def test_batch_that_is_lost_of_a_producer_that_tells_nothing_is_found_by_its_numbers(broker: BrokerProcess) -> None:
+    make_topic(broker.bootstrap)
+    with barnabas.Producer(broker.bootstrap, batch_size=500) as producer:
+        for number in range(COUNT):
+            producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS, timestamp_ms=number * 600)
+    lost: list[int] = []
+
+    def lose(batches: list[bytes]) -> list[bytes]:
+        ((_position, header),) = iter_headers(batches[1])
+        lost.extend((header.base_sequence, header.record_count))
+        return [batches[0], *batches[2:]]
+
+    edit_log(broker, 1, lose)
+    code, found = audit(broker.bootstrap, TOPIC)
+    assert (code, sum(each["lost"] for each in found["windows"])) == (1, lost[1])
+    assert sum(each["counted_by_log"] for each in found["windows"]) == COUNT - lost[1]
+    _code, (why,) = audit(broker.bootstrap, "why", TOPIC)
+    assert (why["tier"], why["by_log"], why["missing_sequences"]) == ("stored", True, [lost])

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from barnabas.audit.consumed import ConsumedGroup
-from barnabas.audit.differences import differences
+from barnabas.audit.differences import differences, gaps_by_log
 from barnabas.audit.events import LOADED, MonitoringEvent
 from barnabas.audit.findings import WRONG, Finding, Kind
 from barnabas.audit.identities import Producer
@@ -38,6 +38,8 @@ class WindowBalance:
     late: int = 0
     unaudited: int = 0
     """Stored by producers that tell nothing."""
+    counted_by_log: int = 0
+    """Of these, the ones that their producers have numbered: what is lost between them, and doubled, the log shows."""
     is_expired: bool = False
     """Some of its records may be gone by retention, or by request, and no account of a table vouches for them."""
     wrong: dict[Kind, int] = field(default_factory=dict)
@@ -131,7 +133,7 @@ def balance(
     produced = windows.add_told(told)
     windows.add_stored(told)
     of_log, taken = differences(told, produced, stored)
-    findings = [*_repeats(told, stored), *of_log]
+    findings = [*_repeats(told, stored), *of_log, *gaps_by_log(told, stored)]
     mirrored: MirroredTopic | None = None
     if source is not None:
         mirrored = compare_with_source(source, told, stored)
@@ -228,6 +230,7 @@ class _Windows:
                 window.stored += counted.records
                 if producer.producer_id not in told.instance_of:
                     window.unaudited += counted.records
+                    window.counted_by_log += counted.records if producer.is_known else 0
         for repeat in self._stored.repeats:
             self._windows[repeat.window_ms].stored += repeat.records
 

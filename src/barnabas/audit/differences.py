@@ -8,6 +8,8 @@ windows up to that of the partition's first record may have expired.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.stored import StoredLog
@@ -50,6 +52,18 @@ def differences(
         missing = tuple(stored.gaps_of(producer)) if kind in (Kind.LOST, Kind.EXCHANGED) else ()
         findings.append(Finding(kind, window_ms, producer, records, event.host, event.application, missing=missing))
     return findings, taken
+
+
+def gaps_by_log(told: Told, stored: StoredLog) -> Iterator[Finding]:
+    """Yield what the log itself shows to be lost of producers that tell nothing.
+
+    A producer numbers its records without gaps, and brokers refuse a batch that does not follow on the one before it
+    (KIP-98), so a number that is missing was there. What is lost at the end of what a producer has sent leaves no gap.
+    """
+    for window_ms, producer, first, records in stored.gaps():
+        if producer.producer_id in told.instance_of or stored.is_expired(producer.partition, window_ms):
+            continue
+        yield Finding(Kind.LOST, window_ms, producer, records, missing=((first, records),), is_by_log=True)
 
 
 def _difference(told: Told, producer: Producer, sent: Tally, found: Tally, doubtful: int) -> tuple[Kind | None, int]:

@@ -60,6 +60,8 @@ class Finding:
     tier: str = STORED
     offsets: tuple[tuple[int, int], ...] = ()
     """Of a table: which offsets it is about, as first and count."""
+    is_by_log: bool = False
+    """The producer tells nothing; the log has counted in its place."""
 
 
 @dataclass(slots=True)

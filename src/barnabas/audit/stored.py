@@ -6,7 +6,7 @@ Each producer numbers its records in a partition without gaps, so what is there 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,6 +32,16 @@ class Repeat(NamedTuple):
     records: int
     offset: int
     """Of the first of them."""
+
+
+class Gap(NamedTuple):
+    """Numbers that a producer has given, between others that are there, to records that are not."""
+
+    window_ms: int
+    """Of the record behind it."""
+    producer: Producer
+    first: int
+    records: int
 
 
 class Stretches:
@@ -69,6 +79,11 @@ class Stretches:
         """The first number; 0 where there is none."""
         return self._begins[0] if self._begins else 0
 
+    @property
+    def next(self) -> int | None:
+        """The number after the last one; None where there is none."""
+        return self._ends[-1] if self._ends else None
+
     def count_in(self, first: int, count: int) -> int:
         """Return how many of a stretch were seen."""
         end = first + count
@@ -102,6 +117,8 @@ class StoredLog:
     it cannot be told what is missing."""
     _stretches: dict[Producer, Stretches] = field(default_factory=dict)
     _reached: dict[Producer, int] = field(default_factory=dict)
+    _jumps: dict[tuple[Producer, int], int] = field(default_factory=dict)
+    """Where numbers did not follow on the last one: the first behind the gap, and its window."""
 
     def add(self, partition: int, header: BatchHeader, windows: Iterable[Stretch]) -> None:
         """Count a batch. The batches of a partition come in their order.
@@ -126,8 +143,11 @@ class StoredLog:
             if len(self._stretches) >= PRODUCERS_MAX:
                 raise NotAuditableError(f"more than {PRODUCERS_MAX} producers wrote to this topic")
             stretches = self._stretches[producer] = Stretches()
-        offset = header.base_offset
+        offset, expected = header.base_offset, stretches.next
         for records, window_ms in windows:
+            if wraps and expected is not None and first > expected:
+                self._jumps[producer, first] = window_ms
+            expected = None
             if self.on_stretch is not None:
                 self.on_stretch(producer, offset, Stretch(records, window_ms))
             of_window = self.counted.setdefault(window_ms, {})
@@ -165,6 +185,7 @@ class StoredLog:
         for window_ms in [each for each in self.counted if each < since_ms]:
             del self.counted[window_ms]
         self.repeats = [repeat for repeat in self.repeats if repeat.window_ms >= since_ms]
+        self._jumps = {place: window_ms for place, window_ms in self._jumps.items() if window_ms >= since_ms}
 
     def is_expired(self, partition: int, window_ms: int) -> bool:
         """Whether records of this window may be gone from a partition by retention or by request."""
@@ -184,6 +205,14 @@ class StoredLog:
         if producer.partition not in self.expired_ms or stretches is None:
             return 0
         return stretches.first
+
+    def gaps(self) -> Iterator[Gap]:
+        """Yield what is missing of producers that number their records themselves, without gaps."""
+        for producer in sorted({producer for producer, _first in self._jumps}):
+            for first, records in self.gaps_of(producer):
+                window_ms = self._jumps.get((producer, first + records))
+                if window_ms is not None:
+                    yield Gap(window_ms, producer, first & SEQUENCE_MAX, records)
 
     def gaps_of(self, producer: Producer) -> list[tuple[int, int]]:
         """Return which sequence numbers of a producer are missing between others, as first and count."""

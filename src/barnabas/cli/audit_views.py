@@ -91,6 +91,7 @@ def _as_json(window: WindowBalance, *, has_table: bool, has_group: bool) -> dict
         **({"consumed": window.consumed} if has_group else {}),
         "late": window.late,
         "not_audited": window.unaudited,
+        "counted_by_log": window.counted_by_log,
         "status": window.status,
     }
 
@@ -127,6 +128,7 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
         "host": finding.host,
         "application": finding.application,
         "offset": finding.offset,
+        "by_log": finding.is_by_log,
         "missing_sequences": [list(each) for each in finding.missing],
         "offsets": [list(each) for each in finding.offsets],
     }
@@ -138,7 +140,8 @@ def _where(finding: Finding) -> str | None:
     if finding.tier == STORED and finding.offset is not None:
         return f"again at offset {finding.offset}"
     numbers = "source offsets" if finding.producer.is_mirror else "sequence numbers"
-    return f"missing {numbers} {_stretches(finding.missing)}" if finding.missing else None
+    by_log = ", by the log: the producer tells nothing" if finding.is_by_log else ""
+    return f"missing {numbers} {_stretches(finding.missing)}{by_log}" if finding.missing else None
 
 
 _PLACES = {Kind.LOST: "missing offsets", Kind.OPEN: "to be loaded: offsets", Kind.LATE: "to be loaded: offsets"}

@@ -12,6 +12,7 @@ from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import Tally, tally
+from barnabas.records.header import SEQUENCE_MAX
 from tests.unit.audit.test_stored import WIDTH_MS, batch
 
 ONE = Producer(7, 0, 0)
@@ -232,3 +233,34 @@ def test_doubts_are_looked_up_and_not_searched_for(monkeypatch: pytest.MonkeyPat
         events.append(event({ONE: tally(ONE, window, 1, 0)}, window_ms=window * WIDTH_MS, doubts=(doubt,)))
     assert balance(events, stored).findings == []
     assert len(looked_at) == len(events)
+
+
+def test_what_is_lost_of_a_producer_that_tells_nothing_is_found_by_the_log() -> None:
+    whole = balance([], log((0, 0, 10), (10, 13, 7), (17, 20, 5)))
+    (lost,) = whole.findings
+    assert (lost.kind, lost.records, lost.missing, lost.is_by_log) == (Kind.LOST, 3, ((10, 3),), True)
+    (window,) = whole.windows
+    assert (window.unaudited, window.counted_by_log, window.status) == (22, 22, "lost 3")
+    assert whole.is_wrong
+
+
+def test_producer_that_tells_is_not_counted_by_the_log_too() -> None:
+    whole = balance([event({ONE: tally(ONE, 0, 20, 0)})], log((0, 0, 10), (10, 13, 7)))
+    assert [(each.records, each.is_by_log) for each in whole.findings] == [(3, False)]
+
+
+def test_numbers_that_begin_again_and_those_that_begin_late_are_no_gap() -> None:
+    stored = log((0, SEQUENCE_MAX - 4, 5), (5, 0, 5))
+    assert findings(balance([], stored)) == []
+    assert balance([], stored).windows[0].status == "not audited"
+
+
+def test_records_without_numbers_are_not_counted_by_the_log() -> None:
+    (window,) = balance([], log((0, -1, 10), producer_id=-1)).windows
+    assert (window.unaudited, window.counted_by_log) == (10, 0)
+
+
+def test_gap_that_retention_may_have_made_is_not_told() -> None:
+    stored = log((0, 0, 10), (10, 13, 7))
+    stored.begins_late(0, 0)
+    assert findings(balance([], stored)) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.audit.event_times import Stretch, batches_by_window, stretches_of
 from barnabas.audit.identities import Producer
-from barnabas.audit.stored import NotAuditableError, Repeat, StoredLog, Stretches
+from barnabas.audit.stored import Gap, NotAuditableError, Repeat, StoredLog, Stretches
 from barnabas.audit.windows import tally
 from barnabas.records import BatchBuilder, Compression, read_header
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
@@ -125,3 +125,12 @@ def test_windows_are_read_from_the_records_of_a_batch() -> None:
     ((header, windows),) = batches_by_window(builder.build(7, 0, 0), WIDTH_MS)
     assert header.record_count == 4
     assert windows == [Stretch(1, WIDTH_MS), Stretch(2, 0), Stretch(1, 2 * WIDTH_MS)]
+
+
+def test_gap_is_in_the_window_of_the_record_behind_it() -> None:
+    stored = StoredLog(WIDTH_MS)
+    stored.add(0, *batch(0, 10, sequence=0))
+    stored.add(0, *batch(10, 5, sequence=12, timestamp_ms=WIDTH_MS))
+    assert list(stored.gaps()) == [Gap(WIDTH_MS, Producer(7, 0, 0), 10, 2)]
+    stored.leave_out_before(2 * WIDTH_MS)
+    assert list(stored.gaps()) == []
