@@ -114,6 +114,8 @@ class HostedTopics(TopicLookup):
         self._note_incomplete(self.hosted())
         while doubted := self.claims.doubt(own):
             await self._write_states(doubted)
+            if not any(self.picture.has_heard_of(each) for each in doubted):
+                break  # their topics are being deleted
         await self._withdraw()
         await self._claim(own)
         await self._in_tree_thread(self._tree.flush)
@@ -358,7 +360,11 @@ class HostedTopics(TopicLookup):
                 raise
             # Whoever was faster need not lead now: perhaps the old leader had written another ISR before it died.
             # And where all were waited for that lost memory, this one may have been the last to tell.
-            own = [each.where for each in changes if self.picture.has_instead(each) or each.state.leader == NO_LEADER]
+            known = [each for each in changes if self.picture.has_heard_of(each)]
+            own = [each.where for each in known if self.picture.has_instead(each) or each.state.leader == NO_LEADER]
+            if unknown := [each.where for each in changes if not self.picture.has_heard_of(each)]:
+                # Nothing of these can be written any more, nor read: the topic is being deleted, which will be told.
+                self.claims.look_again(unknown, self._clock.monotonic())
             if any(self._is_led_by_an_unknown(each) for each in own):
                 own = list(dict.fromkeys([*own, *self._able(await self._see_who_lives())]))
 

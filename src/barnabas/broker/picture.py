@@ -85,10 +85,15 @@ class Picture:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.registration.is_leaving and epoch in {None, broker.epoch}
 
+    def has_heard_of(self, wanted: StateChange) -> bool:
+        """Whether it is known that a partition's state was changed, to this one or to another instead."""
+        info = self.partition(wanted.where)
+        return info is not None and info.version >= wanted.version
+
     def has_instead(self, wanted: StateChange) -> bool:
         """Whether somebody else has changed a partition's state instead."""
         info = self.partition(wanted.where)
-        return info is not None and info.version >= wanted.version and info.state != wanted.state
+        return info is not None and self.has_heard_of(wanted) and info.state != wanted.state
 
     @property
     def spokesman(self) -> int:

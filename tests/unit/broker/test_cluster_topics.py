@@ -255,6 +255,31 @@ def test_broker_whose_machine_lost_its_memory_leaves_the_in_sync_replicas(run: R
 # --- deletion ---
 
 
+def test_broker_that_tells_what_it_has_of_a_topic_that_is_just_deleted_comes_to_an_end(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        topic = await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        for node in (one, two):
+            await cluster.lose(node)
+        cluster.nodes += [one := await Node(cluster, 1).start(lost_memory=True)]
+        cluster.nodes += [two := await Node(cluster, 2).start(lost_memory=True)]
+
+        async def read_before_it_is_deleted() -> News:
+            news: News = await in_tree_thread(one.watch._read, {paths.BROKER_IDS, paths.CHANGES})
+            deletion_notes.note_deletion(cluster.tree, topic.id, "clicks", [1, 2])
+            registry.delete_topic(cluster.tree, "clicks")
+            return news
+
+        async with asyncio.timeout(60):
+            await one._take_over(read_before_it_is_deleted)
+        assert one.info().state.leader == NO_LEADER
+        await cluster.follow()
+        assert one.folders() == []
+
+    run(scenario)
+
+
 def test_deleted_topic_goes_everywhere_and_its_note_with_the_last_folder(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
