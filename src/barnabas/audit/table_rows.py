@@ -17,16 +17,12 @@ from barnabas.audit.column_tallies import Numbers, tallies_by_window, windows_of
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.findings import STRETCHES_MAX, Findings, Kind
 from barnabas.audit.identities import Producer
+from barnabas.audit.offset_copies import Copies, OffsetCopies
 from barnabas.audit.stored import NotAuditableError
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
 
-OFFSETS_MAX = 4_000_000_000
-"""So many offsets can be looked at; each takes a byte of memory."""
-
-COPIES_MAX = 255
-"""More copies of a row count as so many."""
-
-_Copies = np.ndarray[tuple[int], np.dtype[np.uint8]]
+MEMORY_BYTES_MAX = 4_000_000_000
+"""So much memory may be needed for offsets that are not whole blocks of rows."""
 
 
 @dataclass(slots=True)
@@ -49,16 +45,11 @@ class TableRows:
     """By producer: rows of records that the log still has, with second copies."""
     waiting: int = 0
     """Records of the log that are not loaded yet."""
-    _copies: dict[int, _Copies] = field(default_factory=dict)
+    _copies: dict[int, OffsetCopies] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {each: max(0, end - self.begins.get(each, end)) for each, end in self.next_offsets.items()}
-        if sum(lengths.values()) > OFFSETS_MAX:
-            raise NotAuditableError(
-                f"the log has {sum(lengths.values())} offsets that are loaded, and at most {OFFSETS_MAX} can be looked "
-                "at: begin later (--since)"
-            )
-        self._copies = {partition: np.zeros(length, np.uint8) for partition, length in lengths.items()}
+        self._copies = {partition: OffsetCopies(length) for partition, length in lengths.items()}
 
     @property
     def records(self) -> int:
@@ -69,18 +60,20 @@ class TableRows:
         """Count rows of a partition, in any order.
 
         :param timestamps_ms: of their records.
+        :raises NotAuditableError: the rows have so many gaps that they need too much memory.
         """
         windows_ms = windows_of(timestamps_ms, self.width_ms)
         for window_ms, found in tallies_by_window(offsets_of(partition), offsets, windows_ms).items():
             of_window = self.tallies.setdefault(window_ms, {})
             of_window[partition] = of_window.get(partition, NOTHING).plus(found)
-        copies, begin = self._copies.get(partition, _NONE), self.begins.get(partition, 0)
+        begin = self.begins.get(partition, 0)
         beyond = offsets >= self.next_offsets.get(partition, 0)
         for offset, window_ms in zip(offsets[beyond].tolist(), windows_ms[beyond].tolist(), strict=True):
             self.findings.note(Kind.EXTRA, window_ms, offsets_of(partition), offset, 1)
         places = offsets[(offsets >= begin) & ~beyond] - begin
         if len(places):
-            _count(copies, places)
+            self._copies[partition].add(places)
+            self._check_memory()
 
     def check(self, producer: Producer, offset: int, stretch: Stretch) -> None:
         """Compare a stretch of the log with the rows. Each is compared once.
@@ -94,23 +87,34 @@ class TableRows:
         loaded = max(0, min(stretch.records, self.next_offsets.get(partition, 0) - offset))
         if loaded < stretch.records:
             self._waits(producer, offset + loaded, stretch.records - loaded, stretch.window_ms)
-        copies = self._copies.get(partition, _NONE)[offset - begin : offset - begin + loaded]
+        copies = self._copies[partition].take(offset - begin, loaded) if loaded else _NONE
         self.loaded[producer] = self.loaded.get(producer, 0) + int(copies.sum(dtype=np.int64))
         if loaded and (copies.min() != 1 or copies.max() != 1):
             self._note(Kind.LOST, producer, offset, stretch.window_ms, copies == 0, copies)
             self._note(Kind.DOUBLED, producer, offset, stretch.window_ms, copies > 1, copies - 1)
-        copies[:] = 0
 
     def check_is_over(self) -> None:
         """Note the rows of offsets at which the log has no record."""
-        for partition, copies in self._copies.items():
-            strays = np.flatnonzero(copies)
-            runs = _runs(strays)
-            # So many are named; what is beyond is counted, all at once.
-            for run in (*runs[:STRETCHES_MAX], np.concatenate((strays[:0], *runs[STRETCHES_MAX:]))):
-                if len(run):
-                    records, offset = int(copies[run].sum(dtype=np.int64)), int(run[0]) + self.begins.get(partition, 0)
-                    self.findings.note(Kind.EXTRA, NO_WINDOW_MS, offsets_of(partition), offset, records, len(run))
+        for partition, of_partition in self._copies.items():
+            named = 0
+            for place, copies in of_partition.left():
+                runs = _runs(np.flatnonzero(copies))
+                # So many are named; what is beyond is counted, all at once.
+                names = max(1, STRETCHES_MAX - named)
+                named += len(runs)
+                for run in (*runs[:names], np.concatenate((runs[0][:0], *runs[names:]))):
+                    if len(run):
+                        records = int(copies[run].sum(dtype=np.int64))
+                        offset = place + int(run[0]) + self.begins.get(partition, 0)
+                        self.findings.note(Kind.EXTRA, NO_WINDOW_MS, offsets_of(partition), offset, records, len(run))
+
+    def _check_memory(self) -> None:
+        size_bytes = sum(each.size_bytes for each in self._copies.values())
+        if size_bytes > MEMORY_BYTES_MAX:
+            raise NotAuditableError(
+                f"the rows have so many gaps that to look at them needs more than {MEMORY_BYTES_MAX} bytes of memory: "
+                "begin later (--since)"
+            )
 
     def _waits(self, producer: Producer, offset: int, records: int, window_ms: int) -> None:
         self.waiting += records
@@ -125,7 +129,7 @@ class TableRows:
         offset: int,
         window_ms: int,
         concerned: np.ndarray[tuple[int], np.dtype[np.bool_]],
-        copies: _Copies,
+        copies: Copies,
     ) -> None:
         places = np.flatnonzero(concerned)
         if not len(places):
@@ -135,18 +139,9 @@ class TableRows:
             self.findings.note(kind, window_ms, producer, offset + int(part[0]), records, len(part))
 
 
-_NONE: _Copies = np.zeros(0, np.uint8)
+_NONE: Copies = np.zeros(0, np.uint8)
 
 
 def _runs(places: Numbers) -> list[Numbers]:
     """Return ascending places as runs without a gap; one that is empty where there are none."""
     return np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
-
-
-def _count(copies: _Copies, places: Numbers) -> None:
-    """Count one more at each of the places, which may be there more than once."""
-    if bool((np.diff(places) > 0).all()):
-        copies[places] += copies[places] < COPIES_MAX
-        return
-    distinct, counts = np.unique(places, return_counts=True)
-    copies[distinct] = np.minimum(copies[distinct] + counts, COPIES_MAX)

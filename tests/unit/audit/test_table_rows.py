@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.audit import table_rows
 from barnabas.audit.account import offsets_of
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.findings import STRETCHES_MAX, Kind
 from barnabas.audit.identities import Producer
+from barnabas.audit.offset_copies import BLOCK
 from barnabas.audit.stored import NotAuditableError
-from barnabas.audit.table_rows import OFFSETS_MAX, TableRows
+from barnabas.audit.table_rows import TableRows
 from barnabas.audit.windows import tally
 
 WIDTH_MS = 60_000
@@ -89,9 +91,11 @@ def test_more_strays_than_are_named_are_counted_whether_they_stand_together_or_n
     assert found(rows_of(list(range(5, 5_000)), end=6_000)) == [(Kind.EXTRA, 4_995, ((5, 4_995),))]
 
 
-def test_log_that_is_too_long_to_be_looked_at_is_refused() -> None:
+def test_rows_with_gaps_everywhere_need_too_much_memory_and_others_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_rows, "MEMORY_BYTES_MAX", 3 * BLOCK)
+    rows_of(list(range(10 * BLOCK)), end=10 * BLOCK)
     with pytest.raises(NotAuditableError, match="--since"):
-        TableRows({0: 0}, {0: OFFSETS_MAX + 1}, WIDTH_MS)
+        rows_of(list(range(0, 10 * BLOCK, BLOCK // 2)), end=10 * BLOCK)
 
 
 @given(st.lists(st.integers(0, 39), max_size=80), st.lists(st.integers(1, 9), max_size=12), st.integers(0, 40))
