@@ -9,6 +9,7 @@ The steps, and what a kill after each leaves:
    tasks write anew.
 4. *write*: tasks on the executors read ranges and write Parquet files into this load's own folder. A kill
    leaves files that no snapshot names: no reader sees them, the next load removes them.
+   Small files of the same days are put together, where there are many (gathering.py).
    Where there is an audit, the load then tells what it is about to commit (load_audit.py); if it is not committed,
    that counts for nothing.
    The rows of bad records are committed to the dead-letter table, where there is one (dead_letter_table.py).

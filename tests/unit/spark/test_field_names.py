@@ -56,6 +56,12 @@ def test_a_new_name_that_is_taken_by_another_column_is_told_apart() -> None:
     assert before.columns_renamed_in(after) == {"page": "value_url"}
 
 
+def test_a_field_gets_no_name_of_a_column_that_others_have_added() -> None:
+    before = replace(shape(page="string"), taken=("Note", "URL"))
+    assert before.grown_by({"note": "string"}).columns == {"page": "page", "note": "value_note"}
+    assert before.columns_renamed_in(before.grown_by({"url": "string"}, {"page": "url"})) == {"page": "value_url"}
+
+
 def test_a_table_remembers_its_aliases() -> None:
     after = shape(page="string").grown_by({"url": "string"}, {"page": "url"})
     known = {name: (after.columns[name], kind) for name, kind in (after.fields or {}).items()}
