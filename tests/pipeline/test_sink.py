@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from barnabas import Admin, Consumer, Producer, Record
+from barnabas.errors import BarnabasError
 from barnabas.spark import register
+from barnabas.spark.sink import write_rows
+from barnabas.spark.sink_options import parse_sink_options
 from tests.conftest import BrokerProcess
 from tests.ports import free_port
 
@@ -91,6 +96,40 @@ def test_what_cannot_be_written_is_told_at_the_driver_in_a_line(session: SparkSe
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", ["overwrite", "ignore", "error"])
+def test_a_topic_is_appended_to_and_nothing_else(session: SparkSession, broker: BrokerProcess, mode: str) -> None:
+    frame = session.range(3).selectExpr("CAST(id AS STRING) AS value")
+    writer = frame.write.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap).option("topic", "a")
+    with pytest.raises(Exception, match=r"append|mode"):
+        writer.mode(mode).save()
+    records_of(broker, "a", 0)
+
+
+def rows_of(*values: bytes) -> Iterator[pa.RecordBatch]:
+    return (pa.record_batch({"value": pa.array([value], pa.binary())}) for value in values)
+
+
+def test_a_topic_that_does_not_exist_and_is_not_made_ends_the_write(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "broker", {"auto_create_topics_enable": "false"})
+    try:
+        broker.start()
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "nowhere", "kafka.max.block.ms": "2000"}
+        with pytest.raises(BarnabasError, match="nowhere"):
+            write_rows(parse_sink_options(given, {"value": "binary"}), rows_of(b"1", b"2"))
+        with Admin(broker.bootstrap) as admin:
+            assert admin.describe_topics() == []
+    finally:
+        broker.close()
+
+
+def test_rows_that_are_more_than_the_producers_memory_wait_for_it(broker: BrokerProcess) -> None:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "large", "kafka.buffer.memory": "16384"}
+    values = [b"%d" % (number % 10) * 15_000 for number in range(200)]
+    assert write_rows(parse_sink_options(given, {"value": "binary"}), rows_of(*values)).records == 200
+    assert [record.value for record in records_of(broker, "large", 200)] == sorted(values)
+
+
+@pytest.mark.timeout(900)
 def test_a_stream_of_one_topic_goes_into_another(session: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
     with Producer(broker.bootstrap) as producer:
         producer.send_many("b", [b"%d" % number for number in range(50)])
@@ -98,7 +137,9 @@ def test_a_stream_of_one_topic_goes_into_another(session: SparkSession, broker: 
     stream = session.readStream.format("barnabas").options(**options).load().drop("topic", "partition")
     writer = stream.writeStream.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap)
     writer = writer.option("topic", "a").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-    assert writer.start().awaitTermination(PATIENCE_S)
+    query = writer.start()
+    assert query.awaitTermination(PATIENCE_S)
+    assert sum(each["sink"]["numOutputRows"] for each in query.recentProgress) == 50
     assert {int(record.value or b"") for record in records_of(broker, "a", 50)} == set(range(50))
 
 
