@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(pyspark.__file__).parent / "bin"
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 60
+KILL_TIMEOUT_S = 400
 REGISTERED = "Successfully registered with master"
 
 
@@ -134,3 +135,20 @@ class StandaloneCluster:
 def _deployed(name: str, arguments: Sequence[str], log: Path) -> Process:
     small = {"SPARK_DAEMON_MEMORY": "256m"}
     return Process([PROGRAMS / "spark-class", f"org.apache.spark.deploy.{name}", *arguments], log, **small)
+
+
+def kill_when_there(command: Sequence[str], signs: Sequence[Path]) -> None:
+    """Run a program until it has made all of these files, and kill it and all that it started, as kill -9 does."""
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            wait_until(
+                lambda: all(sign.exists() for sign in signs) or process.poll() is not None,
+                lambda: f"it did not come to {[str(sign) for sign in signs if not sign.exists()]}",
+                KILL_TIMEOUT_S,
+            )
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+        assert process.stderr
+        assert all(sign.exists() for sign in signs), process.stderr.read().decode()

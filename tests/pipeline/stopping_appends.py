@@ -1,6 +1,6 @@
-"""Streams into Iceberg tables that stop for ever in their second batch, each at another step, for a test to kill them.
+"""Streams into Iceberg and Delta tables that stop for ever in their second batch, each at another step, to be killed.
 
-`python -m tests.pipeline.stopping_appends BOOTSTRAP FOLDER`. One process has a stream for each of `PLACES`, in a folder
+`python -m tests.pipeline.stopping_appends BOOTSTRAP FOLDER`. One process has a stream for each of `STOPS`, in a folder
 of its own; the file `FOLDER/<number>/stopped` appears when one is there. Their first batch is in the table by then.
 """
 
@@ -17,19 +17,29 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.spark import append_batch, local_session, register
 from barnabas.spark.leftovers import LoadFolder
+from barnabas.spark.streamed_batches import BatchTable
+from barnabas.spark.streamed_delta import StreamedDeltaTable
 from barnabas.spark.streamed_table import StreamedTable
+from barnabas.spark.table_place import DELTA, ICEBERG
 from tests.pipeline.numbered_topic import TOPIC
+from tests.pipeline.streamed import wait_for_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PLACES = ("before the files", "files written", "metadata written", "committed", "batch done")
+STOPS = (
+    *((ICEBERG, place) for place in PLACES),
+    *((DELTA, place) for place in PLACES if place != "metadata written"),  # that is a step of Iceberg's catalog
+)
 TABLE = "kept"
 BATCH = 40
 
 
-def start(spark: SparkSession, bootstrap: str, folder: Path, place: str | None = None) -> StreamingQuery:
+def start(
+    spark: SparkSession, bootstrap: str, folder: Path, table_format: str, place: str | None = None
+) -> StreamingQuery:
     """Start a stream that appends what there is, `BATCH` records at a time, and ends.
 
     :param place: where its second batch stops.
@@ -43,7 +53,7 @@ def start(spark: SparkSession, bootstrap: str, folder: Path, place: str | None =
     def keep(batch: DataFrame, number: int) -> None:
         if number == 1 and place == "before the files":
             stop(folder)
-        append_batch(batch, number, table=TABLE, warehouse=folder / "warehouse")
+        append_batch(batch, number, table=TABLE, warehouse=folder / "warehouse", table_format=table_format)
         if number == 1 and place == "batch done":
             stop(folder)
 
@@ -78,21 +88,35 @@ def stop_around(owner: Any, name: str, folder: Path, *, after: bool, where: Call
     setattr(owner, name, staticmethod(stopping) if is_static else stopping)
 
 
+def stop_at(place: str, kind: type[BatchTable], folder: Path) -> None:
+    """Have the stream in a folder stop at a place that `foreachBatch` does not see."""
+    match place:
+        case "files written":
+            stop_around(kind, "append", folder, after=False, where=lambda table, *_more: table.location().uri)
+        case "metadata written":
+            stop_around(
+                SqlCatalog,
+                "_write_metadata",
+                folder,
+                after=True,
+                where=lambda metadata, io, metadata_path: metadata_path,
+            )
+        case "committed":
+            stop_around(LoadFolder, "release", folder, after=False, where=lambda folder: str(folder.data))
+
+
 def main() -> None:
     """Start the streams, and wait for their end, which does not come."""
     bootstrap, name = sys.argv[1:]
     spark = local_session("stopping appends", master="local[2]")
     register(spark)
-    folders = [Path(name, str(number)) for number in range(len(PLACES))]
-    stop_around(StreamedTable, "append", folders[1], after=False, where=lambda table, *_more: table.location().uri)
-    stop_around(
-        SqlCatalog, "_write_metadata", folders[2], after=True, where=lambda metadata, io, metadata_path: metadata_path
-    )
-    stop_around(LoadFolder, "release", folders[3], after=False, where=lambda folder: str(folder.data))
-    for folder, place in zip(folders, PLACES, strict=True):
+    for number, (table_format, place) in enumerate(STOPS):
+        folder = Path(name, str(number))
         folder.mkdir()
-        start(spark, bootstrap, folder, place)
-    spark.streams.awaitAnyTermination()
+        stop_at(place, StreamedTable if table_format == ICEBERG else StreamedDeltaTable, folder)
+        query = start(spark, bootstrap, folder, table_format, place)
+        wait_for_stop(query, folder)
+    Event().wait()
 
 
 if __name__ == "__main__":

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +11,12 @@ import pytest
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark import LoadError, WarehouseError, append_batch, open_table, register, scan_table
-from barnabas.spark.streamed_table import EPOCH_ID
+from barnabas.spark.streamed_batches import EPOCH_ID
+from barnabas.spark.table_place import DELTA, ICEBERG
 from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
 from tests.pipeline.numbered_topic import produce_numbers
-from tests.pipeline.spark_processes import ROOT, environment
-from tests.pipeline.stopping_appends import BATCH, PLACES, TABLE, start
+from tests.pipeline.spark_processes import kill_when_there
+from tests.pipeline.stopping_appends import BATCH, STOPS, TABLE, start
 from tests.pipeline.table_contents import data_files, named_files
 
 if TYPE_CHECKING:
@@ -28,48 +25,46 @@ if TYPE_CHECKING:
 PATIENCE_S = 400
 
 
-def numbers_in(warehouse: Path) -> list[int]:
-    rows = (row for batch in scan_table(warehouse, TABLE) for row in batch.to_pylist())
+def numbers_in(warehouse: Path, table_format: str = ICEBERG) -> list[int]:
+    rows = (row for batch in scan_table(warehouse, TABLE, table_format=table_format) for row in batch.to_pylist())
     return sorted(row["number"] for row in rows)
 
 
-def batches_in(warehouse: Path) -> list[str]:
-    summaries = [snapshot.summary for snapshot in open_table(warehouse, TABLE).snapshots()]
-    return [summary[EPOCH_ID] for summary in summaries if summary]  # type: ignore[misc]
+def batches_in(warehouse: Path, table_format: str) -> list[str]:
+    """Return the numbers of the batches that were committed, in their order."""
+    table = open_table(warehouse, TABLE, table_format=table_format)
+    if table_format == DELTA:
+        return [entry[EPOCH_ID] for entry in reversed(table.history())]
+    return [snapshot.summary[EPOCH_ID] for snapshot in table.snapshots()]
+
+
+def files_of(warehouse: Path, table_format: str) -> set[str]:
+    """Return the files that the table names."""
+    if table_format == DELTA:
+        return set(open_table(warehouse, TABLE, table_format=DELTA).file_uris())
+    return named_files(warehouse, TABLE)
 
 
 @pytest.mark.timeout(900)
 def test_a_stream_that_is_killed_at_any_step_has_each_record_once(
     spark: SparkSession, numbered_topic: BrokerProcess, tmp_path: Path
 ) -> None:
-    folders = [tmp_path / str(number) for number in range(len(PLACES))]
+    folders = [tmp_path / str(number) for number in range(len(STOPS))]
     command = [sys.executable, "-m", "tests.pipeline.stopping_appends", numbered_topic.bootstrap, str(tmp_path)]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
-        try:
-            wait_until(
-                lambda: all((each / "stopped").exists() for each in folders) or process.poll() is not None,
-                lambda: f"not all are there: {[(each / 'stopped').exists() for each in folders]}",
-                PATIENCE_S,
-            )
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-        assert process.stderr
-        assert all((each / "stopped").exists() for each in folders), process.stderr.read().decode()
-    for folder, place in zip(folders, PLACES, strict=True):
+    kill_when_there(command, [folder / "stopped" for folder in folders])
+    for folder, stop in zip(folders, STOPS, strict=True):
+        table_format, place = stop
         is_there = place in ("committed", "batch done")
-        assert len(numbers_in(folder / "warehouse")) == BATCH * (2 if is_there else 1), place
+        assert len(numbers_in(folder / "warehouse", table_format)) == BATCH * (2 if is_there else 1), stop
     produce_numbers(numbered_topic.bootstrap, range(100, 110))
     register(spark)
-    queries = [start(spark, numbered_topic.bootstrap, folder) for folder in folders]
-    for folder, place, query in zip(folders, PLACES, queries, strict=True):
-        assert query.awaitTermination(PATIENCE_S), place
-        warehouse = folder / "warehouse"
-        assert numbers_in(warehouse) == list(range(110)), place
-        assert batches_in(warehouse) == ["0", "1", "2"], place
-        assert data_files(warehouse) == named_files(warehouse, TABLE), place
-        assert list(warehouse.glob(f"tables/default/{TABLE}/loads/*")) == [], place
+    for folder, stop in zip(folders, STOPS, strict=True):
+        assert start(spark, numbered_topic.bootstrap, folder, stop[0]).awaitTermination(PATIENCE_S), stop
+        warehouse, table_format = folder / "warehouse", stop[0]
+        assert numbers_in(warehouse, table_format) == list(range(110)), stop
+        assert batches_in(warehouse, table_format) == ["0", "1", "2"], stop
+        assert data_files(warehouse) == files_of(warehouse, table_format), stop
+        assert list(warehouse.glob(f"**/default/{TABLE}/loads/*")) == [], stop
 
 
 @pytest.fixture

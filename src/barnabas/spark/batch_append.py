@@ -1,4 +1,4 @@
-"""`append_batch`: the batches of a stream into an Iceberg table, each of them once, from `foreachBatch`.
+"""`append_batch`: the batches of a stream into an Iceberg or Delta table, each of them once, from `foreachBatch`.
 
     def keep(batch, batch_id):
         barnabas.spark.append_batch(batch, batch_id, warehouse="./warehouse", table="clicks")
@@ -29,13 +29,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from barnabas.errors import ConfigurationError
 from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
 from barnabas.spark.errors import LoadConflictError, LoadError, WarehouseError
+from barnabas.spark.extras import require
 from barnabas.spark.jobs import told_in_short
 from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
 from barnabas.spark.object_files import remove_below
+from barnabas.spark.streamed_batches import BatchFile, BatchTable
 from barnabas.spark.streamed_table import StreamedTable
-from barnabas.spark.table_place import TablePlace
+from barnabas.spark.table_formats import open_place
+from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
 from barnabas.spark.table_store import Location
-from barnabas.spark.warehouse import Warehouse, local_path
+from barnabas.spark.warehouse import local_path
 from barnabas.spark.worker_python import context_of, worker_python
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 TRIES_MAX = 5
 """How often a commit is tried while others change the table."""
+_WRITTEN = "path string, size_bytes long, records long"
 _QUERY_ID_OF_SPARK = "sql.streaming.queryId"
 
 
@@ -53,13 +57,16 @@ def append_batch(
     table: str,
     warehouse: str | Path | None = None,
     catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    table_format: str = ICEBERG,
     query_id: str | None = None,
 ) -> bool:
-    """Append the rows of one batch of a stream to an Iceberg table, in one commit, unless the table has them.
+    """Append the rows of one batch of a stream to a table, in one commit, unless the table has them.
 
     :param batch: and `batch_id`: what `foreachBatch` hands over.
     :param table: `"table"` or `"namespace.table"`; made with the columns of the first batch where there is none.
-    :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
+    :param warehouse: and `catalog`, `catalog_properties`, `table_format`: where the table is and of which format, as
+        for `load`.
     :param query_id: tells streams apart that go into the same table, and is the same for all runs of one checkpoint;
         None for the one that Spark keeps in the checkpoint, which it does not tell through Spark Connect.
     :return: whether rows were added; False where the table has the batch already, or it has no rows.
@@ -67,9 +74,11 @@ def append_batch(
     :raises LoadError: it could not be done; the table is as before, unless the message says that nobody knows.
     """
     query = query_id or _query_of(batch)
-    target = Warehouse.open(TablePlace.of(warehouse, catalog=catalog))
+    place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
+    target = open_place(place)
     columns = pa.schema([field.with_nullable(True) for field in to_arrow_schema(batch.schema, timezone="UTC")])
-    base = StreamedTable(target, table, columns)
+    look = partial(_kind_of(place), target, table)
+    base = look(columns)
     location = base.location()
     if location.local_folder is not None:
         remove_leftovers(location.local_folder, partial(target.committed_loads, table))
@@ -83,7 +92,7 @@ def append_batch(
         folder.discard()
         raise
     try:
-        is_added = bool(files) and _commit(base, files, load_id, query, batch_id, partial(StreamedTable, target, table))
+        is_added = bool(files) and _commit(base, files, load_id, query, batch_id, look)
     except BaseException as error:
         folder.give_up_after(error)
         raise
@@ -92,6 +101,13 @@ def append_batch(
     else:
         folder.discard()
     return is_added
+
+
+def _kind_of(place: TablePlace) -> Callable[..., BatchTable]:
+    if place.table_format == DELTA:
+        kind: Callable[..., BatchTable] = require("barnabas.spark.streamed_delta").StreamedDeltaTable
+        return kind
+    return StreamedTable
 
 
 def _query_of(batch: DataFrame) -> str:
@@ -115,16 +131,16 @@ def _claim(location: Location, load_id: str, name: str) -> LoadFolder | RemoteFo
         raise WarehouseError(f"table {name} is as before: cannot write: {error}") from error
 
 
-def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[str]:
+def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[BatchFile]:
     """Have the executors write the rows, and return the files of the tasks that counted."""
     try:
         with worker_python(batch.sparkSession):
-            written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), "path string").collect()
+            written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), _WRITTEN).collect()
     except (Py4JError, PySparkException) as error:
         raise LoadError(f"a Spark task failed, and the table is as before: {told_in_short(error)}") from error
-    files = [row["path"] for row in written]
+    files = [BatchFile(row["path"], row["size_bytes"], row["records"]) for row in written]
     if location.local_folder is not None:
-        kept = {local_path(path).name for path in files}
+        kept = {local_path(file.path).name for file in files}
         for path in local_path(folder).iterdir():
             if path.name not in kept:  # of an attempt that failed
                 path.unlink(missing_ok=True)
@@ -134,7 +150,7 @@ def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema)
 def _writer(
     folder: str, io_properties: Mapping[str, str], schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does: write its rows, and yield the paths of its files."""
+    """Return what a task does: write its rows, and tell of its files."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
@@ -144,7 +160,8 @@ def _writer(
             made = rows.cast(schema)
             with create_file(io_properties, path) as file:
                 pq.write_table(made, file, compression="zstd", write_statistics=columns_with_bounds(made))
-            yield pa.record_batch({"path": pa.array([path])})
+                size_bytes = file.tell()
+            yield pa.record_batch({"path": [path], "size_bytes": [size_bytes], "records": [made.num_rows]})
 
     return write
 
@@ -165,12 +182,12 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _commit(
-    base: StreamedTable,
-    files: list[str],
+    base: BatchTable,
+    files: list[BatchFile],
     load_id: str,
     query: str,
     batch_id: int,
-    look_again: Callable[[pa.Schema], StreamedTable],
+    look_again: Callable[[pa.Schema], BatchTable],
 ) -> bool:
     """Commit, again where others have changed the table meanwhile, unless one of them added this very batch."""
     for number in range(TRIES_MAX):

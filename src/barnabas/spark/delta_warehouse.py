@@ -101,7 +101,7 @@ class DeltaWarehouse:
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
         """Return those of the loads whose files the table names, in any version that it still has."""
-        table = self.begin(name).find()
+        table = self.look(name).find()  # streams have tables that are not for topics
         if table is None:
             return set()
         found = {entry.get(LOAD_ID, "") for entry in table.history()} & set(load_ids)
@@ -111,15 +111,16 @@ class DeltaWarehouse:
 
 def _find(location: Location) -> DeltaTable | None:
     options = storage_options(location.properties)
-    if not DeltaTable.is_deltatable(_path(location), options):
+    if not DeltaTable.is_deltatable(path_of(location), options):
         return None
     try:
-        return DeltaTable(_path(location), storage_options=options)
+        return DeltaTable(path_of(location), storage_options=options)
     except TableNotFoundError:
         return None
 
 
-def _path(location: Location) -> str:
+def path_of(location: Location) -> str:
+    """Return where a table is, as delta-rs takes it."""
     folder = location.local_folder
     return location.uri if folder is None else str(folder)
 
@@ -279,7 +280,7 @@ class DeltaBase:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         create_table_with_add_actions(
-            _path(self._location),
+            path_of(self._location),
             Schema.from_json(schema),
             adds,
             mode="error",

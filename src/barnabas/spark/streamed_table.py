@@ -20,10 +20,10 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import LOAD_ID
+from barnabas.spark.streamed_batches import EPOCH_ID, QUERY_ID, BatchFile
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import RETRIES, TableBase, Warehouse, summary_of
 
-QUERY_ID, EPOCH_ID = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 BATCHES = "barnabas.batches"
 QUERIES_KEPT_MAX = 100
 
@@ -67,7 +67,7 @@ class StreamedTable(TableBase):
             return False
         return bool(kept["batch"] >= batch_id)
 
-    def append(self, files: Sequence[str], load_id: str, query_id: str, batch_id: int) -> int:
+    def append(self, files: Sequence[BatchFile], load_id: str, query_id: str, batch_id: int) -> int:
         """Add the files of a batch in one snapshot, and return its id.
 
         :raises LoadConflictError: the table is no longer as it was.
@@ -77,7 +77,8 @@ class StreamedTable(TableBase):
 
         def change(transaction: Transaction) -> None:
             try:
-                transaction.add_files(list(files), snapshot_properties=properties, check_duplicate_files=False)
+                paths = [file.path for file in files]
+                transaction.add_files(paths, snapshot_properties=properties, check_duplicate_files=False)
             except (ValueError, ValidationError) as error:
                 raise WarehouseError(f"table {self.name} cannot have these rows: {error}") from error
             added = transaction.table_metadata.current_snapshot()

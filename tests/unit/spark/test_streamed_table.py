@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.streamed_batches import BatchFile
 from barnabas.spark.streamed_table import BATCHES, EPOCH_ID, QUERIES_KEPT_MAX, QUERY_ID, StreamedTable
 from barnabas.spark.warehouse import Warehouse
 
@@ -28,11 +29,11 @@ class Lake:
     def table(self, columns: pa.Schema = COLUMNS) -> StreamedTable:
         return StreamedTable(self.warehouse, TABLE, columns)
 
-    def file(self, rows: int = 2, columns: pa.Schema = COLUMNS) -> str:
+    def file(self, rows: int = 2, columns: pa.Schema = COLUMNS) -> BatchFile:
         self.files += 1
         path = self.folder / f"{self.files}.parquet"
         pq.write_table(pa.Table.from_pylist([{"number": number} for number in range(rows)], schema=columns), path)
-        return str(path)
+        return BatchFile(str(path), path.stat().st_size, rows)
 
     def append(self, query: str, batch: int, base: StreamedTable | None = None) -> int:
         return (base or self.table()).append([self.file()], f"load-{self.files}", query, batch)
