@@ -1,7 +1,8 @@
-"""A streaming query in a process of its own that stops for ever at a given place, so that a test can kill it there.
+"""Streaming queries that stop for ever in their second batch, each at another step, for a test to kill them.
 
-`python -m tests.pipeline.stopping_stream BOOTSTRAP FOLDER SINK PLACE`; the file `FOLDER/stopped` appears when it is
-there. The first batch of the query is done by then, the second one is not.
+`python -m tests.pipeline.stopping_stream BOOTSTRAP FOLDER`. One process has a query for each of `STOPS`, in a folder of
+its own; the file `FOLDER/<number>/stopped` appears when one is there. Their first batch is done by then, the second one
+is not.
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ from barnabas.spark.options import parse_stream_options
 from barnabas.spark.range_partition import RangePartition, check_columns
 from barnabas.spark.source import BarnabasDataSource
 from barnabas.spark.stream_reader import BarnabasStreamReader
-from tests.pipeline.streamed import BATCH, start_query
+from tests.pipeline.streamed import BATCH, SINKS, start_query, wait_for_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WRITTEN = "written"
 PLACES = ("asked", "planned", "reading")
+STOPS = (*((sink, place) for sink in SINKS for place in PLACES), ("foreachBatch", WRITTEN))
+""""asked": the end of the batch is known, and in no log; "planned": it is in the log of offsets; "reading": a task has
+some of the records; "written": all are in the sink, and the log of commits does not know it."""
+CORES = 2 + 2 * sum(place == "reading" for _sink, place in STOPS)
+"""The tasks that have stopped, one for each partition of the topic, keep their cores."""
 
 
 class StoppingReader(BarnabasStreamReader):
@@ -61,8 +68,7 @@ class StoppingReader(BarnabasStreamReader):
 
     def stop_here(self) -> None:
         """Say so, and never return."""
-        Path(self._folder, "stopped").touch()
-        Event().wait()
+        stop(Path(self._folder))
 
 
 class StoppingSource(BarnabasDataSource):
@@ -75,13 +81,29 @@ class StoppingSource(BarnabasDataSource):
         return StoppingReader(folder, place, parse_stream_options(given), check_columns(schema))
 
 
+def stop(folder: Path) -> None:
+    """Say so, and never return."""
+    (folder / "stopped").touch()
+    Event().wait()
+
+
 def main() -> None:
-    """Start the query and wait for its end, which does not come."""
-    bootstrap, folder, sink, place = sys.argv[1:]
-    spark: SparkSession = local_session("stopping stream", master="local[2]")
+    """Start the queries and wait for their end, which does not come."""
+    bootstrap, name = sys.argv[1:]
+    spark: SparkSession = local_session("stopping streams", master=f"local[{CORES}]")
     register(spark)
     spark.dataSource.register(StoppingSource)
-    start_query(spark, bootstrap, Path(folder), sink, **{"kafka.client.id": f"{folder}|{place}"}).awaitTermination()
+    for number, (sink, place) in enumerate(STOPS):
+        folder = Path(name, str(number))
+        folder.mkdir()
+
+        def after_batch(batch: int, folder: Path = folder, place: str = place) -> None:
+            if batch == 1 and place == WRITTEN:
+                stop(folder)
+
+        query = start_query(spark, bootstrap, folder, sink, after_batch, **{"kafka.client.id": f"{folder}|{place}"})
+        wait_for_stop(query, folder)
+    Event().wait()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from barnabas.errors import ConfigurationError
 from barnabas.spark import LoadConflictError, LoadProgress, load, open_table, read_table, scan_table
 from tests.conftest import BrokerProcess
 from tests.pipeline.lake import BUCKET, ObjectStore
+from tests.pipeline.stopping_loader import AFTER_SOME_FILES, AFTER_THE_COMMIT, METADATA_WRITTEN
 from tests.pipeline.table_contents import TOPIC, produce
-from tests.pipeline.test_load_killed import stopping_loads
+from tests.pipeline.test_load_killed import AT_REST, stopping_loads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,23 +116,45 @@ def test_of_two_loads_into_delta_one_is_refused_in_a_folder_and_in_s3(
     assert frame.where("event_day is null").count() == 0
 
 
-@pytest.mark.parametrize("place", ["after some files", "before the commit", "after the commit"])
-def test_a_killed_load_is_all_in_the_delta_table_or_not_at_all(
-    spark: SparkSession, topic: str, tmp_path: Path, place: str
+def check_next_load_does_the_rest(spark: SparkSession, bootstrap: str, warehouse: Path, place: str) -> None:
+    """Check what a kill has left of a topic of 250 records of which 100 had been loaded, and load what is missing."""
+    loaded = 200 if place == AFTER_THE_COMMIT else 100
+    assert numbers_in(warehouse) == list(range(loaded)), place
+    after = load(TOPIC, bootstrap=bootstrap, warehouse=warehouse, spark=spark, **DELTA).tables[0]
+    has_left = place not in ("planning", AFTER_THE_COMMIT)
+    assert (after.records, after.leftovers_removed) == (250 - loaded, int(has_left)), place
+    assert numbers_in(warehouse) == list(range(250)), place
+    assert files_on_disk(warehouse) == named_files(warehouse), place
+    assert list((warehouse / "default" / TOPIC / "loads").iterdir()) == [], place
+
+
+def test_a_load_killed_at_any_step_is_all_in_the_delta_table_or_not_at_all(
+    spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"bootstrap": topic, "warehouse": tmp_path, "spark": spark, **DELTA}
+    """As with Iceberg, what a kill leaves is a copy of what is there while a load stands; where its tasks write, and at
+    the end, it is killed indeed."""
+    warehouse = tmp_path / "warehouse"
     produce(topic, 0, 100)
-    load(TOPIC, **options)
+    load(TOPIC, bootstrap=topic, warehouse=warehouse, spark=spark, **DELTA)
+    before = shutil.copytree(warehouse, tmp_path / "before")
     produce(topic, 100, 100)
-
-    with stopping_loads(topic, tmp_path, [place], table_format="delta") as loads:
-        loads.wait_for(place)  # and then it is killed
-
-    committed = 200 if place == "after the commit" else 100
-    assert numbers_in(tmp_path) == list(range(committed))
+    places = [place for place in AT_REST if place != METADATA_WRITTEN]  # that is a step of Iceberg's catalog
+    with stopping_loads(topic, warehouse, places, table_format="delta") as loads:
+        for place in places:
+            loads.wait_for(place)
+            shutil.copytree(warehouse, tmp_path / place)
+            if place != places[-1]:
+                loads.go_on()
+    put_back(before, warehouse)
+    with stopping_loads(topic, warehouse, [AFTER_SOME_FILES], table_format="delta") as loads:
+        loads.wait_for(AFTER_SOME_FILES)
     produce(topic, 200, 50)
-    after = load(TOPIC, **options).tables[0]
-    assert (after.records, after.leftovers_removed) == (250 - committed, 0 if place == "after the commit" else 1)
-    assert numbers_in(tmp_path) == list(range(250))
-    assert files_on_disk(tmp_path) == named_files(tmp_path)
-    assert list((tmp_path / "default" / TOPIC / "loads").iterdir()) == []
+    check_next_load_does_the_rest(spark, topic, warehouse, AFTER_SOME_FILES)
+    for place in places:
+        put_back(tmp_path / place, warehouse)
+        check_next_load_does_the_rest(spark, topic, warehouse, place)
+
+
+def put_back(copy: Path, warehouse: Path) -> None:
+    shutil.rmtree(warehouse)
+    shutil.copytree(copy, warehouse)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.functions import expr
 
 from barnabas import Admin
 from barnabas.spark import offsets_behind, register
 from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
-from tests.pipeline.numbered_topic import produce_numbers
+from tests.pipeline.numbered_topic import TOPIC, produce_numbers
+from tests.pipeline.spark_processes import kill_when_there
+from tests.pipeline.stopping_stream import STOPS, WRITTEN
 from tests.pipeline.streamed import BATCH, SINKS, start_query, values_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 400
 
 
@@ -48,35 +46,42 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("sink", "place"), [("files", "planned"), ("foreachBatch", "reading")])
-def test_a_stream_killed_in_the_middle_of_a_batch_writes_each_record_once(
-    spark: SparkSession, numbered_topic: BrokerProcess, tmp_path: Path, sink: str, place: str
+def test_a_stream_killed_at_any_step_of_a_batch_writes_each_record_once(
+    spark: SparkSession, numbered_topic: BrokerProcess, tmp_path: Path
 ) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.pipeline.stopping_stream",
-        numbered_topic.bootstrap,
-        str(tmp_path),
-        sink,
-        place,
-    ]
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    with subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": paths}, stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
-        try:
-            wait_until(
-                lambda: (tmp_path / "stopped").exists() or process.poll() is not None, "it is not there", PATIENCE_S
-            )
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-        assert (tmp_path / "stopped").exists(), process.stderr and process.stderr.read().decode()
-    assert values_in(spark, tmp_path) == list(range(BATCH))
+    folders = [tmp_path / str(number) for number in range(len(STOPS))]
+    command = [sys.executable, "-m", "tests.pipeline.stopping_stream", numbered_topic.bootstrap, str(tmp_path)]
+    kill_when_there(command, [folder / "stopped" for folder in folders])
+    for folder, (sink, place) in zip(folders, STOPS, strict=True):
+        is_there = place == WRITTEN
+        assert values_in(spark, folder) == list(range(BATCH * (2 if is_there else 1))), (sink, place)
     produce_numbers(numbered_topic.bootstrap, range(100, 110))
     register(spark)
-    assert start_query(spark, numbered_topic.bootstrap, tmp_path, sink).awaitTermination(PATIENCE_S)
-    assert values_in(spark, tmp_path) == list(range(110))
+    for folder, stop in zip(folders, STOPS, strict=True):
+        assert start_query(spark, numbered_topic.bootstrap, folder, stop[0]).awaitTermination(PATIENCE_S), stop
+        assert values_in(spark, folder) == list(range(110)), stop
+
+
+@pytest.mark.timeout(900)
+def test_a_stream_that_is_joined_with_itself_reads_the_same_records_on_both_sides(
+    one_shuffle: SparkSession, numbered_topic: BrokerProcess, tmp_path: Path
+) -> None:
+    register(one_shuffle)
+    reader = one_shuffle.readStream.format("barnabas").option("kafka.bootstrap.servers", numbered_topic.bootstrap)
+    reader = (
+        reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "40")
+    )
+    values = reader.load().withWatermark("timestamp", "1 hour")
+    one = values.selectExpr("CAST(CAST(value AS STRING) AS INT) AS value", "timestamp AS at")
+    other = one.selectExpr("value AS other", "at AS other_at")
+    close = "other_at BETWEEN at - INTERVAL 1 HOUR AND at + INTERVAL 1 HOUR"
+    pairs = one.join(other, expr(f"value % 50 = other % 50 AND {close}")).writeStream.trigger(availableNow=True)
+    query = pairs.option("checkpointLocation", f"{tmp_path}/checkpoint").format("parquet").start(f"{tmp_path}/rows")
+    assert query.awaitTermination(PATIENCE_S)
+    assert query.lastProgress["eventTime"]["watermark"] > "2020"
+    rows = one_shuffle.read.parquet(f"{tmp_path}/rows").collect()
+    found = sorted((row["value"], row["other"]) for row in rows)
+    assert found == sorted((a, b) for a in range(100) for b in range(100) if a % 50 == b % 50)
 
 
 @pytest.mark.timeout(900)
