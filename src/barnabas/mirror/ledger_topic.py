@@ -77,11 +77,14 @@ class LedgerTopic:
         :raises BarnabasError: the cluster does not answer.
         """
         async with self._turn:
-            view = (await self._side.cluster.refresh()).topics.get(LEDGER_TOPIC)
-            if view is None or view.topic_id != self._topic_id:
+            (view,) = await self._side.cluster.describe([LEDGER_TOPIC])  # not all topics: there may be thousands
+            is_there = bool(view.partitions)
+            if not is_there and view.error.retriable and view.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise KafkaError.about(view.error, f"{LEDGER_TOPIC} of the {self._side.name}")
+            if not is_there or view.topic_id != self._topic_id:
                 self._entries.clear()  # it was deleted, and may have been made again
                 await self._stop_reading()
-            if view is None:
+            if not is_there:
                 return
             self._topic_id = view.topic_id
             at = (await list_offsets(self._side.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]

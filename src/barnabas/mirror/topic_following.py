@@ -116,6 +116,7 @@ class TopicFollowing:
         await asyncio.sleep(DOUBT_S)
         await self._upstream.refresh()
         await self._ledger.refresh()
+        await self._target.cluster.refresh()
         view = await self._source.cluster.refresh()
         await self._follow_all([view.topics[name] for name in sorted(self._doubted) if name in view.topics])
         self._doubted.clear()
@@ -178,7 +179,7 @@ class TopicFollowing:
         has_claimed = False
         for step in range(STEPS_MAX):
             if step:
-                await self._target.cluster.refresh()
+                await self._target.cluster.describe([self.target_name(topic.name)])  # `view` has it then
             standing = await self._standing(topic)
             decision = standing.decide()
             if isinstance(decision, Refused):

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.metadata import PartitionView, TopicView
 from barnabas.clock import ManualClock
-from barnabas.errors import TimedOutError
+from barnabas.errors import ErrorCode, TimedOutError
 from barnabas.mirror import ledger_topic
 from barnabas.mirror.ledger import LEDGER_TOPIC, Claim
 from barnabas.mirror.ledger_topic import STUCK_S, LedgerTopic
@@ -26,9 +27,11 @@ class Cluster:
         self.topic_id: bytes | None = b"first"
         self.log: list[Any] = []
 
-    async def refresh(self) -> Any:
-        there = {} if self.topic_id is None else {LEDGER_TOPIC: SimpleNamespace(topic_id=self.topic_id)}
-        return SimpleNamespace(topics=there)
+    async def describe(self, names: list[str]) -> list[TopicView]:
+        assert names == [LEDGER_TOPIC]
+        if self.topic_id is None:
+            return [TopicView(LEDGER_TOPIC, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+        return [TopicView(LEDGER_TOPIC, self.topic_id, partitions=(PartitionView(0, 1),))]
 
     def write(self, claim: Claim) -> None:
         key, value = ledger_topic.encode(KEY, claim.value())
