@@ -48,9 +48,18 @@ class ClusterView:
     topics: Mapping[str, TopicView] = field(default_factory=dict)
     cluster_id: str | None = None
     controller_id: int = -1
+    _leaders: dict[TopicPartition, int | None] = field(init=False, default_factory=dict, repr=False, compare=False)
+    """Those that were asked for, which clients do for each partition with each request."""
 
     def leader(self, tp: TopicPartition) -> int | None:
         """Return the id of the broker that leads `tp`, or None if there is none, or it is not known."""
+        try:
+            return self._leaders[tp]
+        except KeyError:
+            leader = self._leaders[tp] = self._find_leader(tp)
+            return leader
+
+    def _find_leader(self, tp: TopicPartition) -> int | None:
         topic = self.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None

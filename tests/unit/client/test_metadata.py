@@ -51,6 +51,14 @@ def test_a_leader_that_is_not_alive_is_no_leader():
     assert view.brokers == {1: Node(1, "a", 9)}
 
 
+def test_a_leader_that_was_asked_for_is_another_one_in_the_next_view():
+    before = ClusterView().merged(answer(topic("t", [1])), all_topics=True)
+    assert [before.leader(TopicPartition("t", each)) for each in (0, 0, 1)] == [1, 1, None]
+    after = before.merged(answer(topic("t", [7, 1])), all_topics=False)
+    assert [after.leader(TopicPartition("t", each)) for each in (0, 1)] == [None, 1]
+    assert before.leader(TopicPartition("t", 0)) == 1
+
+
 def test_racks_and_replicas_that_are_away_are_known():
     partition = MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=1, replica_nodes=[1, 2], isr_nodes=[1], offline_replicas=[2]

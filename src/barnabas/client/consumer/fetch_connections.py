@@ -112,7 +112,9 @@ class _FetchConnection:
         try:
             with self._all.guard.lock:
                 fetch = self._plan()
-            self._go_on_with(fetch)
+            channel = self._submit_next(fetch)
+            if channel is not None:
+                channel.flush()
         except Exception as unforeseen:  # noqa: BLE001 - of a callback, or of an application's call that it is not for
             self._all.on_fault(unforeseen)
 
@@ -141,15 +143,17 @@ class _FetchConnection:
         self._view = self._all.cluster.view
         return self._all.fetcher.next_fetch(self._node_id, self._view)
 
-    def _go_on_with(self, fetch: Fetch | None) -> None:
+    def _submit_next(self, fetch: Fetch | None) -> Channel | None:
+        """Go on with `fetch`, or with nothing; return the connection that is to be flushed, if any."""
         self.busy = fetch is not None
         if fetch is None or self._all.closed:
-            return
+            return None
         channel = self._all.cluster.open_channel(self._node_id, self._name)
         if channel is None:
             self._all.spawn(self._connect(fetch))
         else:
             self._submit(channel, fetch)
+        return channel
 
     async def _connect(self, fetch: Fetch) -> None:
         try:
@@ -158,6 +162,7 @@ class _FetchConnection:
             self._failed(fetch, error)
         else:
             self._submit(channel, fetch)
+            channel.flush()
 
     def _submit(self, channel: Channel, fetch: Fetch) -> None:
         try:
@@ -167,8 +172,6 @@ class _FetchConnection:
             channel.submit(request, answered, version=version, timeout_s=self._all.timeout_s)
         except BarnabasError as error:
             self._failed(fetch, error)
-        else:
-            channel.flush()
 
     def _answered(self, fetch: Fetch, sent_s: float, response: FetchResponse, error: BarnabasError | None) -> None:
         try:
@@ -191,11 +194,11 @@ class _FetchConnection:
                 others = bool(fetches.fetcher.put_off) or self._view is not fetches.cluster.view
                 next_fetch = None if stale or others else self._plan()
                 fetches.answered()
-                # Before the fetch leaves: while it does, the application's thread may run.
-                fetches.guard.tell_application()
         except KafkaError as error:
             self._failed(fetch, error)
             return
+        if stale or others:
+            self._tell_application()
         if stale:
             self._wait_after_trouble()
             return
@@ -203,8 +206,17 @@ class _FetchConnection:
         if others:
             fetches.wake_others(self._node_id)
             self.advance()
-        else:
-            self._go_on_with(next_fetch)
+            return
+        channel = self._submit_next(next_fetch)
+        # Just before the fetch leaves: while it does, this thread has let go of the interpreter's lock, and the
+        # application's may run. One that is woken sooner finds the lock taken, and is put to sleep a second time.
+        self._tell_application()
+        if channel is not None:
+            channel.flush()
+
+    def _tell_application(self) -> None:
+        with self._all.guard.lock:
+            self._all.guard.tell_application()
 
     def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
         fetches = self._all

@@ -22,9 +22,6 @@ from barnabas.protocol.messages.fetch import (
 SESSIONS_SINCE = 7
 """The version of Fetch that brought sessions."""
 
-_Wanted = tuple[int, int]
-"""Offset and bytes at most."""
-
 
 class FetchSession:
     """The fetches of one connection to a broker: each request is made after the answer to the one before."""
@@ -32,21 +29,18 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._known: dict[tuple[str, int], _Wanted] = {}
+        self._known: dict[tuple[str, int], FetchPartition] = {}
         """What the broker remembers if the last request has reached it."""
 
     def narrow(self, request: FetchRequest) -> FetchRequest:
         """Take out of `request`, which names all that is wanted, what the broker remembers, and return it."""
-        wanted = {
-            (topic.topic, part.partition): (part.fetch_offset, part.partition_max_bytes)
-            for topic in request.topics
-            for part in topic.partitions
-        }
+        wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         known, self._known = self._known, wanted
         request.session_id, request.session_epoch = self._id, self._epoch
         if self._epoch != INITIAL_EPOCH:
             request.topics = _changed(request.topics, known)
-            request.forgotten_topics_data = _forgotten(known, wanted)
+            if known.keys() != wanted.keys():
+                request.forgotten_topics_data = _forgotten(known, wanted)
         return request
 
     def on_response(self, response: FetchResponse) -> None:
@@ -68,20 +62,32 @@ class FetchSession:
         self._epoch = INITIAL_EPOCH
 
 
-def _changed(topics: list[FetchTopic], known: dict[tuple[str, int], _Wanted]) -> list[FetchTopic]:
+def _changed(topics: list[FetchTopic], known: dict[tuple[str, int], FetchPartition]) -> list[FetchTopic]:
     changed: list[FetchTopic] = []
     for topic in topics:
+        name = topic.topic
         parts: list[FetchPartition] = [
             part
             for part in topic.partitions
-            if known.get((topic.topic, part.partition)) != (part.fetch_offset, part.partition_max_bytes)
+            # Nearly all are the very objects of the request before.
+            if (before := known.get((name, part.partition))) is not part and not _is_same(before, part)
         ]
         if parts:
             changed.append(FetchTopic(topic=topic.topic, partitions=parts))
     return changed
 
 
-def _forgotten(known: dict[tuple[str, int], _Wanted], wanted: dict[tuple[str, int], _Wanted]) -> list[ForgottenTopic]:
+def _is_same(before: FetchPartition | None, part: FetchPartition) -> bool:
+    return (
+        before is not None
+        and before.fetch_offset == part.fetch_offset
+        and before.partition_max_bytes == part.partition_max_bytes
+    )
+
+
+def _forgotten(
+    known: dict[tuple[str, int], FetchPartition], wanted: dict[tuple[str, int], FetchPartition]
+) -> list[ForgottenTopic]:
     topics: dict[str, list[int]] = {}
     for topic, partition in known.keys() - wanted.keys():
         topics.setdefault(topic, []).append(partition)

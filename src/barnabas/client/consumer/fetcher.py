@@ -19,6 +19,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from barnabas.client.consumer.near_replicas import NearReplicas
 from barnabas.client.consumer.subscription import PartitionState, Subscription
@@ -57,6 +58,7 @@ ERRORS_MAX = 100
 LAST_WAIT_MS = 20
 """How long the last of them may wait."""
 
+_BUFFERED_BYTES = attrgetter("buffered_bytes")
 _BATCH_LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _LENGTH_END = 12
@@ -132,6 +134,8 @@ class Fetcher:
         self._source_count = 1
         self._under_way: dict[PartitionState, int] = {}
         """Partitions that a fetch has asked for, and the version then."""
+        self._parts: dict[PartitionState, FetchPartition] = {}
+        """What was asked of each partition last: of most that a consumer waits for, the same is asked again."""
         self._fetch_counts: Counter[int] = Counter()
         """Fetches under way, by broker."""
         self.put_off: dict[int, None] = {}
@@ -163,25 +167,22 @@ class Fetcher:
         room = self._room(node_id, share)
         if room < share:
             return None
-        states = [state for state in self._subscription.partitions.values() if self._wants(state, node_id, view, share)]
-        if not states or not (self._half_is_used_up() or any(not state.buffered_bytes for state in states)):
-            return None
+        states = self._wanted(node_id, view, share)
         # The emptiest first: brokers fill a response in the order of the request (within a session, in one of their
         # own, in which what has just brought something comes last).
-        states.sort(key=lambda state: state.buffered_bytes)
+        states.sort(key=_BUFFERED_BYTES)
+        if not states or (states[0].buffered_bytes and not self._half_is_used_up()):
+            return None
         # Half of its part at most, so that there is some for what may be used up before the answer comes.
         max_bytes = min(self._max_bytes, room, share * len(states), max(share, self._part_of_a_broker(share) // 2))
         topics: dict[str, list[FetchPartition]] = {}
         asked = {}
         for state in states:
-            assert state.fetch_offset is not None
-            asked[state.tp] = (state, state.version, state.fetch_offset)
+            part = self._parts.get(state)
+            if part is None or part.fetch_offset != state.fetch_offset or part.partition_max_bytes != share:
+                part = self._parts[state] = _part(state, share)
+            asked[state.tp] = (state, state.version, part.fetch_offset)
             self._under_way[state] = state.version
-            part = FetchPartition(
-                partition=state.tp.partition,
-                fetch_offset=state.fetch_offset,
-                partition_max_bytes=share,
-            )
             topics.setdefault(state.tp.topic, []).append(part)
         self._reserved_bytes[node_id] += max_bytes
         self._fetch_counts[node_id] += 1
@@ -206,16 +207,20 @@ class Fetcher:
     def _part_of_a_broker(self, share: int) -> int:
         return max(share, self._buffer_bytes_max // self._source_count)
 
-    def _wants(self, state: PartitionState, node_id: int, view: ClusterView, share: int) -> bool:
-        return (
-            state.fetch_offset is not None
+    def _wanted(self, node_id: int, view: ClusterView, share: int) -> list[PartitionState]:
+        """Return the partitions to ask a broker for. A fetch is planned for each answer, and this looks at them all."""
+        under_way, source, troubles, ends = self._under_way, self._near.source, self._troubles, self._ends
+        return [
+            state
+            for state in self._subscription.partitions.values()
+            if state.fetch_offset is not None
             and not state.paused
             and state.buffered_bytes <= share
-            and self._under_way.get(state) != state.version
-            and self._near.source(state, view) == node_id
-            and state not in self._troubles
-            and not self._ended(state)
-        )
+            and under_way.get(state) != state.version
+            and source(state, view) == node_id
+            and state not in troubles
+            and not (ends and self._ended(state))
+        ]
 
     def _ended(self, state: PartitionState) -> bool:
         """Whether records at hand must be used up before the broker is asked, again, for an offset out of range."""
@@ -293,6 +298,9 @@ class Fetcher:
                 self.put_off[leader] = None
 
     def _on_partition(self, node_id: int, state: PartitionState, offset: int, part: PartitionData) -> bool:
+        if not part.error_code and not self._near.rack:  # nearly always; the rest looks closer
+            state.high_watermark = part.high_watermark
+            return self._keep(state, offset, part.records)
         code = ErrorCode.of(part.error_code)
         if code is not ErrorCode.NONE:
             leader = self._near.give_up(state, node_id)
@@ -357,6 +365,8 @@ class Fetcher:
         """Remove and return the next error to tell; a partition that it stopped is fetched again from now on."""
         if self.errors:
             return self.errors.popleft()
+        if not self._troubles:  # nearly always
+            return None
         self._drop_stale_troubles()
         if not self._troubles:
             return None
@@ -412,6 +422,7 @@ class Fetcher:
         for chunk in stale:
             self._release(chunk)
         self._chunks = deque(chunk for chunk in self._chunks if self.holds(chunk))
+        self._parts = {state: part for state, part in self._parts.items() if self._subscription.owns(state)}
         self._drop_stale_troubles()
 
     def _drop_stale_troubles(self) -> None:
@@ -422,6 +433,11 @@ class Fetcher:
     def _holds(self, state: PartitionState, version: int) -> bool:
         """Whether what was learnt at `version` still matters."""
         return state.version == version and self._subscription.owns(state)
+
+
+def _part(state: PartitionState, max_bytes: int) -> FetchPartition:
+    assert state.fetch_offset is not None
+    return FetchPartition(partition=state.tp.partition, fetch_offset=state.fetch_offset, partition_max_bytes=max_bytes)
 
 
 def end_of_batches(records: Buffer) -> int | None:

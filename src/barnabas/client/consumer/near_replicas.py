@@ -37,6 +37,8 @@ class NearReplicas:
     def source(self, state: PartitionState, view: ClusterView) -> int | None:
         """Return the broker to read a partition from; None: nobody leads it, as far as is known."""
         leader = view.leader(state.tp)
+        if not self._named:
+            return leader
         named = self._named.get(state)
         if named is None:
             return leader

@@ -40,8 +40,10 @@ def listeners_of(
 class ThreadGuard:
     """Between the application's threads and the background thread.
 
-    :ivar lock: guards the core. It is taken a dozen times for each answer, and a `threading.Condition` is left and
-        entered in Python, which was a tenth of a fetch's calls; the lock itself is not.
+    Who waits has a lock of its own, that whoever has news releases. A `threading.Condition` does the same, but takes
+    the guard's lock again before it returns, and does more of it in Python.
+
+    :ivar lock: guards the core.
     :ivar bell: the background's, on its own thread.
     """
 
@@ -50,26 +52,44 @@ class ThreadGuard:
         self.news = 0
         self.bell = Bell()
         self._thread = thread
-        self._condition = threading.Condition(self.lock)
+        self._waiting: set[threading.Lock] = set()
+        """Taken ones, that nobody but those who wait and `tell_application` know; under the guard."""
 
     def after_fork(self) -> None:
         """Make a new lock in a forked child: one of the parent's threads, which are not here, may have held it."""
         self.lock = threading.RLock()
-        self._condition = threading.Condition(self.lock)
+        self._waiting = set()
 
     def tell_application(self) -> None:
         self.news += 1
-        self._condition.notify_all()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, set()
+            for told in waiting:
+                told.release()
 
     def tell_background(self) -> None:
         self._thread.soon(self.bell.ring)
 
     def wait_for_news(self, wait: Wait) -> None:
         """Block until there is news or the time is over."""
+        told = threading.Lock()
+        told.acquire()
         with self.lock:
-            if self.news == wait.news:
-                timeout_s = None if wait.until_s == FOREVER_S else max(wait.until_s - SYSTEM_CLOCK.monotonic(), 0.0)
-                self._condition.wait(timeout_s)
+            if self.news != wait.news:
+                return
+            self._waiting.add(told)
+        is_told = False
+        try:
+            is_told = told.acquire(timeout=_timeout_s(wait.until_s))
+        finally:
+            if not is_told:  # but the time is over, or a signal has interrupted it
+                with self.lock:
+                    self._waiting.discard(told)
+
+
+def _timeout_s(until_s: float) -> float:
+    """Return how long a lock may take until this moment; -1 is for ever."""
+    return -1 if until_s == FOREVER_S else min(max(until_s - SYSTEM_CLOCK.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
 class BlockingShell:

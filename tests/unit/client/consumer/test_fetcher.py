@@ -97,6 +97,31 @@ def test_the_next_fetch_begins_after_what_came():
     assert fixture.take() is None
 
 
+def parts_asked(fetch):
+    return {part.partition: part for topic in fetch.request.topics for part in topic.partitions}
+
+
+def test_what_a_partition_without_news_is_asked_for_is_not_made_again():
+    fixture = Fixture()
+    first = fixture.fetch()
+    fixture.answer(first, 0, make_batch(0))
+    before, after = parts_asked(first), parts_asked(fixture.fetch())
+    assert after[1] is before[1]
+    assert (before[0].fetch_offset, after[0].fetch_offset) == (0, 1), "what was asked before stays as it was"
+
+
+def test_partitions_that_are_given_up_are_asked_from_where_they_begin_anew():
+    fixture = Fixture()
+    first = fixture.fetch()
+    fixture.answer(first, 0, make_batch(0, 3))
+    fixture.subscription.replace([])
+    fixture.fetcher.drop_stale()
+    assert not fixture.fetcher._parts
+    fixture.subscription.replace([TopicPartition("t", 0)])
+    fixture.state(0).move_to(1)
+    assert fixture.would_ask() == {(0, 1)}
+
+
 def test_memory_is_bounded_with_what_is_under_way():
     fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=2_500)
     first = fixture.fetch(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -81,10 +82,48 @@ def test_a_thread_that_waits_is_woken_or_wakes_in_time(blocking, guard, thread):
         with guard.lock:
             guard.tell_application()
 
-    with guard.lock:
-        thread.soon(notify)
-        assert blocking.run(waiting(guard, [])) == "went on"
+    call = waiting(guard, [])
+    wait = next(call)
+    thread.soon(notify)
+    guard.wait_for_news(wait)
     assert blocking.run(waiting(guard, [], SYSTEM_CLOCK.monotonic() + 0.001)) == "went on"
+
+
+def test_all_who_wait_are_woken_by_one_word(guard):
+    def wait_until_all_wait() -> None:
+        deadline_s = SYSTEM_CLOCK.monotonic() + 20
+        while len(guard._waiting) < 3 and SYSTEM_CLOCK.monotonic() < deadline_s:
+            SYSTEM_CLOCK.sleep(0.001)
+
+    wait = Wait(SYSTEM_CLOCK.monotonic() + 60, guard.news)
+    with ThreadPoolExecutor(3) as others:
+        waits = [others.submit(guard.wait_for_news, wait) for _ in range(3)]
+        wait_until_all_wait()
+        with guard.lock:
+            guard.tell_application()
+        for each in waits:
+            each.result(20)
+    assert SYSTEM_CLOCK.monotonic() < wait.until_s
+
+
+def test_who_has_waited_in_vain_or_was_interrupted_is_forgotten(guard):
+    guard.wait_for_news(Wait(SYSTEM_CLOCK.monotonic() + 0.001, guard.news))
+    assert not guard._waiting
+
+    def interrupt(_number, _frame):
+        raise KeyboardInterrupt
+
+    def wait_for_ever():
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        guard.wait_for_news(Wait(FOREVER_S, guard.news))
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            wait_for_ever()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not guard._waiting
 
 
 def test_news_that_came_before_the_wait_ends_it_at_once(blocking, guard):
