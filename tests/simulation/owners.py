@@ -118,18 +118,21 @@ class Owners(Workload):
         self._lives = 0
         self._is_healed = False
         self.cluster.ensemble.on_set.append(self._on_set)
-        self._members = [self._new_member(number) for number in range(draw.randint(2, 3))]
-        self._pace_s = draw.choice([2.0, 5.0, 10.0])
+        self._members = [self._new_member(f"owner {number}") for number in range(draw.randint(2, 3))]
+        self._guests: list[SimulatedOwner] = []
+        self._pace_s = draw.choice([0.5, 2.0, 5.0])
         self._trouble = self.world.loop.create_task(self._make_trouble())
 
     def heal(self) -> None:
         self._is_healed = True
         self._trouble.cancel()
+        for guest in self._guests:
+            guest.is_done = True
         for number, member in enumerate(self._members):
             if member.host.is_stopped:
                 member.host.go_on()
             if not member.host.is_alive or member.is_done:
-                self._members[number] = self._new_member(number)
+                self._members[number] = self._new_member(f"owner {number}")
 
     async def finish(self, at_end: Mapping[TopicPartition, list[int]]) -> bool:
         ends = {place: offsets[-1] + 1 for place, offsets in at_end.items() if offsets}
@@ -180,9 +183,9 @@ class Owners(Workload):
 
     # --- what befalls them ------------------------------------------------------------------------------
 
-    def _new_member(self, number: int) -> SimulatedOwner:
+    def _new_member(self, who: str) -> SimulatedOwner:
         self._lives += 1
-        name = f"owner {number}, life {self._lives}"
+        name = f"{who}, life {self._lives}"
         member = SimulatedOwner(
             self.cluster, name, self._topic, self.history, self.say, self._owner_of, self._given, self._settings
         )
@@ -196,7 +199,8 @@ class Owners(Workload):
             number = draw.randrange(len(self._members))
             member = self._members[number]
             if member.host.is_alive and not member.host.is_stopped and not member.is_done:
-                draw.choice([self._kill, self._stop, self._leave, self._cut])(number, member)
+                faults = [self._kill, self._stop, self._leave, self._cut, self._visit]
+                draw.choices(faults, [1, 1, 1, 1, 4])[0](number, member)
 
     def _kill(self, number: int, member: SimulatedOwner) -> None:
         self.world.tell(f"{member.name} is killed")
@@ -211,7 +215,7 @@ class Owners(Workload):
     def _come_back_later(self, number: int) -> None:
         def come_back() -> None:
             if not self._is_healed:
-                self._members[number] = self._new_member(number)
+                self._members[number] = self._new_member(f"owner {number}")
 
         self.world.loop.call_later(self.world.random.uniform(0.05, 10.0), come_back)
 
@@ -227,10 +231,29 @@ class Owners(Workload):
         self.world.loop.call_later(self._long_or_short_s(), go_on)
 
     def _cut(self, _: int, member: SimulatedOwner) -> None:
+        self._cut_for(member, self._long_or_short_s())
+
+    def _cut_for(self, member: SimulatedOwner, for_s: float) -> None:
         links = {(member.name, NAME), (NAME, member.name)}
         self.world.tell(f"{member.name} is cut off from the tree")
         self.cluster.network.cut |= links
-        self.world.loop.call_later(self._long_or_short_s(), self.cluster.network.mend, links)
+        self.world.loop.call_later(for_s, self.cluster.network.mend, links)
+
+    def _visit(self, _: int, member: SimulatedOwner) -> None:
+        """Let another one come, whose name is the first, so that the first partition is to be its own, and leave; who
+        owns that, or else this one, does not hear of it for a while in which its session lives."""
+        owner = self._owner_of(self._places[0])
+        unheard = next((each for each in self._members if each.name == owner), member)
+        within_a_session_s = self.world.random.uniform(0.2, 0.6) * self.cluster.ensemble.session_timeout_s
+        self._cut_for(unheard, within_a_session_s)
+        guest = self._new_member("guest")
+        self.world.tell(f"{guest.name} comes")
+        self._guests.append(guest)
+
+        def leave() -> None:
+            guest.is_done = True
+
+        self.world.loop.call_later(self._long_or_short_s(), leave)
 
     def _long_or_short_s(self) -> float:
         """Draw how long: shorter than a session, or longer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import random
 from collections.abc import Callable
 from typing import Any
@@ -127,10 +128,19 @@ class World:
         for task in self._kept:
             # Their `finally` finds a loop that is closed; whatever it says to that is of no interest.
             with contextlib.suppress(Exception):
-                task.get_coro().close()  # type: ignore[union-attr]
+                _close(task.get_coro())
         self._kept.clear()
         self.hosts.clear()
 
     def tell(self, what: str) -> None:
         """Add a line to the story of this run."""
         self.story.append((self.loop.time(), what))
+
+
+def _close(work: Any) -> None:
+    """Close a coroutine, and what it would have waited for: Python complains of what was made and never begun."""
+    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        for given in list(work.cr_frame.f_locals.values()):
+            if inspect.iscoroutine(given):
+                _close(given)
+    work.close()
