@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from barnabas.errors import ConfigurationError
@@ -57,6 +58,7 @@ class DeadLetterTable:
             widens_types=self._base.widens_types,
         )
         self._ledger = self._what_it_has()
+        self._next_offsets: dict[TopicPartition, int] = {}
         self._location = self._base.location()
         self._folder: Folder | None = None
         folder = self._location.local_folder
@@ -84,7 +86,7 @@ class DeadLetterTable:
         :raises WarehouseError: the folder cannot be made.
         """
         self._folder = claim_folder(self._location, self._load_id, self.name)
-        next_offsets = {
+        self._next_offsets = {
             TopicPartition(topic, partition): offset
             for topic, loaded in self._ledger.topics.items()
             if "" in (loaded.topic_id, topic_ids.get(topic, "")) or loaded.topic_id == topic_ids[topic]
@@ -92,7 +94,7 @@ class DeadLetterTable:
         }
         target = self._base.target_file_bytes
         folder = f"{self._location.uri}/data/{self._load_id}"
-        return DeadLetterWriting(folder, dict(self._location.properties), next_offsets, target)
+        return DeadLetterWriting(folder, dict(self._location.properties), self._next_offsets, target)
 
     def commit(
         self, files: Sequence[DataFile], bad: BadRecords, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]
@@ -108,7 +110,7 @@ class DeadLetterTable:
             self.discard()
             return 0
         rows = sum(file.records for file in files)
-        ledger = self._ledger.advanced(topic_ids, ranges)
+        ledger = self._ledger.advanced(topic_ids, map(self._no_earlier, ranges))
         properties = {
             **snapshot_properties(self._load_id, ledger, ranges, rows),
             BAD_RECORDS: json.dumps(bad.reasons, ensure_ascii=False),
@@ -121,6 +123,12 @@ class DeadLetterTable:
             raise
         folder.release()
         return rows
+
+    def _no_earlier(self, loaded: OffsetRange) -> OffsetRange:
+        """Return a range that does not end before what the table has: a load of another table that was planned before
+        this one's last may know less of a partition, and would have its bad records put here once more."""
+        has = self._next_offsets.get(loaded.topic_partition, 0)
+        return replace(loaded, end_offset=max(loaded.end_offset, has))
 
     def discard(self) -> None:
         """Remove what tasks have written, where it was not committed."""

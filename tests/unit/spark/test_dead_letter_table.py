@@ -99,6 +99,17 @@ def test_of_two_loads_at_once_one_is_refused_and_nothing_is_twice(lake: Lake) ->
     assert lake.files()[1] == 0
 
 
+def test_a_load_of_another_table_that_knows_older_ends_does_not_take_the_table_back(lake: Lake) -> None:
+    lake.partitions = [[b"?", b"!"], []]
+    lake.load()
+    # Ends of logs are of several brokers, and not of one moment: of one partition this load knows less, of one more.
+    lake.partitions = [[b"?"], [b"#"]]
+    assert lake.load("other").dead_letter_rows == 1
+    lake.partitions = [[b"?", b"!"], [b"#"]]
+    assert lake.load("other").dead_letter_rows == 0
+    assert sorted(lake.rows(column="value")) == [(0, b"#"), (0, b"?"), (1, b"!")]
+
+
 def test_a_topic_that_was_made_again_has_bad_records_of_its_own(lake: Lake) -> None:
     lake.values = [b'{"a": 1}', b"?"]
     lake.load()
