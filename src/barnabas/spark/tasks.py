@@ -24,6 +24,7 @@ from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
 from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterWriting
+from barnabas.spark.errors import DataLossError
 from barnabas.spark.load_account import AccountBuilder
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import Connections, read_range
@@ -233,6 +234,8 @@ def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableSh
 def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> Failed:
     if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
         return Failed("data loss", f"{wanted}: deleted from the log while it was read: {error}")
+    if isinstance(error, DataLossError):
+        return Failed("data loss", str(error))
     if isinstance(error, OSError) and not isinstance(error, BarnabasError):
         return Failed("storage", f"{wanted}: cannot write: {error}")
     return Failed("other", f"{wanted}: {error}")

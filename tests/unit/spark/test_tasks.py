@@ -16,6 +16,7 @@ from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
+from barnabas.spark.errors import DataLossError
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
@@ -106,3 +107,14 @@ def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monke
     assert isinstance(failed, Failed)
     assert failed.kind == "data loss"
     assert "t-2 [0, 4)" in failed.message
+
+
+def test_a_log_that_was_cut_off_while_it_was_read_is_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(*_args: object, **_options: object) -> Iterator[pa.RecordBatch]:
+        raise DataLossError("t-2 [0, 4): the log ends at 0 now, and was read up to 0")
+        yield ArrowReader().finish()
+
+    monkeypatch.setattr(tasks, "read_range", cut_off)
+    told = "t-2 [0, 4): the log ends at 0 now, and was read up to 0"
+    writing = Writing(str(tmp_path), {}, RAW)
+    assert write_ranges([RANGE], READING, writing, attempt_id=0) == Failed("data loss", told)
