@@ -20,12 +20,14 @@ class Stretch(NamedTuple):
     window_ms: int
 
 
-def batches_by_window(buffer: Buffer, width_ms: int) -> Iterator[tuple[BatchHeader, list[Stretch]]]:
-    """Yield each batch in `buffer` with its records by windows.
+def batches_by_window(
+    buffer: Buffer, width_ms: int, *, check_crc: bool = True
+) -> Iterator[tuple[BatchHeader, list[Stretch]]]:
+    """Yield each batch in `buffer` with its records by windows; batches of markers have none, and are left out.
 
     :raises CorruptBatchError: a batch is damaged.
     """
-    for header, body in iter_bodies(buffer):
+    for header, body in iter_bodies(buffer, check_crc=check_crc):
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             yield header, [Stretch(header.record_count, window_of(header.max_timestamp_ms, width_ms))]
             continue

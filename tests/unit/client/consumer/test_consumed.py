@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +12,10 @@ from barnabas.audit.windows import WINDOW_MS, tally
 from barnabas.client.consumer.consumed import Consumed, Offsets, offsets_in
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder
-from barnabas.records.header import stamp
+from barnabas.records.header import CONTROL_MASK, stamp, write_crc
+from tests.consumer_core import TOPIC, Scene, make_batch
 
 TP = TopicPartition("clicks", 3)
 WHO = offsets_of(3)
@@ -36,6 +39,25 @@ def placed(position: int = 0) -> PartitionState:
 def test_records_are_found_by_windows_from_the_position_up_to_the_end() -> None:
     data = batch(0, 1, 2, WINDOW_MS) + batch(3, WINDOW_MS, WINDOW_MS) + b"damaged"
     assert list(offsets_in(data, 1, 4)) == [Offsets(1, 1, 0), Offsets(2, 1, WINDOW_MS), Offsets(3, 1, WINDOW_MS)]
+
+
+def test_damage_is_not_looked_into_where_nothing_of_it_was_handed_out() -> None:
+    whole, damaged = batch(0, 1, 2), bytearray(batch(2, 1))
+    damaged[-1] ^= 1
+    assert list(offsets_in(damaged, 2, 2)) == []
+    assert list(offsets_in(damaged + whole, 3, 3)) == []
+    assert list(offsets_in(whole + damaged, 0, 2)) == [Offsets(0, 2, 0)]
+    marker = bytearray(batch(2, 1))
+    marker[22] |= CONTROL_MASK
+    write_crc(marker, 0, len(marker))
+    damaged[:8] = (3).to_bytes(8, "big")
+    assert list(offsets_in(whole + marker + damaged, 0, 3)) == [Offsets(0, 2, 0)]
+
+
+def test_a_checksum_that_nobody_checks_is_not_missed_here() -> None:
+    data = bytearray(batch(0, 1, 2))
+    data[17] ^= 1  # of the CRC itself
+    assert list(offsets_in(data, 0, 2)) == [Offsets(0, 2, 0)]
 
 
 def test_only_what_was_handed_out_counts_and_it_is_told_once() -> None:
@@ -106,3 +128,34 @@ def test_all_that_was_handed_out_is_counted_however_it_is_cut(decoded: list[tupl
         consumed.count(lambda _state, position=position: position)  # type: ignore[misc]
     counted = sum(event.offsets[3].records for event in consumed.news().values())
     assert counted == position
+
+
+def read_with_damage(*, audit: bool, check_crcs: bool) -> list[object]:
+    """Poll five times a log of three batches, of which the first is damaged; return offsets, or what was raised."""
+    damaged = bytearray(make_batch(0, 0, 3))
+    damaged[-1] ^= 1
+    stored = {0: bytes(damaged), 3: make_batch(0, 3, 3), 6: make_batch(0, 6, 3)}
+    scene = Scene(partitions=1, group="readers", audit=audit, check_crcs=check_crcs)
+    scene.core.assign([(TOPIC, 0)])
+    scene.place_all()
+    found: list[object] = []
+    for _ in range(5):
+        while (fetch := scene.fetch()) is not None:
+            ((part,),) = (topic.partitions for topic in fetch.request.topics)
+            answer = PartitionData(
+                partition_index=0, error_code=0, high_watermark=9, records=stored.get(part.fetch_offset)
+            )
+            topics = [FetchableTopicResponse(topic=TOPIC, partitions=[answer])]
+            scene.state.fetcher.on_response(fetch, FetchResponse(responses=topics))
+            if answer.records is None:
+                break
+        poll = scene.poll(timeout_s=0)
+        found.append(str(poll.error) if poll.error else [record.offset for record in poll.result])
+    return found
+
+
+@pytest.mark.parametrize("check_crcs", [True, False])
+def test_damage_stops_an_audited_consumer_as_it_stops_others(check_crcs: bool) -> None:
+    found = read_with_damage(audit=True, check_crcs=check_crcs)
+    assert found == read_with_damage(audit=False, check_crcs=check_crcs)
+    assert all("seek past it to go on" in str(each) for each in found)
