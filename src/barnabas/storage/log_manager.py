@@ -334,10 +334,14 @@ class LogManager:
         return self._keep(log, topic_id)
 
     def _forget_checkpoints_of_deleted(self, partition: TopicPartition) -> None:
-        """Store the checkpoints anew where they may tell of a log that was deleted: of a topic that had this name
-        before, and not of the one that is to be here, of which nothing says that it was ever made."""
+        """Leave out of the checkpoints what may be of logs that were deleted: of a topic that had this name before, and
+        not of the one that is to be here, of which nothing says that it was ever made.
+
+        Of other logs all is kept: that they are not here yet may be a loss, of which nothing else tells.
+        """
         if partition in self._folders.deleted_logs and any(self._checkpoints.of(partition)):
-            _succeeds(self._checkpoint)
+            deleted = self._folders.deleted_logs - self._logs.keys()
+            _succeeds(functools.partial(self._checkpoints.forget, deleted))
 
     def _keep(self, log: Log, topic_id: uuid.UUID | None) -> Log:
         if topic_id is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from barnabas.errors import StorageError
@@ -76,8 +76,22 @@ class OffsetCheckpoints:
             told = {partition: offset for partition, offset in offsets().items() if offset}
             if self._stored[name] == told:
                 return
-            try:
-                replace_file(self._filesystem, self._folder / name, encode_offsets(told), durable=True)
-            except OSError as error:
-                raise StorageError(f"{self._folder / name} cannot be stored: {error}") from error
-            self._stored[name] = told
+            self._replace(name, told)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Store what is stored without some logs.
+
+        :raises StorageError: the disk refuses.
+        """
+        with self._lock:
+            for name, stored in list(self._stored.items()):
+                others = {each: offset for each, offset in stored.items() if each not in partitions}
+                if len(others) < len(stored):
+                    self._replace(name, others)
+
+    def _replace(self, name: str, told: dict[TopicPartition, int]) -> None:
+        try:
+            replace_file(self._filesystem, self._folder / name, encode_offsets(told), durable=True)
+        except OSError as error:
+            raise StorageError(f"{self._folder / name} cannot be stored: {error}") from error
+        self._stored[name] = told

@@ -204,6 +204,27 @@ def test_log_that_is_to_be_there_lacks_nothing_of_a_deleted_one_of_its_name(
     assert (manager.missing, manager.gone) == ({CLICKS}, set())
 
 
+def test_log_whose_folder_is_gone_is_missed_though_another_was_deleted(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    """What the checkpoints say of it is all that tells; a log of a deleted topic's name is restored before it."""
+    manager = open_manager(cluster_id="castle", boot_id="monday")
+    manager.note_boot()
+    for number, partition in enumerate([CLICKS, OTHER]):
+        manager.create(partition, topic_id=uuid.UUID(int=number)).append(make_batch(10), 0)
+        manager.get(partition).flush()  # type: ignore[union-attr]
+    manager.checkpoint_recovery_points()
+    manager.delete(CLICKS)
+    manager.abandon()
+    shutil.rmtree(tmp_path / "data" / str(OTHER))
+    manager = open_manager(cluster_id="castle", boot_id="monday")
+    manager.restore(CLICKS, None, uuid.UUID(int=2))
+    manager.restore(OTHER, None, uuid.UUID(int=1))
+    assert (manager.missing, manager.gone) == ({CLICKS, OTHER}, {OTHER})
+    manager.abandon()
+    assert not open_manager(cluster_id="castle", boot_id="monday").is_checkpointed(CLICKS)
+
+
 def test_nothing_is_left_of_a_deleted_log_in_the_checkpoints_when_its_folder_goes(
     open_manager: OpenManager, make_batch: MakeBatch, clock: ManualClock
 ) -> None:
