@@ -201,6 +201,10 @@ def _name(told: dict[str, Any], name: str) -> str:
     value = told.get(name)
     if not isinstance(value, str) or len(value) > NAME_CHARACTERS_MAX:
         raise BadEventError(f"no monitoring event: {name} is no name")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON may escape half a character, which nobody could show
+        raise BadEventError(f"no monitoring event: {name} is no text") from None
     return value
 
 

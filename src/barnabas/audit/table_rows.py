@@ -67,10 +67,10 @@ class TableRows:
             of_window = self.tallies.setdefault(window_ms, {})
             of_window[partition] = of_window.get(partition, NOTHING).plus(found)
         begin = self.begins.get(partition, 0)
-        beyond = offsets >= self.next_offsets.get(partition, 0)
-        for offset, window_ms in zip(offsets[beyond].tolist(), windows_ms[beyond].tolist(), strict=True):
+        foreign = (offsets >= self.next_offsets.get(partition, 0)) | (offsets < 0)
+        for offset, window_ms in zip(offsets[foreign].tolist(), windows_ms[foreign].tolist(), strict=True):
             self.findings.note(Kind.EXTRA, window_ms, offsets_of(partition), offset, 1)
-        places = offsets[(offsets >= begin) & ~beyond] - begin
+        places = offsets[(offsets >= begin) & ~foreign] - begin
         if len(places):
             self._copies[partition].add(places)
             self._check_memory()

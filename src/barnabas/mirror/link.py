@@ -80,7 +80,9 @@ class Link:
         offsets, account = self.copy.offsets, self.copy.account
         if offsets is None:
             return None
-        told_to = self.told_to if account is None else account.told_to
+        told_to = None if account is None else account.told_to
+        if told_to is None:  # nobody counts here, or not yet
+            told_to = self.told_to
         return PartitionMark(self.target_topic_id.hex(), self.copy.origin, offsets.runs, told_to)
 
     def lost(self, why: str) -> None:

@@ -95,7 +95,10 @@ def state_of(base: StoredTable) -> AuditState | None:
 def _add(rows: TableRows, batch: pa.RecordBatch, since_ms: int | None) -> None:
     sent_ms = pc.divide(batch.column("timestamp").cast(pa.int64()), 1_000)
     columns = batch.column("partition"), batch.column("offset"), pc.coalesce(sent_ms, batch.column("raw_timestamp_ms"))
-    partitions, offsets, times_ms = (np.asarray(each.to_numpy(zero_copy_only=False), np.int64) for each in columns)
+    # Rows that somebody has added by hand may have none of them: those are of no log, and without a timestamp.
+    partitions, offsets, times_ms = (
+        np.asarray(each.fill_null(-1).to_numpy(zero_copy_only=False), np.int64) for each in columns
+    )
     for partition in np.unique(partitions).tolist():
         chosen = partitions == partition
         if since_ms is not None:

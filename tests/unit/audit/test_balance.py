@@ -172,6 +172,7 @@ def test_events_come_back_as_they_were_from_json() -> None:
         event({}).to_json().replace(b'"counted":[]', b'"counted":[[7,0,0,1e3,0,0]]'),
         event({}).to_json().replace(b'"counted":[]', b'"counted":[[7,0,0,true,0,0]]'),
         event({}).to_json().replace(b'"host":"web-1"', b'"host":' + b'"' + b"x" * 10_000 + b'"'),
+        event({}).to_json().replace(b'"host":"web-1"', b'"host":"half \\ud83d"'),
         event({}).to_json().replace(b'"late":0', b'"late":-1'),
         event({}).to_json().replace(b'"counted":[]', b'"counted":[[-1,-1,0,1,0,0]]'),
     ],

@@ -63,6 +63,12 @@ def test_rows_that_no_log_ever_had_are_extra() -> None:
     assert found(rows) == [(Kind.EXTRA, 1, ((25, 1),)), (Kind.EXTRA, 1, ((5, 1),))]
 
 
+def test_rows_of_no_offset_that_a_log_can_have_are_extra() -> None:
+    rows = rows_of([-1, 0, 1, -(2**63)], end=2)
+    rows.check(ONE, 0, Stretch(2, 0))
+    assert found(rows) == [(Kind.EXTRA, 2, ((-1, 1), (-(2**63), 1)))]
+
+
 def test_rows_of_before_the_logs_begin_are_counted_and_not_compared() -> None:
     rows = rows_of(list(range(3, 20)), begin=10)
     rows.check(ONE, 8, Stretch(12, 0))  # a batch of which the log still has the end

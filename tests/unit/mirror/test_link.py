@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from barnabas.mirror.account import PartitionAccount, TopicAccount
 from barnabas.mirror.link import TRIES_TOLD, Link, why_waiting
+from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
 
@@ -24,3 +26,15 @@ def test_partitions_that_fail_again_and_again_are_told_and_those_that_fail_once_
     assert why_waiting(links) == "clicks-2: target: NOT_ENOUGH_REPLICAS"
     links[0].tries, links[0].trouble = 0, None
     assert why_waiting(links) is None
+
+
+def test_how_far_an_earlier_mirror_has_told_stays_in_the_ledger_until_the_account_goes_on_there() -> None:
+    each = link(0)
+    each.copy.offsets, each.told_to = OffsetMap(100, 0), 40
+    assert each.mark is not None
+    assert each.mark.told_to == 40
+    each.copy.account = PartitionAccount(TopicAccount("clicks", "", "clicks", "", 1, "a mirror"), 0)
+    assert each.mark.told_to == 40
+    each.copy.account.begin(40)
+    each.copy.account.told_to = 60
+    assert each.mark.told_to == 60
