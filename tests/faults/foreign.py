@@ -34,6 +34,9 @@ help. With `metadata.recovery.strategy=none` none of 1,675 did so: it seems to b
 servers. The default stays, since it is what applications have."""
 SENT_AT_ONCE = 100
 ON_THEIR_WAY_MAX = 1_000
+BATCH_BYTES_MAX = 8_000
+"""Below the segments of all scenarios. A batch that no segment takes is refused for good; librdkafka then begins a new
+epoch for all partitions, and sends in it once more what other brokers may have taken in the old one."""
 POLL_S = 0.05
 RECORDS_PER_POLL = 500
 SETTINGS = {
@@ -138,6 +141,7 @@ class ForeignProducer(ForeignClient):
             "enable.idempotence": True,
             "linger.ms": 2,
             "queue.buffering.max.messages": ON_THEIR_WAY_MAX,
+            "batch.size": BATCH_BYTES_MAX,
             **({} if told is None else {"debug": "eos,msg", "log_level": 7, "logger": _logger(history, told)}),
         }
         super().__init__(history, bootstrap, places, process, own, settings)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
-from kazoo.exceptions import SessionExpiredError
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import MarshallingError, SessionExpiredError
 
 from barnabas.coordination.tree import (
     BadVersionError,
@@ -107,6 +107,27 @@ WRITES = {
 
 def nodes(tree):
     return {path: (node.data, node.stat.version, bool(node.stat.owner)) for path, node in tree.subtree("/").items()}
+
+
+@pytest.mark.parametrize("is_done", [True, False], ids=["done", "not done"])
+@pytest.mark.parametrize("write", WRITES)
+def test_write_over_which_the_server_fails_is_done_once(tree, other, opened, monkeypatch, write, is_done):
+    for each in ("/old", "/parent"):
+        other.create(each)
+    tree.ping(60)
+    wanted = result_elsewhere(opened, WRITES[write])
+    commit = TransactionRequest.commit_async
+
+    def fails_once(transaction):
+        monkeypatch.undo()
+        if is_done:
+            commit(transaction).get(EVENT_TIMEOUT_S)
+        answer = transaction.client.handler.async_result()
+        answer.set_exception(MarshallingError())
+        return answer
+
+    monkeypatch.setattr(TransactionRequest, "commit_async", fails_once)
+    assert (WRITES[write](tree), nodes(tree)) == wanted
 
 
 @pytest.mark.parametrize("lost", ["request", "answer"])

@@ -111,7 +111,7 @@ def source_place_of(header: BatchHeader) -> SourcePlace | None:
 
     >>> from barnabas.records import BatchBuilder, read_header
     >>> builder = BatchBuilder()
-    >>> builder.append(0, None, b"1")
+    >>> _ = builder.append(0, None, b"1")
     >>> place = source_place_of(read_header(builder.build(*producer_of(5, 1_000_000), 7)))
     >>> place == (producer_id_of(5), 1_000_007)
     True
