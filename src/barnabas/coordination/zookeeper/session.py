@@ -52,8 +52,8 @@ _LOST_ON_THE_WAY = (
     kazoo.SystemZookeeperError,
     kazoo.DataInconsistency,
 )
-"""No answer came, or one that says nothing of the tree: that a server failed over a request, which happens to sound ones
-when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it."""
+"""No answer came, or one that says nothing of the tree: that a server failed over a request, which happens to sound
+ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it."""
 
 
 class SessionLostError(TreeUnavailableError):
