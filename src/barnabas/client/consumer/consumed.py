@@ -116,6 +116,11 @@ class Consumed:
         self._windows: dict[Window, _Handed] = {}
         self._changed: dict[Window, None] = {}
 
+    @property
+    def window_count(self) -> int:
+        """How many windows are remembered."""
+        return len(self._windows)
+
     # --- what comes -------------------------------------------------------------------------------------
 
     def knows(self, state: PartitionState, end: int) -> bool:
@@ -174,10 +179,16 @@ class Consumed:
         """Whether anything was counted that is not told."""
         return bool(self._changed)
 
-    def news(self) -> dict[Window, MonitoringEvent]:
-        """Return what is to be told; what is counted from now on is news again."""
+    def forget_told(self) -> None:
+        """Where there are too many windows, and all of them is told, forget them, and tell on under another name.
+
+        Not to be called while news are being told: these may come back (`not_told`).
+        """
         if len(self._windows) > WINDOWS_MAX and not self._changed:
             self._windows, self._instance = {}, uuid.uuid4().hex
+
+    def news(self) -> dict[Window, MonitoringEvent]:
+        """Return what is to be told; what is counted from now on is news again."""
         changed, self._changed = self._changed, {}
         return {window: self._event(*window) for window in changed}
 

@@ -62,6 +62,7 @@ class ConsumedTelling:
     async def _tell(self) -> None:
         guard, consumed = self._state.guard, self._consumed
         with guard.lock:
+            consumed.forget_told()
             self._state.count_consumed()
             if not consumed.has_news:
                 return

@@ -1,0 +1,77 @@
+"""When what a consumer was handed is told, and for how long it is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from barnabas.audit.events import MonitoringEvent
+from barnabas.audit.windows import WINDOW_MS
+from barnabas.client.consumer import consumed as consumed_module
+from barnabas.client.consumer.consumed import Consumed, Offsets
+from barnabas.client.consumer.consumed_telling import ConsumedTelling
+from barnabas.client.event_sender import EventSender
+from barnabas.errors import ErrorCode, KafkaError
+from tests.consumer_core import TOPIC, Scene
+
+WINDOWS = 12
+
+
+def told(monkeypatch: pytest.MonkeyPatch, *, refused: frozenset[int] = frozenset()) -> tuple[Consumed, list[Any]]:
+    """Hand out a record of each of some windows, and tell it; return what is remembered, and the events.
+
+    :param refused: so many of the tellings are, by their number.
+    """
+    events: list[MonitoringEvent] = []
+    tellings = iter(range(100))
+
+    async def have_topic(_sender: EventSender) -> bool:
+        return False
+
+    async def send(_sender: EventSender, news: Iterable[MonitoringEvent]) -> None:
+        if next(tellings) in refused:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        events.extend(news)
+
+    monkeypatch.setattr(EventSender, "have_topic", have_topic)
+    monkeypatch.setattr(EventSender, "send", send)
+    scene = Scene(partitions=1, group="readers", audit=True)
+    scene.core.assign([(TOPIC, 0)])
+    scene.place_all()
+    (state,) = scene.state.subscription.partitions.values()
+    consumed = scene.state.consumed
+    assert consumed is not None
+    cluster: Any = type("Cluster", (), {"view": scene.view})
+
+    async def read() -> None:
+        telling = ConsumedTelling(scene.state, cluster, consumed)
+        for offset in range(WINDOWS):
+            consumed.coming(state, offset, offset + 1, [Offsets(offset, 1, offset * WINDOW_MS)])
+            state.position = offset + 1
+            await telling.tell()
+        await telling.tell()
+
+    asyncio.run(read())
+    return consumed, events
+
+
+@pytest.mark.parametrize("refused", [frozenset[int](), frozenset({3, 4, 9})])
+def test_windows_that_were_told_are_forgotten_when_there_are_many(
+    monkeypatch: pytest.MonkeyPatch, refused: frozenset[int]
+) -> None:
+    monkeypatch.setattr(consumed_module, "WINDOWS_MAX", 3)
+    consumed, events = told(monkeypatch, refused=refused)
+    last = {event.key: event for event in events}
+    assert sorted(event.window_ms for event in last.values()) == [each * WINDOW_MS for each in range(WINDOWS)]
+    assert all(event.offsets[0].records == 1 for event in last.values())
+    assert consumed.window_count <= 3 + 3
+    assert len({event.instance for event in events}) > 1
+
+
+def test_one_name_is_kept_while_windows_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumed, events = told(monkeypatch)
+    assert consumed.window_count == WINDOWS
+    assert len({event.instance for event in events}) == 1
