@@ -50,14 +50,20 @@ class FramedJsonDecoder:
         framed = pc.if_else(is_framed, values, pa.scalar(None, values.type))
         writers = writers_by_id(framed, {})
         self._unknown.begin()
+        bad: dict[int, str] = {}
         for schema_id in most_frequent_first(writers):
             rows = writers[schema_id]
-            own = pc.is_in(pa.array(range(len(values)), rows.type), rows)
             reason = self._why_unknown(schema_id)
-            if reason is not None:
-                reasons = pc.if_else(own, reason, reasons)
-            told = pc.binary_join_element_wise(f"json:{schema_id}", forms, ":") if reason is None else pa.scalar(VALUE)
+            if reason is not None:  # there may be as many of these as there are values
+                bad.update(dict.fromkeys(rows.to_pylist(), reason))
+                continue
+            own = pc.is_in(pa.array(range(len(values)), rows.type), rows)
+            told = pc.binary_join_element_wise(f"json:{schema_id}", forms, ":")
             forms = pc.if_else(pc.and_(own, comes_back), told, forms)
+        if bad:
+            whys = pa.array([bad.get(row) for row in range(len(values))], pa.string())
+            reasons = pc.coalesce(whys, reasons)
+            forms = pc.if_else(pc.and_(whys.is_valid(), comes_back), VALUE, forms)
         return Decoded(decoded.columns, forms, reasons, decoded.found)
 
     def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:

@@ -343,9 +343,12 @@ def _joined(
 def writers_by_id(values: pa.Array, reasons: dict[int, str]) -> dict[int, pa.Array]:
     """Return the rows (ascending) of each schema id; note why others have none."""
     heads = pc.binary_slice(values, 0, wire_format.HEADER_BYTES).dictionary_encode()
+    by_head = pc.sort_indices(heads.indices)  # stable, nulls last
+    runs = pc.run_end_encode(heads.indices.take(by_head).drop_null())
     groups = {}
-    for code, head in enumerate(heads.dictionary.to_pylist()):
-        rows = pc.indices_nonzero(pc.equal(heads.indices, code))
+    start = 0
+    for head, end in zip(heads.dictionary.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        rows, start = by_head.slice(start, end - start), end
         try:
             groups[wire_format.schema_id(head)] = rows
         except SerializationError as error:

@@ -339,6 +339,32 @@ def test_unknown_ids_leave_the_records_of_a_known_one_good() -> None:
     assert as_json.decode(binary(*foreign, framed, framed), {}).reasons.to_pylist()[-2:] == [None, None]
 
 
+def test_values_that_look_like_many_ids_cost_no_pass_over_all_values_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    for name in ("equal", "if_else", "indices_nonzero", "is_in"):
+        whole = getattr(pc, name)
+
+        def counted(*arguments: Any, whole: Any = whole, **options: Any) -> Any:
+            passes.append(whole)
+            return whole(*arguments, **options)
+
+        monkeypatch.setattr(pc, name, counted)
+    framed = b'\0\0\0\0\1{"a":1}'
+    counts = []
+    for ids in (200, 800):
+        foreign = [b"\0" + number.to_bytes(4, "big") + b'{"a":2}' for number in range(1_000, 1_000 + ids)]
+        own = FramedJsonDecoder(JsonDecoder(JsonRules()), registry_of(Schema("{}", "JSON")))
+        passes.clear()
+        decoded = own.decode(binary(framed, *foreign, None, b'{"a":3}', framed), {"a": "long"})
+        counts.append(len(passes))
+        assert decoded.columns[0].to_pylist() == [1, *[2] * ids, None, 3, 1]
+        assert decoded.forms.to_pylist() == [
+            "json:1:columns", *["value"] * ids, "tombstone", "columns", "json:1:columns"
+        ]  # fmt: skip
+        assert [reason is None for reason in decoded.reasons.to_pylist()] == [True, *[False] * ids, True, True, True]
+    assert counts[0] == counts[1]
+
+
 def test_compiled_and_python_codecs_agree() -> None:
     schema = record(PAGE, NUMBER, {"name": "x", "type": {"type": "map", "values": ["null", "bytes"]}})
     tree = AvroKind().record_type(registry_of(schema), next(iter(AvroKind().writers(binary(written()), {}))))._tree
