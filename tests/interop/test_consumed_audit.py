@@ -6,13 +6,18 @@ import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import barnabas
+from barnabas.cli.audit import Audit
 from barnabas.cli.audit import audit as command
+from barnabas.client import log_counting
+from barnabas.client.range_reader import RangeReader
+from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import ConfigurationError
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
@@ -133,6 +138,54 @@ def test_what_a_group_skips_is_lost_to_it_and_what_it_has_not_reached_is_open(br
     statuses = ", ".join(each[2] for each in windows)
     assert "lost 5" in statuses or statuses.count("lost") == 2  # at the edge of two windows
     assert "open" in statuses
+
+
+def test_group_is_watched_without_reading_the_log_again(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    begins: list[int] = []
+
+    class Reader(RangeReader):
+        def __init__(self, bootstrap: Bootstrap, topic: str, partition: int, begin: int, end: int) -> None:
+            begins.append(begin)
+            super().__init__(bootstrap, topic, partition, begin, end)
+
+    send(broker.bootstrap)
+    watched = Audit(TOPIC, broker.bootstrap, group="watched")
+    with consumer(broker.bootstrap, "watched") as reader:
+        for times in (1, 2):
+            left = [COUNT]
+            wait_until(lambda left=left: left.append(left[-1] - len(reader.poll(50, 0.2))) or left[-1] <= 0, "records")  # type: ignore[misc]
+            reader.commit()
+            begins.clear()
+            with monkeypatch.context() as patched:
+                patched.setattr(log_counting, "RangeReader", Reader)
+                found, _table = watched.run()
+            anew, _table = Audit(TOPIC, broker.bootstrap, group="watched").run()
+            assert (found.windows, found.findings) == (anew.windows, anew.findings)
+            assert sum(each.consumed for each in found.windows) == times * COUNT
+            reader.seek_to_beginning()
+    assert len(begins) == PARTITIONS
+    assert all(begins)  # the second look has begun with the last batches
+
+
+def test_consume_tells_what_it_has_printed_and_ship_what_it_has_sent(broker: BrokerProcess, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"{number}\n" for number in range(COUNT)))
+    run = [sys.executable, "-m", "barnabas"]
+    where = ["-b", broker.bootstrap, "-X", "audit=true"]
+    shipping = [*run, "ship", "--exit", str(log), "-t", TOPIC, "--state", str(tmp_path / "state"), *where]
+    subprocess.run(shipping, check=True, timeout=120)
+    printed = subprocess.run(
+        [*run, "consume", TOPIC, "-g", "prints", "-e", *where], check=True, timeout=120, stdout=subprocess.PIPE
+    )
+    assert len(printed.stdout.splitlines()) == COUNT
+    result = CliRunner().invoke(command, [TOPIC, "--group", "prints", "--json", "-b", broker.bootstrap])
+    windows = json.loads(result.stdout)["windows"]
+    sums = [sum(each[name] for each in windows) for name in ("produced", "stored", "consumed", "unaudited")]
+    assert (result.exit_code, sums) == (0, [COUNT, COUNT, COUNT, 0])
+    assert {each["status"] for each in windows} == {"complete"}
+    alone = subprocess.run([*run, "consume", TOPIC, "-e", *where], check=False, timeout=120, stderr=subprocess.PIPE)
+    assert alone.returncode != 0
+    assert b"audit needs a group" in alone.stderr
 
 
 def test_audit_without_a_group_is_refused(broker: BrokerProcess) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.identities import Producer
 from barnabas.audit.likely_windows import batches_by_likely_window, believable
+from barnabas.audit.seen_stretches import OnStretch, SeenStretches
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS
@@ -25,8 +26,6 @@ from barnabas.records.header import BatchHeader
 
 OnProgress = Callable[[int], object]
 """Called with how many more records were looked at."""
-
-OnStretch = Callable[[Producer, int, Stretch], None]
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 """Where partitions begin and end."""
@@ -141,6 +140,8 @@ class LogMemory:
 
     def __init__(self) -> None:
         self._counter: LogCounter | None = None
+        self._seen: SeenStretches | None = None
+        """What was shown of the log; None: nobody wanted to see it."""
         self._of: tuple[str, int, int | None] | None = None
         self._is_exact = False
 
@@ -169,18 +170,44 @@ class LogMemory:
         """Count what the log holds; see `LogCounter.count`.
 
         :param told: what was told of the topic.
-        :param on_stretch: is to see the whole log each time, so that all of it is read.
+        :param on_stretch: is shown the whole log each time, what was read before from memory.
         """
         believed = frozenset[int]() if self._is_exact else believable(told)
         known = (topic_id, width_ms, since_ms)
-        counter = self._counter
-        if counter is not None and self._of == known and on_stretch is None and counter.believed <= believed:
-            try:
-                return counter.count(ranges, on_progress, log_begins, believed)
-            except LogChangedError:
-                pass  # what follows counts it anew
-        self._counter, self._of = LogCounter(bootstrap, width_ms, since_ms, on_stretch), known
-        return self._counter.count(ranges, on_progress, log_begins, believed)
+        if self._of == known:
+            stored = self._grown(ranges, on_progress, log_begins, believed, on_stretch)
+            if stored is not None:
+                return stored
+        self._counter = self._of = None  # until all is counted
+        seen = None if on_stretch is None else SeenStretches(on_stretch)
+        counter = LogCounter(bootstrap, width_ms, since_ms, seen)
+        stored = counter.count(ranges, on_progress, log_begins, believed)
+        if seen is not None:
+            seen.listener = None
+        self._counter, self._seen, self._of = counter, seen, known
+        return stored
+
+    def _grown(
+        self,
+        ranges: Ranges,
+        on_progress: OnProgress,
+        log_begins: Mapping[TopicPartition, int],
+        believed: frozenset[int],
+        on_stretch: OnStretch | None,
+    ) -> StoredLog | None:
+        """Count what is new, and show all; None where that cannot be, and nothing was shown."""
+        counter, seen = self._counter, self._seen
+        if counter is None or not counter.believed <= believed:
+            return None
+        try:
+            stored = counter.count(ranges, on_progress, log_begins, believed)
+        except LogChangedError:
+            return None
+        if on_stretch is not None:
+            if seen is None or not seen.is_whole:
+                return None
+            seen.show(on_stretch)  # only now: what is shown twice is called doubled
+        return stored
 
 
 def _since(since_ms: int, on_stretch: OnStretch) -> OnStretch:

@@ -11,11 +11,12 @@ from barnabas.audit.consumed import ConsumedGroup
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.identities import Producer
 from barnabas.audit.mirrored import SourceSide, account_begins, source_topic_of
+from barnabas.audit.seen_stretches import OnStretch
 from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audited import read_events, topic_ranges
-from barnabas.client.log_counting import LogMemory, OnProgress, OnStretch
+from barnabas.client.log_counting import LogMemory, OnProgress
 from barnabas.client.setting_types import Bootstrap
 from barnabas.model import TopicPartition
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from barnabas.audit import seen_stretches
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.identities import Producer
+from barnabas.audit.seen_stretches import OnStretch
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, tally
@@ -23,6 +24,16 @@ WHERE = TopicPartition("clicks", 0)
 ONE = Producer(7, 0, 0)
 
 
+def batch(sequence: int, offset: int, epoch: int = 0, at_ms: int = 1) -> bytes:
+    """Return a batch of two records."""
+    builder = BatchBuilder()
+    builder.append(at_ms, None, b"x")
+    builder.append(at_ms + 1, None, b"x")
+    data = bytearray(builder.build(ONE.producer_id, 0, sequence))
+    stamp(data, 0, offset, epoch)
+    return bytes(data)
+
+
 class Log:
     """A log of one partition, and what was read of it."""
 
@@ -30,7 +41,7 @@ class Log:
         self.begin = 0
         self.batches: list[tuple[int, bytes]] = []
         self.read_from: list[int] = []
-        self.whole: list[Any] = []
+        self.whole: list[tuple[int, int]] = []
         self.memory = LogMemory()
         log = self
 
@@ -53,21 +64,23 @@ class Log:
 
     def append(self, sequence: int, epoch: int = 0) -> None:
         """Append a batch of two records."""
-        builder = BatchBuilder()
-        builder.append(1, None, b"x")
-        builder.append(2, None, b"x")
-        data = bytearray(builder.build(ONE.producer_id, 0, sequence))
-        offset = self.end
-        stamp(data, 0, offset, epoch)
-        self.batches.append((offset, bytes(data)))
+        self.batches.append((self.end, batch(sequence, self.end, epoch)))
 
-    def count(self, told: Told | None = None, *, topic_id: str = "a", sees_whole: bool = False) -> StoredLog:
-        def see(_producer: Producer, offset: int, stretch: Stretch) -> None:
-            self.whole.append((offset, stretch.records))
+    def see(self, _producer: Producer, offset: int, stretch: Stretch) -> None:
+        self.whole.append((offset, stretch.records))
 
+    def shown(self) -> list[tuple[int, int]]:
+        """Return what was shown since the last call."""
+        shown, self.whole = self.whole, []
+        return shown
+
+    def count(
+        self, told: Told | None = None, *, topic_id: str = "a", sees_whole: bool = False, see: OnStretch | None = None
+    ) -> StoredLog:
+        see = self.see if sees_whole else see
         return self.memory.count(
             "none:1", topic_id, told or Told([], "", WINDOW_MS), {WHERE: (self.begin, self.end)}, lambda _records: None,
-            width_ms=WINDOW_MS, since_ms=None, log_begins={WHERE: self.begin}, on_stretch=see if sees_whole else None,
+            width_ms=WINDOW_MS, since_ms=None, log_begins={WHERE: self.begin}, on_stretch=see,
         )  # fmt: skip
 
 
@@ -124,10 +137,53 @@ def test_another_topic_of_the_same_name_is_counted_anew(log: Log) -> None:
     assert log.read_from == [0, 0]
 
 
-def test_whoever_looks_at_the_whole_log_sees_it_each_time(log: Log) -> None:
+def test_whoever_looks_at_the_whole_log_sees_it_each_time_though_it_is_read_once(log: Log) -> None:
     log.count(sees_whole=True)
+    assert log.shown() == [(0, 2), (2, 2)]
+    log.append(4)
     log.count(sees_whole=True)
-    assert log.whole == [(0, 2), (2, 2)] * 2
+    assert log.shown() == [(0, 6)]  # what follows on each other is one
+    assert log.read_from == [0, 2]
+
+
+def test_whoever_looks_at_the_whole_log_sees_nothing_of_one_that_is_gone(log: Log) -> None:
+    log.count(sees_whole=True)
+    log.shown()
+    log.batches.pop()
+    log.append(2, epoch=1)
+    log.append(8, epoch=1)
+    log.count(sees_whole=True)
+    assert log.shown() == [(0, 2), (2, 2), (4, 2)]
+
+
+def test_log_is_read_again_for_who_looks_at_it_where_nobody_has_seen_it(log: Log) -> None:
+    log.count()
+    log.count(sees_whole=True)
+    assert log.shown() == [(0, 2), (2, 2)]
+    assert log.read_from[-1] == 0
+
+
+def test_log_of_too_many_stretches_is_read_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_stretches, "STRETCHES_MAX", 1)
+    log.count(sees_whole=True)
+    log.append(8)  # in another window, so another stretch
+    log.batches[-1] = (log.batches[-1][0], batch(8, log.batches[-1][0], at_ms=WINDOW_MS))
+    for _ in range(2):
+        log.shown()
+        log.count(sees_whole=True)
+        assert log.shown() == [(0, 2), (2, 2), (4, 2)]
+
+
+def test_look_that_fails_leaves_nothing_behind(log: Log) -> None:
+    class BrokenError(Exception):
+        pass
+
+    def fail(*_arguments: object) -> None:
+        raise BrokenError
+
+    with pytest.raises(BrokenError):
+        log.count(see=fail)
+    assert records(log.count()) == 4
 
 
 def test_headers_are_believed_until_records_are_to_be_looked_at(log: Log) -> None:
