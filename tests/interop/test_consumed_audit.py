@@ -170,7 +170,7 @@ def test_group_is_watched_without_reading_the_log_again(broker: BrokerProcess, m
 def test_consume_tells_what_it_has_printed_and_ship_what_it_has_sent(broker: BrokerProcess, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"{number}\n" for number in range(COUNT)))
-    run = [sys.executable, "-m", "barnabas"]
+    run = [sys.executable, "-m", "barnabas.cli.main"]
     where = ["-b", broker.bootstrap, "-X", "audit=true"]
     shipping = [*run, "ship", "--exit", str(log), "-t", TOPIC, "--state", str(tmp_path / "state"), *where]
     subprocess.run(shipping, check=True, timeout=120)
@@ -180,7 +180,7 @@ def test_consume_tells_what_it_has_printed_and_ship_what_it_has_sent(broker: Bro
     assert len(printed.stdout.splitlines()) == COUNT
     result = CliRunner().invoke(command, [TOPIC, "--group", "prints", "--json", "-b", broker.bootstrap])
     windows = json.loads(result.stdout)["windows"]
-    sums = [sum(each[name] for each in windows) for name in ("produced", "stored", "consumed", "unaudited")]
+    sums = [sum(each[name] for each in windows) for name in ("produced", "stored", "consumed", "not_audited")]
     assert (result.exit_code, sums) == (0, [COUNT, COUNT, COUNT, 0])
     assert {each["status"] for each in windows} == {"complete"}
     alone = subprocess.run([*run, "consume", TOPIC, "-e", *where], check=False, timeout=120, stderr=subprocess.PIPE)
