@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from barnabas.mirror.ledger import GroupMark
 from barnabas.mirror.offset_map import OffsetMap
 
+PENDING_MAX = 16
+"""So many offsets of one side a mark has: what is committed, what is about to be, and what was tried before. Where a
+commit is refused for days, as by members that do nothing, each round tries another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -28,22 +32,32 @@ class Conflict:
     """Both sides have moved, or nobody knows which one did."""
 
 
-def _move(mark: GroupMark | None, source: int, target: int, *, to_source: bool) -> Move:
+def _move(mark: GroupMark | None, now: int | None, source: int, target: int, *, to_source: bool) -> Move:
+    """Return the move after which the two offsets stand for each other.
+
+    :param now: what is committed on the side on which it is to be changed.
+    """
     before = mark or GroupMark()
     settled = GroupMark((source,), (target,))
     if to_source:
-        pending = GroupMark(_several({*before.source, source}), (target,))
+        pending = GroupMark(_several(_pending(before.source, now, source)), (target,))
         return Move(pending, source, None, settled)
-    pending = GroupMark((source,), tuple({*before.target, target}))
+    pending = GroupMark((source,), _pending(before.target, now, target))
     return Move(pending, None, target, settled)
 
 
-def _several(offsets: set[int]) -> tuple[int, ...]:
+def _pending(before: tuple[int, ...], now: int | None, wanted: int) -> tuple[int, ...]:
+    """Return the offsets one of which is committed when a commit was tried; of those tried before the last ones."""
+    last = [each for each in (now, wanted) if each is not None]
+    return tuple(dict.fromkeys([*(each for each in before if each not in last), *last]))[-PENDING_MAX:]
+
+
+def _several(offsets: tuple[int, ...]) -> tuple[int, ...]:
     """Return offsets, the only one twice: a mark with several tells of a commit that may not have come to pass.
 
     Where the target has no offset that is known without; where the source has none its group may have been deleted.
     """
-    return tuple(offsets) if len(offsets) > 1 else (*offsets, *offsets)
+    return offsets if len(offsets) > 1 else (*offsets, *offsets)
 
 
 Decision = Move | Conflict | GroupMark | None
@@ -57,9 +71,9 @@ def decide(source: int | None, target: int | None, mark: GroupMark | None, offse
     if source is None:
         if target is None or (mark is not None and len(mark.source) < 2):
             return None  # what was committed there once was deleted
-        return _move(mark, offsets.to_source(target), target, to_source=True)
+        return _move(mark, source, offsets.to_source(target), target, to_source=True)
     if target is None:
-        return _move(mark, source, offsets.to_target(source), to_source=False)
+        return _move(mark, target, source, offsets.to_target(source), to_source=False)
     if mark is None or (source not in mark.source and target not in mark.target):
         agree = offsets.to_target(source) == target or offsets.to_source(target) == source
         return GroupMark((source,), (target,)) if agree else Conflict()
@@ -71,11 +85,15 @@ def _follow(source: int, target: int, mark: GroupMark, offsets: OffsetMap) -> De
     that may not have come to pass: it is made again."""
     if target not in mark.target or (len(mark.source) > 1 and source in mark.source):
         wanted = offsets.to_source(target)
-        return GroupMark((source,), (target,)) if source == wanted else _move(mark, wanted, target, to_source=True)
+        if source == wanted:
+            return GroupMark((source,), (target,))
+        return _move(mark, source, wanted, target, to_source=True)
     better = offsets.to_target(source)
     if source not in mark.source or len(mark.target) > 1:
-        return GroupMark((source,), (target,)) if target == better else _move(mark, source, better, to_source=False)
+        if target == better:
+            return GroupMark((source,), (target,))
+        return _move(mark, target, source, better, to_source=False)
     # Neither has moved. More may be mirrored by now of what the group had read when it was translated.
     if better > target and offsets.to_source(target) < source:
-        return _move(mark, source, better, to_source=False)
+        return _move(mark, target, source, better, to_source=False)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from barnabas.mirror.group_moves import Conflict, Decision, Move, decide
+from barnabas.mirror.group_moves import PENDING_MAX, Conflict, Decision, Move, decide
 from barnabas.mirror.ledger import GroupMark
 from barnabas.mirror.offset_map import OffsetMap
 
@@ -67,6 +67,21 @@ def test_first_commit_in_the_source_is_made_again_where_it_was_interrupted_and_n
 def test_group_that_went_on_after_an_interrupted_commit_is_not_taken_back() -> None:
     back = move(decide(150, 30, GroupMark((150,), (50,)), offsets()))
     assert move(decide(135, 30, back.mark, offsets())).commit_target == 35
+
+
+def test_commits_that_are_refused_for_days_leave_a_mark_of_some_offsets_with_which_the_group_is_followed_then() -> None:
+    made, mark = offsets(5_000), GroupMark((150,), (50,))
+    for target in range(51, 2_000):
+        mark = move(decide(150, target, mark, made)).mark
+        assert len(mark.source) <= PENDING_MAX
+    assert move(decide(150, 1_999, mark, made)).commit_source == 2_099
+    assert decide(2_099, 1_999, mark, made) == GroupMark((2_099,), (1_999,)), "the last try came to pass"
+    mark = GroupMark((150,), (50,))
+    for source in range(151, 2_000):
+        mark = move(decide(source, 50, mark, made)).mark
+        assert len(mark.target) <= PENDING_MAX
+    assert move(decide(1_999, 50, mark, made)).commit_target == 1_899
+    assert decide(1_999, 1_899, mark, made) == GroupMark((1_999,), (1_899,))
 
 
 STEP = st.tuples(st.sampled_from(["read in a", "read in b", "mirror"]), st.integers(0, 20), st.integers(0, 3))
