@@ -9,7 +9,7 @@ Used from the event loop's thread only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.tree_thread import InTreeThread
@@ -47,6 +47,8 @@ class Deletions:
         """By the topic's id."""
         self._with_folders: set[bytes] = set()
         """Those of which folders are left."""
+        self._in_doubt: set[bytes] = set()
+        """Those that this broker was to delete, and perhaps did not: their notes may stand for nothing."""
         self._told = ""
         """Why offsets could not be forgotten, as it was logged last."""
 
@@ -55,10 +57,15 @@ class Deletions:
 
         :raises CoordinationError: the tree refused.
         """
+        try:
+            await self._delete(topic_id, name, sorted(brokers))
+        except BarnabasError:
+            self._in_doubt.add(topic_id)
+            raise
+
+    async def _delete(self, topic_id: bytes, name: str, brokers: Sequence[int]) -> None:
         for attempt in range(1, ATTEMPTS + 1):
-            noted = await self._in_tree_thread(
-                deletion_notes.note_deletion, self._tree, topic_id, name, sorted(brokers)
-            )
+            noted = await self._in_tree_thread(deletion_notes.note_deletion, self._tree, topic_id, name, brokers)
             try:
                 await self._in_tree_thread(registry.delete_topic, self._tree, name, noted)
             except (BadVersionError, NoNodeError):
@@ -126,7 +133,7 @@ class Deletions:
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in noted.keys() & set(topic_ids):
             # Noted, and never begun; or about to be.
-            await self._in_tree_thread(deletion_notes.forget_deletion_not_begun, self._tree, topic_id, self._broker_id)
+            await self._in_tree_thread(deletion_notes.forget_deletion_not_begun, self._tree, topic_id)
 
     async def find_missed(self, topic_ids: Collection[bytes]) -> None:
         """Take up deletions of topics that this broker never heard of: made and deleted by others while it could not
@@ -147,13 +154,24 @@ class Deletions:
                 self._names[topic_id] = deletion.name
 
     async def end_all(self, live_names: Collection[str]) -> None:
-        """End what could not be ended before: the groups had to be loaded first, or another broker has begun it.
+        """End what could not be ended before: the groups had to be loaded first, another broker has begun it, or a
+        deletion was noted and then refused.
 
         :param live_names: of the topics that there are now.
         """
         names, self._names = self._names, {}
         if names:
             await self.end(names, live_names)
+        for topic_id in tuple(self._in_doubt):
+            await self._forget_not_begun(topic_id)
+
+    async def _forget_not_begun(self, topic_id: bytes) -> None:
+        try:
+            await self._in_tree_thread(deletion_notes.forget_deletion_not_begun, self._tree, topic_id)
+        except BarnabasError as error:
+            log.warning("whether topic %s was deleted is looked at later: %s", topic_id.hex(), error)
+        else:
+            self._in_doubt.discard(topic_id)
 
     async def end(self, names: Mapping[bytes, str], live_names: Collection[str]) -> None:
         """Forget all offsets in topics that have left the tree; with them and the folders, nothing is left of these.

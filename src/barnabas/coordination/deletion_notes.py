@@ -1,9 +1,9 @@
 """Notes of topics that are deleted: which brokers have yet to do their part, and so whose files may be removed.
 
 A note stands before the topic goes, and stays until the last broker has done its part. A broker that starts may find
-one of a topic that is there still: of a deletion that was never begun, or that is about to be. It takes itself out only
-while the topic is there, and a topic goes only while its note is as whoever deletes it has written it. So nobody is
-left out of a deletion that takes place.
+one of a topic that is there still: of a deletion that was never begun, or that is about to be. It removes that for all,
+since those that live on would never look at it, and only while the topic is there. A topic goes only while its note is
+as whoever deletes it has written it. So nobody is left out of a deletion that takes place.
 
 A topic may be made again under its name, and its nodes then have the versions that those of the deleted one had. So a
 compare-and-set of a broker that has not heard of it could change the wrong topic. What writes a topic's nodes by what
@@ -40,7 +40,7 @@ def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]
     """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
 
     Return what the deletion has to write as well, which leaves the note as it is, with another version. A broker that
-    starts finds a topic whose deletion was not begun, and takes itself out of the note (`forget_deletion_not_begun`).
+    starts finds a topic whose deletion was not begun, and removes the note (`forget_deletion_not_begun`).
 
     :param brokers: who has to do that; with those that an earlier attempt has noted.
     """
@@ -73,8 +73,8 @@ def _noted_brokers(path: str, data: bytes) -> set[int] | None:
         return None
 
 
-def forget_deletion_not_begun(tree: Tree, topic_id: bytes, broker_id: int) -> None:
-    """Take a broker out of the note of a deletion that was not begun, as it is found at a start: the topic is there.
+def forget_deletion_not_begun(tree: Tree, topic_id: bytes) -> None:
+    """Remove the note of a deletion that was not begun: the topic is there, and nobody has to do anything.
 
     Whoever is about to delete it then notes that anew. If the topic has gone meanwhile, the note stays as it is.
     """
@@ -82,16 +82,15 @@ def forget_deletion_not_begun(tree: Tree, topic_id: bytes, broker_id: int) -> No
     while True:
         try:
             data, stat = tree.get(path)
-            deletion = decode_deletion(path, data)
-            topic_path = paths.topic(deletion.name)
+            topic_path = paths.topic(decode_deletion(path, data).name)
             topic_data, topic_stat = tree.get(topic_path)
             if decode_topic(topic_path, topic_data).topic_id != topic_id:
                 return
-            tree.multi([Check(topic_path, topic_stat.version), _without(broker_id, path, deletion, stat.version)])
+            tree.multi([Check(topic_path, topic_stat.version), Delete(path, stat.version)])
         except NoNodeError:
             return
         except BadVersionError:
-            continue  # another broker does the same, or the topic has been changed
+            continue  # the note or the topic has just been changed
         return
 
 

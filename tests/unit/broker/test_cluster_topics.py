@@ -280,6 +280,35 @@ def test_broker_that_tells_what_it_has_of_a_topic_that_is_just_deleted_comes_to_
     run(scenario)
 
 
+def test_start_by_a_tree_older_than_the_logs_comes_to_an_end_when_the_topic_is_just_deleted(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        topic = await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        state = paths.partition_state(CLICKS)
+        backup = cluster.tree.get(state).data
+        for node in (one, two):
+            await cluster.lose(node)
+        (one,) = await cluster.start(1)  # in a later epoch
+        append(one)
+        await cluster.lose(one)
+        cluster.tree.set(state, backup, cluster.tree.get(state).stat.version)
+
+        def delete_after_reading() -> None:
+            deletion_notes.note_deletion(cluster.tree, topic.id, "clicks", [1])
+            registry.delete_topic(cluster.tree, "clicks")
+
+        returned = Node(cluster, 1)
+        returned.before_loading = delete_after_reading
+        async with asyncio.timeout(60):
+            cluster.nodes.append(await returned.start())
+        assert returned.folders() == ["clicks-0"]
+        await cluster.follow()
+        assert returned.folders() == []
+        assert deletion_notes.read_deletions(cluster.tree) == {}
+
+    run(scenario)
+
+
 def test_deleted_topic_goes_everywhere_and_its_note_with_the_last_folder(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
@@ -331,6 +360,26 @@ def test_topic_that_is_deleted_and_made_anew_before_it_is_read_is_another_one(ru
         assert new.id != old.id
         assert two.topics.by_id(old.id) is None
         assert two.topics.partition(*CLICKS).log.log_end_offset == 0
+        assert deletion_notes.read_deletions(cluster.tree) == {}
+
+    run(scenario)
+
+
+def test_note_of_a_deletion_whose_maker_died_before_it_deleted_anything_goes_for_all_with_the_next_start(
+    run: Run,
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        topic = await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        deletion_notes.note_deletion(two.tree, topic.id, "clicks", [1, 2])
+        await cluster.lose(two)
+        (two,) = await cluster.start(2)
+        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert one.folders() == two.folders() == ["clicks-0"]
+        await two.topics.delete("clicks")
+        await cluster.follow()
+        assert one.folders() == two.folders() == []
         assert deletion_notes.read_deletions(cluster.tree) == {}
 
     run(scenario)

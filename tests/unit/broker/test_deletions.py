@@ -27,6 +27,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.tree = EmbeddedTree(folder / "tree.sqlite", ManualClock())
         self.is_away = False
+        self.goes_away_at: Callable[..., Any] | None = None
+        self.goes_away_after: Callable[..., Any] | None = None
         self.asked_aside: list[tuple[set[TopicPartition], set[str], set[bytes]]] = []
         self.refusing: set[bytes] = set()
         self.forgotten: list[tuple[set[bytes], set[str]]] = []
@@ -40,9 +42,12 @@ class World:
         self.deletions.forget_offsets = self._forget_offsets
 
     async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.is_away |= function is self.goes_away_at
+        result = None if self.is_away else function(*arguments)
+        self.is_away |= function is self.goes_away_after
         if self.is_away:
             raise TreeUnavailableError("nobody answers")
-        return function(*arguments)
+        return result
 
     async def _forget_offsets(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
         if self.why_not:
@@ -102,6 +107,36 @@ def test_nothing_is_known_of_notes_while_the_tree_is_away(world: World) -> None:
             await world.deletions.is_noted(FIRST)
         with pytest.raises(TreeUnavailableError):
             await world.deletions.delete(FIRST, "clicks", {OWN})
+
+    run(scenario())
+
+
+def test_note_of_a_deletion_that_was_refused_goes_when_the_tree_is_back(world: World) -> None:
+    async def scenario() -> None:
+        registry.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
+        world.goes_away_at = registry.delete_topic
+        with pytest.raises(TreeUnavailableError):
+            await world.deletions.delete(FIRST, "clicks", {OWN, OTHER})
+        await world.deletions.end_all({"clicks"})
+        assert world.noted() == {FIRST: (OWN, OTHER)}
+        world.is_away, world.goes_away_at = False, None
+        await world.deletions.end_all({"clicks"})
+        assert world.noted() == {}
+        assert registry.read_topic(world.tree, "clicks") is not None
+        assert world.forgotten == []
+
+    run(scenario())
+
+
+def test_note_of_a_deletion_that_was_done_though_its_answer_was_lost_stays(world: World) -> None:
+    async def scenario() -> None:
+        registry.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
+        world.goes_away_after = registry.delete_topic
+        with pytest.raises(TreeUnavailableError):
+            await world.deletions.delete(FIRST, "clicks", {OWN, OTHER})
+        world.is_away = False
+        await world.deletions.end_all(())
+        assert world.noted() == {FIRST: (OWN, OTHER)}
 
     run(scenario())
 

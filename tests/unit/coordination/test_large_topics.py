@@ -150,7 +150,11 @@ def test_deletion_that_is_cut_short_has_deleted_the_topic_or_not(tree, new_sessi
 def test_large_topic_goes_only_while_its_note_is_as_it_was(tree):
     made = create(tree)
     noted = deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1, 2])
-    deletion_notes.forget_deletion_not_begun(tree, made.topic_id, 2)
+    deletion_notes.forget_deletion_not_begun(tree, made.topic_id)
+    with pytest.raises(NoNodeError):
+        registry.delete_topic(tree, "clicks", noted)
+    noted = deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1])
+    deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1, 2])
     with pytest.raises(BadVersionError):
         registry.delete_topic(tree, "clicks", noted)
     assert registry.read_topic(tree, "clicks") == made

@@ -324,15 +324,14 @@ def test_note_of_a_deletion_goes_with_the_last_broker_that_it_names(tree):
 def test_topic_goes_only_while_its_note_names_all_that_have_something_of_it(tree):
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
     noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
-    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)  # it starts, and finds the topic there
-    assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1,))}
-    with pytest.raises(BadVersionError):
-        registry.delete_topic(tree, "clicks", noted)
-    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 1)
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID)  # a broker starts, and finds the topic there
+    assert deletion_notes.read_deletions(tree) == {}
     with pytest.raises(NoNodeError):
         registry.delete_topic(tree, "clicks", noted)
-    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
-    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1])
+    deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    with pytest.raises(BadVersionError):
+        registry.delete_topic(tree, "clicks", noted)
     noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
     assert registry.delete_topic(tree, "clicks", noted)
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1, 2))}
@@ -342,9 +341,9 @@ def test_broker_that_finds_a_topic_gone_stays_in_the_note_of_its_deletion(tree):
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
     noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
     registry.delete_topic(tree, "clicks", noted)
-    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID)
     registry.create_topic(tree, "clicks", bytes(16), [[1, 2]])
-    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID, 2)
+    deletion_notes.forget_deletion_not_begun(tree, TOPIC_ID)
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1, 2))}
 
 
