@@ -127,7 +127,7 @@ def _infer_at_once(values: Sequence[bytes | None], rules: JsonRules) -> Fields |
         return None
     fields = {column.name: type_of_arrow(column.type) for column in table.schema}
     if not rules.nested:
-        return {name: "string" if isinstance(kind, dict | list) else kind for name, kind in fields.items()}
+        fields = {name: "string" if isinstance(kind, dict | list) else kind for name, kind in fields.items()}
     return None if rules.decimals and "double" in repr(list(fields.values())) else fields
 
 

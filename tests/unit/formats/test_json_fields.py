@@ -109,6 +109,15 @@ def test_one_bad_value_of_many_leaves_the_others_as_they_are() -> None:
     assert [row for row, reason in enumerate(parsed.reasons or []) if reason] == [PART_ROWS + 7]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_are_decimals_where_that_is_asked_for_whoever_parses_them(nested: bool) -> None:
+    """Arrow's parser takes values that are all objects, and finds no decimals; it is not asked where one is null."""
+    values = [b'{"price": 19.99, "big": 9223372036854775808, "count": 1}', b'{"price": 5, "big": 1, "count": 2}']
+    rules = JsonRules(nested=nested, decimals=True)
+    wanted = {"price": "decimal(38,2)", "big": "decimal(38,0)", "count": "long"}
+    assert infer_fields(values, rules) == infer_fields([*values, None], rules) == wanted
+
+
 def test_tables_grow_by_what_is_safe_alone() -> None:
     table: dict[str, ColumnType] = {"a": "int", "b": {"x": "long"}, "c": ["float"], "d": "decimal(10,2)", "e": "long"}
     found = {"a": "long", "b": {"y": "string"}, "c": ["double"], "d": "decimal(38,2)", "e": "double", "n": "boolean"}
