@@ -189,6 +189,7 @@ class HostedTopics(TopicLookup):
         came = None if news.brokers is None else self.picture.put_brokers(news.brokers)
         names = list(news.topics)
         if news.is_everything:
+            self._may_have_missed = True
             names += [name for name in self._by_name if name not in news.topics]
         changed: dict[str, list[int]] = {}
         for name in names:

@@ -469,3 +469,20 @@ def test_missed_changes_are_made_up_for_by_reading_everything(run: Run) -> None:
         assert two.leads(TopicPartition("other", 0))
 
     run(scenario)
+
+
+def test_topic_that_came_and_went_unheard_of_leaves_no_note_of_its_deletion(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        await one.topics.create("brief", 1, {}, assignment=[[1]])
+        await one.topics.delete("brief")
+        await one.topics.configure("clicks", lambda _: {"retention.ms": "5"})
+        for name in cluster.tree.children(paths.CHANGES)[:-1]:
+            cluster.tree.delete(f"{paths.CHANGES}/{name}")
+        assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(2,)]
+        assert (await two.follow()).is_everything
+        assert deletion_notes.read_deletions(cluster.tree) == {}
+
+    run(scenario)
