@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from barnabas.audit.events import BadEventError, MonitoringEvent
 from barnabas.client.admin.topic_changes import create_topic
@@ -19,6 +20,14 @@ from barnabas.model import TopicPartition
 TIMEOUT_MS = 30_000
 POLL_RECORDS = 5_000
 POLL_S = 0.5
+
+
+class _Teller(NamedTuple):
+    """Who tells of which topic. Of older brokers only the name tells topics apart."""
+
+    instance: str
+    topic: str
+    topic_id: str
 
 
 class AuditTelling:
@@ -47,35 +56,50 @@ class AuditTelling:
             account.told_to = counted_to
 
     async def _read(self, topics: Iterable[TopicAccount]) -> None:
-        unknown = [(topic, windows) for topic in topics if (windows := topic.to_be_read)]
+        unknown = {_Teller(topic.instance, topic.topic, topic.topic_id): topic for topic in topics if topic.to_be_read}
         if not unknown:
             return
+        wanted = {teller: topic.to_be_read for teller, topic in unknown.items()}
         try:
-            async with asyncio.timeout(TIMEOUT_MS / 1000):
-                events = await self._events_since(min(min(windows) for _topic, windows in unknown))
+            async with asyncio.timeout(TIMEOUT_MS / 1000) as limit:
+                events = await self._events_of(wanted, limit)
         except TimeoutError:
-            raise TimedOutError(f"what {AUDIT_TOPIC} has could not be read within {TIMEOUT_MS} ms") from None
-        for topic, windows in unknown:
-            own = (each for each in events if each.instance == topic.instance and each.topic_id == topic.topic_id)
-            topic.read(windows, (each for each in own if each.window_ms in windows))
+            raise TimedOutError(f"for {TIMEOUT_MS} ms nothing could be read of what {AUDIT_TOPIC} has") from None
+        for teller, topic in unknown.items():
+            topic.read(wanted[teller], events[teller])
 
-    async def _events_since(self, since_ms: int) -> list[MonitoringEvent]:
+    async def _events_of(
+        self, wanted: Mapping[_Teller, Collection[int]], limit: asyncio.Timeout
+    ) -> Mapping[_Teller, list[MonitoringEvent]]:
+        """Return what they have told of these windows.
+
+        :param limit: for it to get on. All that was told since the first of the windows has to be read, which may be
+            much where a record comes very late.
+        """
+        events: dict[_Teller, list[MonitoringEvent]] = {teller: [] for teller in wanted}
+        since_ms = min(min(windows) for windows in wanted.values())
         view = await self._side.cluster.refresh()
         topic = view.topics.get(AUDIT_TOPIC)
         if topic is None:
-            return []
+            return events
         places = [TopicPartition(AUDIT_TOPIC, each.partition) for each in topic.partitions]
         ends = await list_offsets(self._side.cluster, dict.fromkeys(places, LATEST_TIMESTAMP))
         # The timestamp of an event's record is its window.
         begins = await list_offsets(self._side.cluster, dict.fromkeys(places, max(since_ms, 0)))
         to_read = {tp: (at.offset, end.offset) for tp, end in ends.items() if end and (at := begins[tp]) is not None}
-        events: list[MonitoringEvent] = []
+        loop = asyncio.get_running_loop()
         async with AsyncConsumer(dict(self._side.settings), auto_offset_reset="earliest") as consumer:
             consumer.assign(list(to_read))
             for tp, (begin, _end) in to_read.items():
                 consumer.seek(tp, begin)
             while any([await consumer.position(tp) < end for tp, (_begin, end) in to_read.items()]):
-                events += _events_in(record.value for record in await consumer.poll(POLL_RECORDS, POLL_S))
+                records = await consumer.poll(POLL_RECORDS, POLL_S)
+                if records:
+                    limit.reschedule(loop.time() + TIMEOUT_MS / 1000)
+                for event in _events_in(record.value for record in records):
+                    teller = _Teller(event.instance, event.topic, event.topic_id)
+                    if event.window_ms in wanted.get(teller, ()):
+                        events[teller].append(event)
         return events
 
     async def _write(self, events: Iterable[MonitoringEvent]) -> None:
