@@ -105,7 +105,10 @@ class TableShape:
         """
         if self.fields is None or not self.takes_new_fields or not found:
             return self
-        renaming = Renaming.of(self.fields, found, (renames or {}) if self.widens_types else {}, self.aliases)
+        # In a full table a value may have come back without a column for a field that is now the new name of another
+        # one: both would go for the same column then, and the value would not come back any more.
+        may_rename = self.widens_types and len(self.fields) < FIELDS_MAX
+        renaming = Renaming.of(self.fields, found, (renames or {}) if may_rename else {}, self.aliases)
         before = self.renamed(renaming)
         assert before.fields is not None, "values are decoded"
         after = grown(before.fields, renaming.found, FIELDS_MAX, widens=self.widens_types)

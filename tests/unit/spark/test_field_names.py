@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
+
 from barnabas.formats.event_time import EventTime
+from barnabas.serialization.avro_values import AvroKind
+from barnabas.serialization.record_values import RecordDecoder
 from barnabas.spark.field_names import Renaming
+from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
+from tests.known_schemas import avro_record, registry_of
 
 
 def shape(**fields: str) -> TableShape:
@@ -71,3 +77,22 @@ def test_a_table_remembers_its_aliases() -> None:
 def test_a_table_that_takes_no_new_fields_renames_none() -> None:
     fixed = replace(shape(page="string"), takes_new_fields=False)
     assert fixed.grown_by({"url": "string"}, {"page": "url"}) is fixed
+
+
+def test_a_full_table_renames_nothing_so_that_values_come_back_whose_new_name_had_no_column() -> None:
+    page, url = ({"name": name, "type": "string"} for name in ("page", "url"))
+    both = {"type": "record", "name": "Click", "fields": [page, url]}
+    renamed = {"type": "record", "name": "Click", "fields": [{**url, "aliases": ["page"]}]}
+    registry = registry_of(both, renamed)
+    before = shape(page="string", **{f"f{number}": "long" for number in range(FIELDS_MAX - 1)})
+    assert before.fields is not None
+    sent = pa.array([avro_record(1, both, {"page": "/a", "url": ""})], pa.binary())
+    loaded = RecordDecoder(AvroKind(), registry).decode(sent, before.fields)
+    assert loaded.forms.to_pylist() == ["avro:1"], "no column is needed for a text without letters"
+    later = pa.array([avro_record(2, renamed, {"url": "/b"})], pa.binary())
+    decoder = RecordDecoder(AvroKind(), registry)
+    after = before.grown_by(decoder.decode(later, before.fields).found, decoder.renames(later))
+    decoder = RecordDecoder(AvroKind(), registry, after.aliases)
+    columns = dict(zip(after.fields or {}, loaded.columns, strict=True))
+    assert decoder.restore(pa.nulls(1, pa.binary()), loaded.forms, columns).to_pylist() == sent.to_pylist()
+    assert after is before
