@@ -37,7 +37,7 @@ _TYPES = {
 }
 _OF_JAVA = frozenset({"type", "catalog-impl", "io-impl", "rest-metrics-reporting-enabled", "metrics-reporter-impl"})
 _DEFAULTS_FILE = "spark-defaults.conf"
-_END_OF_NAME = re.compile(r"[\s=]")
+_END_OF_NAME = re.compile(r"\s*[=:]\s*|\s+")
 
 
 def catalog_of_name(table: str | None) -> str | None:
@@ -78,6 +78,7 @@ def settings_of(spark: Any) -> Mapping[str, str]:
     """Return the settings of a session; without one those that it would begin with.
 
     :param spark: a session of any kind, or None.
+    :raises ConfigurationError: they cannot be read.
     """
     return _default_settings(os.environ) if spark is None else dict(spark.conf.getAll)
 
@@ -88,13 +89,19 @@ def is_known_to_pyiceberg(name: str) -> bool:
 
 
 def _default_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    folder = environment.get("SPARK_CONF_DIR") or f"{environment.get('SPARK_HOME', '')}/conf"
-    file = Path(folder) / _DEFAULTS_FILE
-    return parse_settings(file.read_text()) if file.is_file() else {}
+    home = environment.get("SPARK_HOME")
+    folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    file = None if folder is None else Path(folder) / _DEFAULTS_FILE
+    if file is None or not file.is_file():
+        return {}
+    try:
+        return parse_settings(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}; name the catalog in ~/.pyiceberg.yaml") from error
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """Read the text of a file of settings: a name, blanks or a `=` or both, a value; `#` begins a comment.
+    """Read the text of a file of settings: a name, blanks or a `=` or a `:`, a value; `#` begins a comment.
 
     >>> parse_settings("# catalogs\\nspark.a  x y\\nspark.b = z\\n")
     {'spark.a': 'x y', 'spark.b': 'z'}
@@ -102,8 +109,8 @@ def parse_settings(text: str) -> dict[str, str]:
     settings = {}
     for line in map(str.strip, text.splitlines()):
         if line and not line.startswith("#"):
-            name = _END_OF_NAME.split(line, maxsplit=1)[0]
-            settings[name] = line[len(name) :].strip().removeprefix("=").strip()
+            name, *value = _END_OF_NAME.split(line, maxsplit=1)
+            settings[name] = "".join(value)
     return settings
 
 

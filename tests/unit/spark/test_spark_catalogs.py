@@ -64,6 +64,38 @@ def test_settings_are_read_as_spark_does() -> None:
     assert parse_settings(text) == {"spark.a": "b", "spark.c": "d e", "spark.f": "g=h", "spark.k": ""}
 
 
+def test_a_colon_ends_a_name_too() -> None:
+    assert parse_settings("spark.a: b:c\nspark.d:e\nspark.f : g\n") == {
+        "spark.a": "b:c",
+        "spark.d": "e",
+        "spark.f": "g",
+    }
+
+
+def test_the_file_of_settings_may_be_of_another_encoding(tmp_path: Path) -> None:
+    lines = [f"{name} {value}" for name, value in IN_SPARK.items()]
+    (tmp_path / "spark-defaults.conf").write_bytes(b"# caf\xe9\n" + "\n".join(lines).encode())
+    assert place_of("prod.web.clicks", None, None, None, None, "iceberg").properties == PROPERTIES
+
+
+def test_a_file_of_settings_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_arguments: object, **_options: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "spark-defaults.conf").touch()
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(ConfigurationError, match=r"spark-defaults\.conf cannot be read: .*Permission denied"):
+        place_of("prod.web.clicks", None, None, None, None, "iceberg")
+
+
+def test_no_folder_of_settings_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    looked_at = []
+    monkeypatch.setattr(Path, "is_file", lambda path: bool(looked_at.append(path)))
+    assert (spark_catalogs.settings_of(None), looked_at) == ({}, [])
+
+
 def test_what_pyiceberg_has_not_is_told() -> None:
     with pytest.raises(ConfigurationError, match="of type 'hadoop', which is not known here"):
         properties_in_spark("p", {"spark.sql.catalog.p": IN_SPARK["spark.sql.catalog.prod"],
