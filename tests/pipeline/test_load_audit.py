@@ -16,12 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import barnabas.spark
 from barnabas import Admin, Producer
+from barnabas.audit.events import CONSUMED, LOADED, MIRRORED, Reach
 from barnabas.audit.identities import Producer as Identity
 from barnabas.audit.windows import tally
 from barnabas.cli.audit import audit as command
 from barnabas.cli.load_until import LoadUntil
 from barnabas.client.audited import EventWriter, read_events
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.records.mirror_identity import MIRROR_MARK
 from barnabas.spark import LoadResult, load
 from barnabas.spark.table_status import table_status
 from barnabas.spark.warehouse import Warehouse
@@ -69,12 +71,15 @@ def windows(found: Any) -> list[tuple[int, int, int, int, str]]:
     ]
 
 
-def spark_audit(spark: SparkSession, bootstrap: str, warehouse: Path) -> list[tuple[str, int, str | None, int, str]]:
+def spark_audit(
+    spark: SparkSession, bootstrap: str, warehouse: Path, group: str | None = None
+) -> list[tuple[str, int, str | None, int, str]]:
     found = barnabas.spark.audit(
         spark,
         TOPIC,
         bootstrap=bootstrap,
         warehouse=warehouse,
+        group=group,
         from_=datetime.fromtimestamp(BEGIN_MS / 1_000, UTC),
         to=datetime.fromtimestamp(BEGIN_MS / 1_000 + 180, UTC),
     )
@@ -115,6 +120,47 @@ def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession
     assert BEGIN_MS + 3 * MINUTE_MS < first.complete_until_ms <= second.complete_until_ms
     assert found["table_complete_until"] == second.complete_until_ms
     assert table_status(Warehouse.open(tmp_path), TOPIC).audited_until_ms == second.complete_until_ms
+
+
+def test_frame_tells_mirrors_from_producers_and_what_a_group_has_had_again_from_what_is_open(
+    spark: SparkSession, topic: str, tmp_path: Path
+) -> None:
+    send(topic)
+    load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)
+    with Admin(topic) as admin:
+        told = read_events(topic, admin, TOPIC)
+    loads = {each.window_ms: each for each in told if each.tier == LOADED}
+    first, second, third = (loads[BEGIN_MS + minute * MINUTE_MS] for minute in range(3))
+    member = replace(first, tier=CONSUMED, instance="one", application="reports", counted={})
+    behind_the_table = {partition: Reach(0, COUNT) for partition in range(PARTITIONS)}
+    ahead = replace(member, window_ms=third.window_ms, offsets=third.offsets, reached=behind_the_table)
+    half = {partition: found for partition, found in second.offsets.items() if partition}
+    mirror = Identity(MIRROR_MARK, 0, 0)
+    with EventWriter(topic) as writer:
+        writer.write(
+            [
+                member,
+                replace(member, instance="two"),
+                replace(member, window_ms=second.window_ms, offsets=half),
+                replace(member, window_ms=second.window_ms, instance="three", application="others"),
+                *(replace(ahead, instance=each) for each in ("four", "five")),
+                replace(
+                    first, tier=MIRRORED, instance="m", application="mirror", counted={mirror: tally(mirror, 0, 5, 0)}
+                ),
+            ]
+        )
+    missing = second.offsets[0].records
+    found = [each for each in spark_audit(spark, topic, tmp_path, "reports") if each[0] != "table"]
+    assert sorted(each for each in found if each[0] in ("consumed", "mirrored")) == [
+        ("consumed", 0, "reports", 200, "again 100"),
+        ("consumed", MINUTE_MS, "reports", 100 - missing, f"open {missing}"),
+        ("consumed", 2 * MINUTE_MS, "reports", 200, "open 100"),
+        ("mirrored", 0, "mirror", 5, "complete"),
+    ]
+    assert [each for each in found if each[0] == "loaded" and each[2] == "mirror"] == [
+        ("loaded", 0, "mirror", 0, "lost 5")
+    ]
+    assert {each[3] for each in found if each[0] == "produced"} == {100}
 
 
 def test_load_that_waits_goes_on_until_what_was_told_is_in_the_table(

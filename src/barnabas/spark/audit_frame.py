@@ -7,7 +7,7 @@ log. What is in doubt is left to `barnabas audit`, which reads the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users call it
 
 from barnabas.audit.account import offsets_of
-from barnabas.audit.events import COMMITTED, LOADED, MIRRORED, PRODUCED
+from barnabas.audit.events import COMMITTED, CONSUMED, LOADED, MIRRORED, PRODUCED
 from barnabas.audit.identities import FIELD, coefficients
 from barnabas.audit.loaded import instance_of_load
 from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, WINDOW_MS
@@ -35,10 +35,11 @@ TABLE = "table"
 
 _EVENT = (
     "topic string, topic_id string, tier string, window bigint, instance string, number bigint, host string, "
-    "application string, counted array<array<bigint>>, offsets array<array<bigint>>"
+    "application string, counted array<array<bigint>>, offsets array<array<bigint>>, reached array<array<bigint>>"
 )
 _WIDE = "decimal(38,0)"
 _PLACE = ["window_ms", "producer_id", "producer_epoch", "partition"]
+_OFFSETS = ["window_ms", "partition"]
 
 
 def audit(
@@ -49,19 +50,23 @@ def audit(
     warehouse: str | Path | None = None,
     catalog: str | None = None,
     table: str | None = None,
+    group: str | None = None,
     from_: datetime | None = None,
     to: datetime | None = None,
     window_ms: int = WINDOW_MS,
 ) -> DataFrame:
-    """Return what was produced and loaded of a topic, and what is in the table, window by window.
+    """Return what was produced, mirrored, loaded and consumed of a topic, and is in the table, window by window.
 
-    Columns: `window` (when it begins; null for records without a timestamp), `tier` (produced, loaded, table), `host`
-    and `application` of the sender (null where it tells nothing, and for the table), `count`, `bytes` (null where a
+    Columns: `window` (when it begins; null for records without a timestamp), `tier` (produced, mirrored,
+    loaded, consumed, table), `host` and `application` of who sent it to this cluster (null where it tells nothing, and
+    for the table; for consumed the group, which has many hosts), `count`, `bytes` (null where a
     tier does not know), `fingerprint`, and `status` against the tier before: complete; lost n; doubled n; exchanged n;
-    open n: there, and not told of by its producer; not audited.
+    open n: there, and not told of by its producer; not audited. What a group was handed is compared with what loads
+    have told: again n; open n: not handed to it, for whatever reason, or not loaded yet.
 
     :param warehouse: the folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
     :param table: None for the table that is named after the topic.
+    :param group: whose members have told what they were handed; None: no tier consumed.
     :param from_: leave out windows that begin before; `to`: or then and later. Without a time zone they are UTC.
     :param window_ms: how wide windows are: a multiple of those of producers and loads, and a whole part of a day.
     :raises WarehouseError: there is no such table, or rows of it were deleted in Iceberg's way.
@@ -73,11 +78,12 @@ def audit(
     name = table or table_name_of_topic(topic)
     side = TableAudit(TablePlace.of(warehouse, catalog=catalog), name, topic, "")
     span = _Span(_utc(from_), _utc(to))
-    told = _Told(_events(spark, topic, bootstrap, side.topic_id, span.from_ms, window_ms), side)
+    told = _Told(_events(spark, topic, bootstrap, side.topic_id, span.from_ms, window_ms), side, group)
     loaded = read_table(spark, warehouse, name, catalog=catalog, where=span.where)
-    rows = _rows(spark, loaded, topic, side.partitions, window_ms)
-    whole = _produced(told.produced).unionByName(_loaded(told.produced, told.loaded))
-    whole = whole.unionByName(_table(told.offsets, rows))
+    rows = _rows(spark, loaded, topic, side.next_offsets, window_ms)
+    whole = _sent(told.sent).unionByName(_loaded(told.sent, told.loaded)).unionByName(_table(told.offsets, rows))
+    if group is not None:
+        whole = whole.unionByName(_consumed(told.offsets, told.handed, side.next_offsets, group))
     window = F.when(F.col("window_ms") >= 0, F.timestamp_millis("window_ms")).alias("window")
     columns = ("tier", "host", "application", "count", "bytes", "fingerprint", "status")
     return whole.filter(span.has("window_ms")).select(window, *columns).orderBy("window", "tier", "application", "host")
@@ -134,7 +140,7 @@ def _events(
     events = records.select(F.from_json(F.col("value").cast("string"), _EVENT).alias("event")).select("event.*")
     events = events.filter(_is_of(topic, topic_id))
     latest = events.groupBy("topic_id", "tier", "window", "instance").agg(
-        F.max_by(F.struct("host", "application", "counted", "offsets"), "number").alias("last")
+        F.max_by(F.struct("host", "application", "counted", "offsets", "reached"), "number").alias("last")
     )
     begin = F.when(F.col("window") < 0, F.col("window")).otherwise(F.col("window") - F.col("window") % width_ms)
     return latest.select("tier", "instance", begin.alias("window_ms"), "last.*")
@@ -150,10 +156,10 @@ def _is_of(topic: str, topic_id: str) -> str:
 
 
 class _Told:
-    """What producers and the loads of a table have told."""
+    """What producers, mirrors, the loads of a table and the members of a group have told."""
 
-    def __init__(self, events: DataFrame, side: TableAudit) -> None:
-        self.produced = _counted(events.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "host", "application")
+    def __init__(self, events: DataFrame, side: TableAudit, group: str | None) -> None:
+        self.sent = _counted(events.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "tier", "host", "application")
         loads = events.filter(F.lit(False))
         if side.state is not None:
             state = side.state
@@ -168,12 +174,18 @@ class _Told:
             told = of_table.filter(F.col("tier") == LOADED).join(done, "instance", "left")
             loads = told.filter(F.coalesce("done", F.lit(False)) | last)
         self.loaded = _counted(loads)
-        each = loads.select("window_ms", F.explode("offsets").alias("of"))
-        self.offsets = _summed(
-            each.select("window_ms", _at(0, "partition"), _at(1, "count"), _at(3, "fingerprint")),
-            "window_ms",
-            "partition",
+        self.offsets = _by_offsets(loads)
+        members = events.filter((F.col("tier") == CONSUMED) & (F.col("application") == F.lit(group)))
+        reached = members.select("window_ms", F.explode("reached").alias("of"))
+        reached = reached.select("window_ms", _at(0, "partition"), _at(2, "next"))
+        self.handed = _by_offsets(members).join(
+            reached.groupBy("window_ms", "partition").agg(F.max("next").alias("next")), _OFFSETS, "left"
         )
+
+
+def _by_offsets(events: DataFrame) -> DataFrame:
+    each = events.select("window_ms", F.explode("offsets").alias("of"))
+    return _summed(each.select("window_ms", _at(0, "partition"), _at(1, "count"), _at(3, "fingerprint")), *_OFFSETS)
 
 
 def _at(place: int, name: str) -> Column:
@@ -228,17 +240,17 @@ def _times(one: str, other: str) -> Column:
     return ((F.col(one).cast(_WIDE) * F.col(other).cast(_WIDE)) % FIELD).cast(_WIDE)
 
 
-def _produced(produced: DataFrame) -> DataFrame:
-    found = _summed(produced, "window_ms", "host", "application")
-    return found.withColumns({"tier": F.lit(PRODUCED), "status": F.lit("complete")})
+def _sent(sent: DataFrame) -> DataFrame:
+    """Return what producers and mirrors were told is stored: nothing is before that in this cluster."""
+    return _summed(sent, "window_ms", "tier", "host", "application").withColumn("status", F.lit("complete"))
 
 
-def _loaded(produced: DataFrame, loaded: DataFrame) -> DataFrame:
-    """Return what loads have told, against what producers have."""
-    senders = produced.groupBy("producer_id").agg(
+def _loaded(sent: DataFrame, loaded: DataFrame) -> DataFrame:
+    """Return what loads have told, against what producers and mirrors have."""
+    senders = sent.groupBy("producer_id").agg(
         F.any_value("host").alias("host"), F.any_value("application").alias("application"), F.lit(True).alias("tells")
     )
-    whole = _together(_summed(produced, *_PLACE), loaded, _PLACE).join(senders, "producer_id", "left")
+    whole = _together(_summed(sent, *_PLACE), loaded, _PLACE).join(senders, "producer_id", "left")
     lost, more = F.greatest(-F.col("more"), F.lit(0)), F.greatest("more", F.lit(0))
     tells = F.col("tells").isNotNull()
     status = _status(
@@ -252,7 +264,7 @@ def _loaded(produced: DataFrame, loaded: DataFrame) -> DataFrame:
 
 def _table(offsets: DataFrame, rows: DataFrame) -> DataFrame:
     """Return what is in the table, against what its loads have told."""
-    whole = _together(offsets, rows, ["window_ms", "partition"])
+    whole = _together(offsets, rows, _OFFSETS)
     told = F.col("told") > 0
     status = _status(
         (F.sum(F.greatest(-F.col("more"), F.lit(0))), "lost"),
@@ -262,6 +274,25 @@ def _table(offsets: DataFrame, rows: DataFrame) -> DataFrame:
     audited = F.when(F.sum("told") > 0, status).otherwise("not audited").alias("status")
     nobody = whole.withColumns({"host": F.lit(None).cast("string"), "application": F.lit(None).cast("string")})
     return _found(nobody.groupBy("window_ms", "host", "application"), TABLE, audited)
+
+
+def _consumed(offsets: DataFrame, handed: DataFrame, next_offsets: Mapping[int, int], group: str) -> DataFrame:
+    """Return what a group was handed, against what loads have told.
+
+    :param next_offsets: by partition, how far it is loaded: what the group was handed behind that is not had again.
+    """
+    ends = F.create_map(*(F.lit(each) for end in next_offsets.items() for each in end))
+    whole = _together(offsets, handed, _OFFSETS).join(handed.select(*_OFFSETS, "next"), _OFFSETS, "left")
+    is_ahead = F.coalesce(F.col("next") > F.coalesce(ends[F.col("partition").cast("int")], F.lit(0)), F.lit(False))
+    missing, more = F.greatest(-F.col("more"), F.lit(0)), F.greatest("more", F.lit(0))
+    status = _status(
+        (F.sum(F.when(is_ahead, missing + more).otherwise(missing)), "open"),
+        (F.sum(F.when(is_ahead, 0).otherwise(more)), "again"),
+        (F.sum(F.when(F.col("differs") & ~is_ahead, 1).otherwise(0)), "exchanged"),
+    )
+    audited = F.when(F.sum("told") > 0, status).otherwise("not audited").alias("status")
+    of_group = whole.withColumns({"host": F.lit(None).cast("string"), "application": F.lit(group)})
+    return _found(of_group.groupBy("window_ms", "host", "application"), CONSUMED, audited)
 
 
 def _together(before: DataFrame, after: DataFrame, by: list[str]) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -54,9 +54,9 @@ class TableAudit:
         return self._base.name
 
     @property
-    def partitions(self) -> Collection[int]:
-        """Those of the topic that were loaded."""
-        return self._next_offsets.keys()
+    def next_offsets(self) -> Mapping[int, int]:
+        """Of the topic's partitions that were loaded, where the next load goes on."""
+        return self._next_offsets
 
     def read(
         self,
