@@ -123,10 +123,10 @@ def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession
 
 
 def test_frame_tells_mirrors_from_producers_and_what_a_group_has_had_again_from_what_is_open(
-    spark: SparkSession, topic: str, tmp_path: Path
+    one_shuffle: SparkSession, topic: str, tmp_path: Path
 ) -> None:
     send(topic)
-    load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark)
+    load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=one_shuffle)
     with Admin(topic) as admin:
         told = read_events(topic, admin, TOPIC)
     loads = {each.window_ms: each for each in told if each.tier == LOADED}
@@ -150,7 +150,7 @@ def test_frame_tells_mirrors_from_producers_and_what_a_group_has_had_again_from_
             ]
         )
     missing = second.offsets[0].records
-    found = [each for each in spark_audit(spark, topic, tmp_path, "reports") if each[0] != "table"]
+    found = [each for each in spark_audit(one_shuffle, topic, tmp_path, "reports") if each[0] != "table"]
     assert sorted(each for each in found if each[0] in ("consumed", "mirrored")) == [
         ("consumed", 0, "reports", 200, "again 100"),
         ("consumed", MINUTE_MS, "reports", 100 - missing, f"open {missing}"),
