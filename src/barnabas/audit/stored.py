@@ -199,12 +199,15 @@ class StoredLog:
         laps = range(first, self._reached.get(producer, first) + 1, SEQUENCE_MAX + 1)
         return sum(stretches.count_in(each, records) for each in laps)
 
-    def taken_of(self, producer: Producer) -> int:
-        """Return how many of a producer's records retention has taken: those before the first number that is left."""
+    def taken_of(self, producer: Producer, begin: int = 0) -> int:
+        """Return how many of a producer's records retention has taken: those before the first number that is left.
+
+        :param begin: its first number; mirrors, whose numbers are source offsets, may begin anywhere.
+        """
         stretches = self._stretches.get(producer)
         if producer.partition not in self.expired_ms or stretches is None:
             return 0
-        return stretches.first
+        return max(0, stretches.first - begin)
 
     def gaps(self) -> Iterator[Gap]:
         """Yield what is missing of producers that number their records themselves, without gaps."""

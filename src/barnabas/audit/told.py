@@ -31,6 +31,8 @@ class Told:
         """Ids of producers that have ended, and have told everything."""
         self.doubts: dict[tuple[int, Producer], set[Doubt]] = {}
         """By window and producer."""
+        self.begins: dict[Producer, int] = {}
+        """Of mirrors, the first source offset that they have told of."""
         earlier: set[int] = set()
         for event in latest.values():
             producer_ids = {each.producer_id for each in (*event.counted, *(doubt.producer for doubt in event.doubts))}
@@ -41,6 +43,11 @@ class Told:
             self.events.append(event)
             for producer_id in producer_ids:
                 self.instance_of[producer_id] = event
+            reached = {} if event.upstream is None else event.upstream.reached
+            for producer in event.counted:
+                reach = reached.get(producer.partition)
+                if reach is not None:
+                    self.begins[producer] = min(reach.first, self.begins.get(producer, reach.first))
             if event.instance in ended:
                 self.ended |= producer_ids
             for doubt in event.doubts:

@@ -120,6 +120,32 @@ def test_what_was_mirrored_before_anybody_told_is_not_called_wrong() -> None:
     assert account_begins([brought(5)], WIDTH_MS) == {}
 
 
+def test_what_is_lost_of_a_source_that_begins_late_is_not_called_expired() -> None:
+    begun = replace(brought(10, first=5_000), window_ms=0)
+    later = replace(brought(20, first=5_010), window_ms=WIDTH_MS)
+    events = [begun, later]
+    assert account_begins(events, WIDTH_MS) == {0: 0}
+
+    def stored_from(*batches: tuple[int, int, int]) -> StoredLog:
+        stored = StoredLog(WIDTH_MS)
+        for first, count, window_ms in batches:
+            builder = BatchBuilder()
+            for _ in range(count):
+                builder.append(1, None, b"x")
+            header = read_header(builder.build(*producer_of(LINEAGE, 5_000), first - 5_000))
+            stored.add(0, header._replace(base_offset=first - 5_000), [Stretch(count, window_ms)])
+        stored.begins_late(0, 0)
+        return stored
+
+    whole = balance(events, stored_from((5_000, 10, 0), (5_010, 10, WIDTH_MS), (5_025, 5, WIDTH_MS)))
+    assert found(whole) == [(STORED, Kind.LOST, 5)]
+    assert [each.status for each in whole.windows] == ["expired", "lost 5"]
+    # What retention has taken of the target is what was there before the first that is left.
+    whole = balance(events, stored_from((5_015, 15, WIDTH_MS)))
+    assert found(whole) == []
+    assert [each.status for each in whole.windows] == ["expired", "expired"]
+
+
 def test_without_the_source_the_log_is_compared_with_what_mirrors_told() -> None:
     whole = balance([brought(20)], log((0, 19)))
     assert found(whole) == [(STORED, Kind.LOST, 1)]
