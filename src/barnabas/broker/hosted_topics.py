@@ -367,7 +367,11 @@ class HostedTopics(TopicLookup):
                 # Nothing of these can be written any more, nor read: the topic is being deleted, which will be told.
                 self.claims.look_again(unknown, self._clock.monotonic())
             if any(self._is_led_by_an_unknown(each) for each in own):
-                own = list(dict.fromkeys([*own, *self._able(await self._see_who_lives())]))
+                try:
+                    own = list(dict.fromkeys([*own, *self._able(await self._see_who_lives())]))
+                except BarnabasError:
+                    self.claims.look_again(own, self._clock.monotonic())
+                    raise
 
     def _able(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [each for each in partitions if each not in self._incomplete and self._own.may_lead(each)]

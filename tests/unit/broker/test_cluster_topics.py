@@ -13,7 +13,7 @@ from barnabas.broker.handing_over import HandingOver
 from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.tree import NodeError
 from barnabas.coordination.values import NO_LEADER, PartitionState
-from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.errors import ErrorCode, KafkaError, StorageError, TimedOutError
 from barnabas.model import TopicPartition
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_tree_thread
 
@@ -197,6 +197,36 @@ def test_broker_that_came_back_and_was_faster_leads_on_though_it_was_read_that_i
         assert not two.leads()
         await cluster.follow()
         assert cluster.nodes[-1].info().state == two.info().state == PartitionState(1, 1, (1, 2))
+
+    run(scenario)
+
+
+def test_claim_is_looked_at_again_where_it_could_not_be_read_who_lives(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_arguments: object) -> object:
+        raise TimedOutError("the tree does not answer")
+
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        await cluster.lose(one)
+
+        async def read_before_it_comes_back() -> News:
+            news: News = await in_tree_thread(two.watch._read, {paths.BROKER_IDS, paths.CHANGES})
+            cluster.nodes.append(await Node(cluster, 1).start())
+            monkeypatch.setattr(registry, "read_brokers", unreachable)
+            return news
+
+        with pytest.raises(TimedOutError):
+            await two._take_over(read_before_it_comes_back)
+        monkeypatch.undo()
+        assert two.topics.claims.next_deadline is not None
+        await cluster.lose(cluster.nodes[-1])
+        cluster.clock.advance(PAUSE_S)
+        await two.topics.claim_due()
+        assert two.leads()
 
     run(scenario)
 
