@@ -118,6 +118,7 @@ def balance(
     table: LoadedTable | None = None,
     source: SourceSide | None = None,
     group: ConsumedGroup | None = None,
+    since_ms: int | None = None,
 ) -> Balance:
     """Compare what producers and mirrors have told with what a log holds, and that with a table.
 
@@ -127,8 +128,9 @@ def balance(
     :param table: with what was found in it while the log was read.
     :param group: with what was found of it while the log was read.
     :param source: of a mirrored topic: what was produced there is compared with what was mirrored.
+    :param since_ms: earlier windows are left out of the rest; of events they are left out here.
     """
-    told = Told(events, topic_id, stored.width_ms)
+    told = Told(events, topic_id, stored.width_ms, since_ms)
     windows = _Windows(stored)
     produced = windows.add_told(told)
     windows.add_stored(told)

@@ -41,7 +41,8 @@ def differences(
         kind, records = _difference(told, producer, sent, found, _doubtful(told, stored, place))
         if kind is Kind.LOST:
             if producer not in to_take:
-                to_take[producer] = stored.taken_of(producer, told.begins.get(producer, 0))
+                begin, left_out = told.begins.get(producer, 0), told.left_out.get(producer, 0)
+                to_take[producer] = stored.taken_of(producer, begin, 0 if producer.is_mirror else left_out)
             by_retention = min(records, to_take[producer])
             to_take[producer] -= by_retention
             records -= by_retention

@@ -119,6 +119,8 @@ class StoredLog:
     _reached: dict[Producer, int] = field(default_factory=dict)
     _jumps: dict[tuple[Producer, int], int] = field(default_factory=dict)
     """Where numbers did not follow on the last one: the first behind the gap, and its window."""
+    _left_out: dict[Producer, int] = field(default_factory=dict)
+    """How many records were counted in windows that are left out."""
 
     def add(self, partition: int, header: BatchHeader, windows: Iterable[Stretch]) -> None:
         """Count a batch. The batches of a partition come in their order.
@@ -183,7 +185,8 @@ class StoredLog:
     def leave_out_before(self, since_ms: int) -> None:
         """Forget windows that begin earlier: not all of them was read."""
         for window_ms in [each for each in self.counted if each < since_ms]:
-            del self.counted[window_ms]
+            for producer, found in self.counted.pop(window_ms).items():
+                self._left_out[producer] = self._left_out.get(producer, 0) + found.records
         self.repeats = [repeat for repeat in self.repeats if repeat.window_ms >= since_ms]
         self._jumps = {place: window_ms for place, window_ms in self._jumps.items() if window_ms >= since_ms}
 
@@ -199,15 +202,17 @@ class StoredLog:
         laps = range(first, self._reached.get(producer, first) + 1, SEQUENCE_MAX + 1)
         return sum(stretches.count_in(each, records) for each in laps)
 
-    def taken_of(self, producer: Producer, begin: int = 0) -> int:
+    def taken_of(self, producer: Producer, begin: int = 0, left_out: int = 0) -> int:
         """Return how many of a producer's records retention has taken: those before the first number that is left.
 
         :param begin: its first number; mirrors, whose numbers are source offsets, may begin anywhere.
+        :param left_out: how many records it has sent to windows that are left out: what is gone of these counts not.
         """
         stretches = self._stretches.get(producer)
         if producer.partition not in self.expired_ms or stretches is None:
             return 0
-        return max(0, stretches.first - begin)
+        of_others = max(0, left_out - self._left_out.get(producer, 0))
+        return max(0, stretches.first - begin - of_others)
 
     def gaps(self) -> Iterator[Gap]:
         """Yield what is missing of producers that number their records themselves, without gaps."""

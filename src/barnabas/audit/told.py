@@ -10,9 +10,14 @@ from barnabas.audit.windows import NOTHING, Tally, window_of
 
 
 class Told:
-    """What those have told who bring records into the log: the last word of each instance."""
+    """What those have told who bring records into the log: the last word of each instance.
 
-    def __init__(self, events: Iterable[MonitoringEvent], topic_id: str, width_ms: int) -> None:
+    :param since_ms: leave out earlier windows, but for how many records they had.
+    """
+
+    def __init__(
+        self, events: Iterable[MonitoringEvent], topic_id: str, width_ms: int, since_ms: int | None = None
+    ) -> None:
         latest: dict[bytes, MonitoringEvent] = {}
         ended: set[str] = set()
         for event in events:
@@ -33,6 +38,8 @@ class Told:
         """By window and producer."""
         self.begins: dict[Producer, int] = {}
         """Of mirrors, the first source offset that they have told of."""
+        self.left_out: dict[Producer, int] = {}
+        """How many records they have told of in windows that are left out."""
         earlier: set[int] = set()
         for event in latest.values():
             producer_ids = {each.producer_id for each in (*event.counted, *(doubt.producer for doubt in event.doubts))}
@@ -40,20 +47,30 @@ class Told:
                 # It may have learned late that the topic is another one, and have told of that what belongs to this.
                 earlier |= producer_ids
                 continue
+            if since_ms is not None and event.window_ms < since_ms:
+                self._leave_out(event)
+                continue
             self.events.append(event)
             for producer_id in producer_ids:
                 self.instance_of[producer_id] = event
-            reached = {} if event.upstream is None else event.upstream.reached
-            for producer in event.counted:
-                reach = reached.get(producer.partition)
-                if reach is not None:
-                    self.begins[producer] = min(reach.first, self.begins.get(producer, reach.first))
+            self._note_begins(event)
             if event.instance in ended:
                 self.ended |= producer_ids
             for doubt in event.doubts:
                 place = (window_of(doubt.window_ms, width_ms), doubt.producer)
                 self.doubts.setdefault(place, set()).add(doubt)
         self.ended -= earlier
+
+    def _leave_out(self, event: MonitoringEvent) -> None:
+        for producer, counted in event.counted.items():
+            self.left_out[producer] = self.left_out.get(producer, 0) + counted.records
+
+    def _note_begins(self, event: MonitoringEvent) -> None:
+        reached = {} if event.upstream is None else event.upstream.reached
+        for producer in event.counted:
+            reach = reached.get(producer.partition)
+            if reach is not None:
+                self.begins[producer] = min(reach.first, self.begins.get(producer, reach.first))
 
     def produced(self) -> dict[tuple[int, Producer], Tally]:
         """Return what was acknowledged to producers and mirrors, by window and producer."""

@@ -114,6 +114,8 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
         since_ms -= since_ms % width_ms
     topic_id = admin.describe_topics([topic])[0].id
     handed = None if group is None else ConsumedGroup(group, events, topic_id, committed, width_ms, since_ms)
+    told = Told(events, topic_id, width_ms, since_ms)
+    everything = events
     if since_ms is not None:
         events = [event for event in events if event.window_ms >= since_ms]
         of_source[:] = [event for event in of_source if event.window_ms >= since_ms]
@@ -124,7 +126,7 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
         stored = memory.count(
             bootstrap,
             topic_id,
-            Told(events, topic_id, width_ms),
+            told,
             ranges,
             advance,
             width_ms=width_ms,
@@ -136,7 +138,7 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
         stored.begins_late(partition, max(window_ms, stored.expired_ms.get(partition, window_ms)))
     if table is not None:
         table.rows.check_is_over()
-    return balance(events, stored, topic_id, table, source_side, handed)
+    return balance(everything, stored, topic_id, table, source_side, handed, since_ms)
 
 
 def _committed(admin: Admin, group: str, topic: str) -> dict[int, int]:

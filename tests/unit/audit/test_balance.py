@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from barnabas.audit.balance import Balance, balance
+from barnabas.audit.event_times import Stretch
 from barnabas.audit.events import PRODUCED, BadEventError, Doubt, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
@@ -101,6 +102,27 @@ def test_batch_whose_fate_its_producer_does_not_know_may_be_there_or_not(is_ther
     told = event({ONE: tally(ONE, 0, 10, 0)}, doubts=(Doubt(ONE, 10, 5, 0),))
     found = balance([told], log((0, 0, 10), (10, 10, 5)) if is_there else log((0, 0, 10)))
     assert found.findings == []
+
+
+@pytest.mark.parametrize("since_ms", [None, WIDTH_MS])
+def test_what_retention_has_taken_of_windows_that_are_left_out_hides_no_loss(since_ms: int | None) -> None:
+    """A hundred records of the first window are gone but for the last ten; of the second one five are lost."""
+    told = [
+        event({ONE: tally(ONE, 0, 100, 0)}),
+        event({ONE: tally(ONE, 100, 10, 0)}, window_ms=WIDTH_MS),
+        event({ONE: tally(ONE, 110, 10, 0)}, window_ms=2 * WIDTH_MS),
+    ]
+    stored = StoredLog(WIDTH_MS)
+    for offset, count, window_ms in ((90, 10, 0), (100, 10, WIDTH_MS), (115, 5, 2 * WIDTH_MS)):
+        header, _windows = batch(offset, count, sequence=offset)
+        stored.add(0, header, [Stretch(count, window_ms)])
+    stored.begins_late(0, 0)
+    if since_ms is not None:
+        stored.leave_out_before(since_ms)
+    found = balance(told, stored, since_ms=since_ms)
+    assert findings(found) == [(Kind.LOST, 5)]
+    statuses = ["expired", "complete", "lost 5"]
+    assert [each.status for each in found.windows] == (statuses if since_ms is None else statuses[1:])
 
 
 def test_later_events_replace_earlier_ones_in_any_order_and_any_number() -> None:
