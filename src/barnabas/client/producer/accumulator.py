@@ -116,6 +116,10 @@ class Accumulator:
         self._space = threading.Condition(self._lock)
         self._wait_for_space_count = 0
         """How many wait for space: nearly always nobody, and to tell nobody is not free."""
+        self._lacks_space = False
+        """Whether a batch was to be opened and there was no space for it, and none was opened since."""
+        self._open_bytes = 0
+        """The limits of the open batches, which are part of `used_bytes`."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
@@ -280,6 +284,8 @@ class Accumulator:
         batch.size_bytes = limit
         queue.next_order += 1
         self.used_bytes += limit
+        self._open_bytes += limit
+        self._lacks_space = False
         return batch
 
     def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
@@ -294,6 +300,7 @@ class Accumulator:
         """Let nothing more be added, and give back the memory that was not needed after all."""
         if not batch.closed:
             batch.close()
+            self._open_bytes -= batch.size_bytes
             unused = batch.size_bytes - batch.builder.size_bytes
             batch.size_bytes -= unused
             self.used_bytes -= unused
@@ -316,6 +323,7 @@ class Accumulator:
         if not batch.count:
             batch.close()
             self.used_bytes -= batch.size_bytes
+            self._open_bytes -= batch.size_bytes
             if self._wait_for_space_count:
                 self._space.notify_all()
         elif batch not in self._unfinished:
@@ -329,14 +337,19 @@ class Accumulator:
             self._wake()
 
     def _wait_for_space(self, size: int) -> None:
-        """Wait, with the lock held, until `size` bytes are free."""
+        """Wait, with the lock held, until `size` bytes are free.
+
+        Meanwhile nothing lingers. But open batches stay open until they are taken: they fill as others leave, and were
+        they closed at each wait, there would soon be nothing in memory but batches of one record.
+        """
         deadline_s = self._clock.monotonic() + self._max_block_s
         while self._refusal is None and self.used_bytes + size > self._buffer_memory:
             remaining_s = deadline_s - self._clock.monotonic() if self._may_block() else 0.0
-            for batch in self._unfinished:
-                self._close(batch)
-            if self.used_bytes + size <= self._buffer_memory:
-                break
+            if self._open_bytes * 2 >= self._buffer_memory:
+                self._close_open()
+                if self.used_bytes + size <= self._buffer_memory:
+                    break
+            self._lacks_space = True
             self._wake_by(0.0)
             if remaining_s <= 0 or not self._await_space(remaining_s):
                 raise BufferFullError(
@@ -345,6 +358,14 @@ class Accumulator:
                     "(buffer_memory and max_block_ms set the bounds)"
                 )
         self.check_open()
+
+    def _close_open(self) -> None:
+        """Close all open batches, for the memory that they hold and do not use: that of many partitions, some of which
+        may have no leader now. It takes long, so it is done only where it gives back much."""
+        for topic in self._topics.values():
+            for queue in topic.queues:
+                if queue.batches:
+                    self._close(queue.batches[-1])
 
     def _await_space(self, timeout_s: float) -> bool:
         """Let go of the lock until there is more space; returns False if there is none in time."""
@@ -433,8 +454,9 @@ class Accumulator:
             return [queue for topic in self._topics.values() for queue in topic.queues if queue.batches]
 
     def ready_at_s(self, batch: ProducerBatch) -> float:
-        """Return when `batch`, the head of its queue, leaves at the latest: at once when it is full or waited for."""
-        return 0.0 if batch.closed or batch.urgent else batch.created_at_s + self._linger_s
+        """Return when `batch`, the head of its queue, leaves at the latest: at once when it is full, or when it or its
+        memory is waited for."""
+        return 0.0 if batch.closed or batch.urgent or self._lacks_space else batch.created_at_s + self._linger_s
 
     def sleep_until(self, at_s: float) -> None:
         """Note when the sender will look again by itself: only what is due earlier needs to wake it."""
@@ -455,8 +477,7 @@ class Accumulator:
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Return a batch to its place among those that wait, so that a retry keeps the order."""
         with self._lock:
-            place = sum(other.order < batch.order for other in queue.batches)
-            queue.batches.insert(place, batch)
+            queue.batches.insert(_place(queue, batch), batch)
             self.meter.retried()
 
     def split(self, queue: PartitionQueue, batch: ProducerBatch, builders: Sequence[BatchBuilder]) -> None:
@@ -475,7 +496,7 @@ class Accumulator:
             batch.parts = parts
             del self._unfinished[batch]
             self._unfinished.update(dict.fromkeys(parts))
-            place = sum(other.order < batch.order for other in queue.batches)
+            place = _place(queue, batch)
             for part in reversed(parts):
                 queue.batches.insert(place, part)
 
@@ -490,6 +511,8 @@ class Accumulator:
         if self.on_settling is not None:
             self.on_settling(batch, log_append_time_ms, error)
         with self._lock:
+            if not batch.closed:  # given up where it stands
+                self._open_bytes -= batch.size_bytes
             callbacks = batch.complete(base_offset, log_append_time_ms, error)
             if error is None:
                 self.meter.delivered(batch.count, batch.size_bytes)
@@ -519,6 +542,11 @@ class Accumulator:
     def unfinished_count(self) -> int:
         """Return how many batches are not done."""
         return len(self._unfinished)
+
+
+def _place(queue: PartitionQueue, batch: ProducerBatch) -> int:
+    """Return how many of the batches that wait belong before `batch`: few of many, for it has left already."""
+    return next((place for place, other in enumerate(queue.batches) if batch.order < other.order), len(queue.batches))
 
 
 def _blob_size(given: bytes | bytearray | memoryview | None) -> int:

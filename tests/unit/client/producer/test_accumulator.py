@@ -275,3 +275,46 @@ def test_a_batch_is_in_its_queue_when_it_has_a_record_and_no_sooner(monkeypatch)
     assert (len(queue.batches), fixture.accumulator.used_bytes, fixture.accumulator.unfinished_count()) == (0, 0, 0)
     fixture.append()
     assert len(queue.batches) == 1
+
+
+def test_at_the_bound_of_memory_batches_fill_all_the_same():
+    """Many partitions take turns: were the batch of one closed when another needs room, each would have one record."""
+    fixture = Fixture(batch_size=500, buffer_memory=20_000, max_block_s=0.0)
+    batches = {}
+    for number in range(2_000):
+        while True:
+            try:
+                batch, _ = fixture.append(bytes(60), partition=number % 3)
+                break
+            except BufferFullError:
+                oldest = next(each for each in batches if not each.done)
+                fixture.accumulator.take(fixture.topic.queues[oldest.partition])
+                fixture.accumulator.complete(oldest, 0)
+        batches[batch] = None
+    closed = [batch for batch in batches if batch.closed]
+    assert len(closed) > 100
+    assert min(batch.count for batch in closed) >= 5
+
+
+def test_while_somebody_needs_room_no_batch_lingers():
+    fixture = Fixture(batch_size=500, buffer_memory=2_300, max_block_s=0.0)
+    batches = [fixture.append(bytes(480))[0] for _ in range(3)]
+    batches.append(fixture.append(partition=1)[0])
+    assert fixture.accumulator.ready_at_s(batches[-1]) == 0.01
+    with pytest.raises(BufferFullError):
+        fixture.append(partition=2)
+    assert not batches[-1].closed
+    assert fixture.accumulator.ready_at_s(batches[-1]) == 0.0
+    fixture.accumulator.complete(fixture.accumulator.take(fixture.topic.queues[0]), 0)
+    fixture.append(partition=2)
+    assert fixture.accumulator.ready_at_s(batches[-1]) == 0.01
+
+
+def test_open_batches_that_hold_half_of_the_memory_give_back_what_they_do_not_use():
+    fixture = Fixture(batch_size=1000, buffer_memory=2_500, max_block_s=0.0)
+    first, second = fixture.append(partition=0)[0], fixture.append(partition=1)[0]
+    fixture.append(partition=2)
+    assert first.closed
+    assert second.closed
+    fixture.append(partition=0)
+    assert not fixture.topic.queues[2].batches[-1].closed
