@@ -254,3 +254,26 @@ def test_what_is_given_up_costs_the_others_nothing(history, retries):
             if part.error is None:
                 assert partition.log[part.base_offset + place] == value
     assert model.accumulator.used_bytes == 0
+
+
+@settings(max_examples=examples(100))
+@given(steps, st.sampled_from([0.35, 1.0, 2.0]))
+def test_what_comes_too_late_costs_the_others_nothing(history, delivery_timeout_s):
+    """Batches are given up in queues and under way; nothing is twice, and what comes after them is delivered."""
+    model = Model(delivery_timeout_s=delivery_timeout_s)
+    for name, *arguments in history:
+        getattr(model, name)(*arguments)
+    model.settle()
+    if delivery_timeout_s >= 1.0:  # else a new epoch may take longer
+        for partition in range(PARTITIONS):
+            model.send(partition, 1)
+        model.settle()
+        assert all(sent[-1][1].error is None for sent in model.sent)
+    for partition, sent in zip(model.partitions, model.sent, strict=True):
+        assert len(set(partition.log)) == len(partition.log)
+        assert partition.log == sorted(partition.log, key=int)
+        for value, batch, index in sent:
+            part, place = batch.part_of(index)
+            if part.error is None:
+                assert partition.log[part.base_offset + place] == value
+    assert model.accumulator.used_bytes == 0

@@ -490,6 +490,7 @@ class Accumulator:
                 part.size_bytes = batch.size_bytes * builder.count // batch.count
                 part.close()
                 part.parent = batch
+                part.sent_at_s = batch.sent_at_s
                 part.watched = batch.watched
                 parts.append(part)
             parts[-1].size_bytes = batch.size_bytes - sum(part.size_bytes for part in parts[:-1])

@@ -60,6 +60,7 @@ class ProducerBatch:
         "parts",
         "producer_epoch",
         "producer_id",
+        "sent_at_s",
         "size_bytes",
         "topic",
         "urgent",
@@ -85,6 +86,8 @@ class ProducerBatch:
         self.watched = False
         """Somebody has asked for the outcome, and so will learn of a failure."""
         self.attempts = 0
+        self.sent_at_s: float | None = None
+        """When it left the queue for the first time."""
         self.data: bytes | bytearray | memoryview | None = None
         """What goes over the wire, built once per identity and kept for retries."""
         self.producer_id = NO_PRODUCER_ID

@@ -56,6 +56,8 @@ class SendLoop:
         self._accumulator = accumulator
         self._clock = clock
         self._linger_s = config.linger_ms / 1000
+        # However little time is left to a batch: no answer ends the connection, and with it all that is under way.
+        self._answer_timeout_s = min(config.request_timeout_ms, config.delivery_timeout_ms) / 1000
         self._running = False
         self._in_turn = False
         self._turn_wanted = False
@@ -194,6 +196,7 @@ class SendLoop:
             node_id = send.node_id
             waiting = self._waiting.get(node_id)
             channel = channels.get(node_id) or self._cluster.open_channel(node_id)
+            send.is_connecting = waiting is not None or channel is None
             if waiting is not None:
                 waiting.append(send)
             elif channel is None:
@@ -210,9 +213,8 @@ class SendLoop:
 
     async def _connect(self, node_id: int) -> None:
         """Connect to a broker and send what has waited for that; one that is down delays no other."""
-        first = self._waiting[node_id][0]
         try:
-            async with asyncio.timeout(self._left_s(first, self._clock.monotonic())):
+            async with asyncio.timeout(self._config.delivery_timeout_ms / 1000):
                 channel = await self._cluster.channel_to(node_id)
         except BarnabasError as error:
             self._not_connected(node_id, error)
@@ -230,14 +232,16 @@ class SendLoop:
             self._failed(send, error)
 
     def _submit(self, channel: Channel, send: Send, now_s: float) -> None:
+        send.is_connecting = False
         try:
             version = min(channel.version_for(ProduceRequest), PRODUCE_VERSION_MAX)
             if self._config.acks == 0:
                 channel.submit(send.request, None, version=version)
                 self._backlog.append((channel, send))
+                send.expires_at_s = NEVER_S  # `_gives_up_at_s` decides
             else:
-                timeout_s = self._timeout_s(send, now_s)
-                channel.submit(send.request, partial(self._answered, send, now_s), version=version, timeout_s=timeout_s)
+                on_answer = partial(self._answered, send, now_s)
+                channel.submit(send.request, on_answer, version=version, timeout_s=self._answer_timeout_s)
         except BarnabasError as error:
             self._failed(send, error)
 
@@ -262,15 +266,6 @@ class SendLoop:
     def _gives_up_at_s(self, send: Send) -> float:
         """When all of a request has taken too long: none of it is sent again then, for it may have arrived."""
         return max([batch.created_at_s for batch in send.batches]) + self._config.delivery_timeout_ms / 1000
-
-    def _timeout_s(self, send: Send, now_s: float) -> float:
-        """How long an answer is waited for: a request timeout, but not (much) past the delivery timeout."""
-        return min(self._config.request_timeout_ms / 1000, self._left_s(send, now_s))
-
-    def _left_s(self, send: Send, now_s: float) -> float:
-        """How long it is to the delivery timeout, at least a moment."""
-        oldest_s = min([batch.created_at_s for batch in send.batches])
-        return max(0.001, oldest_s + self._config.delivery_timeout_ms / 1000 - now_s)
 
     def _answered(self, send: Send, sent_at_s: float, response: ProduceResponse, error: BarnabasError | None) -> None:
         """Deal with an answer; the turn follows when all that came with it were dealt with."""
@@ -302,7 +297,7 @@ class SendLoop:
                 raise KafkaError(response.error_code, subject="no producer id for an idempotent producer")
             self.sender.set_identity(response.producer_id, response.producer_epoch)
         except BarnabasError as error:
-            self.sender.last_trouble = str(error)
+            self.sender.note_trouble(str(error), self._clock.monotonic())
             if not error.retriable:
                 self._give_up(error)
             await asyncio.sleep(self._cluster.backoff.delay_s(1))

@@ -3,7 +3,11 @@ produce requests and wake-up times come out.
 
 Order within a partition is kept over retries: batches leave from the head of their queue, a batch to be tried
 again goes back to its place, and under idempotence the broker refuses what would overtake (see `sequences`).
-Up to `in_flight_max` requests per broker are under way at once. Used by the producer's own thread only.
+Up to `in_flight_max` requests per broker are under way at once.
+
+A batch is given up when its delivery timeout ends, wherever it is then. The request that it is in goes on: its answer
+settles the other batches in it, and neither it nor those behind it need a new connection. Used by the producer's own
+thread only.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ OUT_OF_SEQUENCE = frozenset(
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Send:
     """One produce request for one broker, and the batches in it."""
 
@@ -56,6 +60,10 @@ class Send:
     partitions: list[_Partition]
     """Where the batches come from, one by one."""
     request: ProduceRequest
+    expires_at_s: float
+    """When the first of its batches is to be given up."""
+    is_connecting: bool = False
+    """Whether it waits for a connection to the broker."""
 
 
 @dataclass(slots=True)
@@ -89,11 +97,16 @@ class _Partition:
 class _Node:
     """What the sender remembers of one broker."""
 
-    __slots__ = ("in_flight", "sent_at_s")
+    __slots__ = ("sends", "sent_at_s")
 
     def __init__(self) -> None:
-        self.in_flight = 0
+        self.sends: dict[Send, None] = {}
+        """The requests under way."""
         self.sent_at_s = -NEVER_S
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.sends)
 
 
 class Sender:
@@ -141,6 +154,7 @@ class Sender:
         self._identity: tuple[int, int] | None = None
         self.last_trouble = ""
         """The last thing that went wrong on the way, for the message of a delivery that times out."""
+        self._trouble_at_s = -NEVER_S
 
     # --- identity ---------------------------------------------------------------------------------------
 
@@ -154,11 +168,20 @@ class Sender:
         assert producer_id != NO_PRODUCER_ID
         self._identity = (producer_id, epoch)
 
+    def note_trouble(self, trouble: str, now_s: float) -> None:
+        """Keep in mind what went wrong, for the messages of records that are not delivered in time."""
+        self.last_trouble, self._trouble_at_s = trouble, now_s
+
     # --- what to send -----------------------------------------------------------------------------------
 
     def plan(self, now_s: float) -> Plan:
         """Take what is ready, give up what is too old, and say what to send and when to come back."""
         plan = Plan()
+        for node in self._nodes.values():
+            for send in node.sends:
+                if send.expires_at_s <= now_s:
+                    self._expire_under_way(send, now_s)
+                plan.wake_at_s = min(plan.wake_at_s, send.expires_at_s)
         by_node: dict[int, list[_Partition]] = {}
         for queue in self._accumulator.waiting():
             partition = self._partitions.get(queue) or self._new_partition(queue)
@@ -208,14 +231,45 @@ class Sender:
                 return expires_at_s
             self._accumulator.take(queue)
             partition.sequences.resolve(batch)
-            why = f": {self.last_trouble}" if self.last_trouble else ""
-            self._settle(
-                batch,
-                error=TimedOutError(
-                    f"{batch} not acknowledged within delivery_timeout_ms={self._delivery_timeout_s * 1000:.0f}{why}"
-                ),
-            )
+            self._settle(batch, error=self._too_late(batch, now_s, f"in tries, of which there were {batch.attempts}"))
         return NEVER_S
+
+    def _expire_under_way(self, send: Send, now_s: float) -> None:
+        """Give up the batches of a request under way that are too old, though not the request.
+
+        They may yet be stored, but are not sent again; so they hold up no restart of the sequence numbers, whose new
+        epoch shuts out what comes late.
+        """
+        what = "waiting for a connection to" if send.is_connecting else "under way to"
+        expires_at_s = NEVER_S
+        for partition, batch in zip(send.partitions, send.batches, strict=True):
+            if batch.done:
+                continue
+            at_s = batch.created_at_s + self._delivery_timeout_s
+            if now_s < at_s:
+                expires_at_s = min(expires_at_s, at_s)
+                continue
+            partition.in_flight -= 1
+            partition.sequences.resolve(batch)
+            where = f"{what} broker {send.node_id} (try {batch.attempts})"
+            self._settle(batch, error=self._too_late(batch, now_s, where))
+        send.expires_at_s = expires_at_s
+
+    def _too_late(self, batch: ProducerBatch, now_s: float, where: str) -> TimedOutError:
+        """Say that a batch is given up, where the time went, and what went wrong meanwhile.
+
+        :param where: where it has been since it left the queue.
+        """
+        sent_at_s = now_s if batch.sent_at_s is None else batch.sent_at_s
+        queued_s, rest_s = sent_at_s - batch.created_at_s, now_s - sent_at_s
+        story = f"{queued_s:.3g} s in the producer's queue"
+        story += ", never sent" if batch.sent_at_s is None else f", then {rest_s:.3g} s {where}; it may yet be stored"
+        if self.last_trouble and self._trouble_at_s >= batch.created_at_s:
+            story += f": {self.last_trouble}"
+        elif queued_s > rest_s:
+            story += "; the broker is slow, or records come faster than they leave (a larger batch_size helps)"
+        timeout_ms = self._delivery_timeout_s * 1000
+        return TimedOutError(f"{batch} not acknowledged within delivery_timeout_ms={timeout_ms:.0f}: {story}")
 
     def _plan_node(self, node_id: int, partitions: list[_Partition], now_s: float, plan: Plan) -> None:
         node = self._nodes.get(node_id)
@@ -292,6 +346,8 @@ class Sender:
                 break
             batch = self._accumulator.take(partition.queue)
             batch.attempts += 1
+            if batch.sent_at_s is None:
+                batch.sent_at_s = now_s
             if self._idempotent and not batch.in_sequence:
                 partition.sequences.assign(batch)
             partition.in_flight += 1
@@ -299,9 +355,12 @@ class Sender:
             partition.flow.left(batch.size_bytes, now_s)
             batches.append(batch)
         taken = ready[: len(batches)]
-        node.in_flight += 1
+        expires_at_s = min([batch.created_at_s for batch in batches]) + self._delivery_timeout_s
+        send = Send(node_id, batches, taken, self._request(batches), expires_at_s)
+        node.sends[send] = None
         node.sent_at_s = now_s
-        plan.sends.append(Send(node_id, batches, taken, self._request(batches)))
+        plan.sends.append(send)
+        plan.wake_at_s = min(plan.wake_at_s, expires_at_s)
         return taken
 
     def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
@@ -366,11 +425,11 @@ class Sender:
         return {batch.topic for batch in send.batches}
 
     def _landed(self, send: Send) -> list[tuple[_Partition, ProducerBatch]]:
-        self._nodes[send.node_id].in_flight -= 1
+        del self._nodes[send.node_id].sends[send]
         landed = []
         for partition, batch in zip(send.partitions, send.batches, strict=True):
-            partition.in_flight -= 1
-            if not batch.done:  # else given up meanwhile, when the producer was closed
+            if not batch.done:  # else given up meanwhile: it came too late, or the producer was closed
+                partition.in_flight -= 1
                 landed.append((partition, batch))
         return landed
 
@@ -416,7 +475,7 @@ class Sender:
     def _retry(
         self, partition: _Partition, batch: ProducerBatch, now_s: float, error: BarnabasError, *, backoff: bool = True
     ) -> None:
-        self.last_trouble = str(error)
+        self.note_trouble(str(error), now_s)
         if batch.attempts > self._retries_max:
             partition.sequences.resolve(batch)
             self._settle(batch, error=error)

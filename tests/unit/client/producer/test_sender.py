@@ -280,7 +280,65 @@ def test_a_batch_too_old_fails_with_the_last_trouble():
     fixture.sender.on_failure(send, DisconnectedError("a:1 is gone"), fixture.clock.monotonic())
     fixture.plan(119.0)
     assert isinstance(batch.error, TimedOutError)
-    assert "delivery_timeout_ms=120000: a:1 is gone" in str(batch.error)
+    assert str(batch.error).endswith(
+        "not acknowledged within delivery_timeout_ms=120000: 1 s in the producer's queue, "
+        "then 119 s in tries, of which there were 1; it may yet be stored: a:1 is gone"
+    )
+
+
+def test_a_batch_is_given_up_in_time_while_its_request_goes_on_for_the_others():
+    fixture = Fixture()
+    old = fixture.append()
+    fixture.clock.advance(119.0)
+    young = fixture.append(partition=1)
+    [send] = fixture.plan().sends
+    assert send.batches == [old, young]
+    assert fixture.plan().wake_at_s == 120.0
+    fixture.plan(1.0)
+    assert "119 s in the producer's queue, then 1 s under way to broker 1 (try 1); it may yet" in str(old.error)
+    assert not young.done
+    assert fixture.sender.in_flight_to(1) == 1
+    assert fixture.plan().wake_at_s == 239.0
+    fixture.answer(send, base_offset=7)
+    assert young.base_offset == 7
+    assert isinstance(old.error, TimedOutError)
+    assert fixture.accumulator.used_bytes == 0
+    assert fixture.sender.in_flight_to(1) == 0
+
+
+def test_a_batch_that_was_never_sent_says_that_and_no_trouble_of_before():
+    fixture = Fixture(in_flight_max=1)
+    fixture.append()
+    [send] = fixture.plan().sends
+    fixture.sender.on_failure(send, DisconnectedError("gone"), fixture.clock.monotonic())
+    [send] = fixture.plan(1.0).sends
+    batch = fixture.append(size=900)
+    fixture.plan(120.0)
+    assert "120 s in the producer's queue, never sent; the broker is slow, or" in str(batch.error)
+    assert "gone" not in str(batch.error)
+
+
+def test_what_is_given_up_while_under_way_keeps_no_epoch_from_beginning():
+    fixture = Fixture(idempotent=True, acks=-1)
+    fixture.sender.set_identity(77, 0)
+    fixture.append()
+    fixture.answer(fixture.plan().sends[0])
+    lost = fixture.append()
+    [stuck] = fixture.plan().sends
+    fixture.clock.advance(119.0)
+    fixture.leaders[0] = 2
+    batch = fixture.append(size=900)
+    [send] = fixture.plan().sends
+    fixture.plan(1.0)
+    assert lost.failed
+    fixture.answer(send, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    [again] = fixture.plan().sends
+    header = read_header(again.batches[0].payload())
+    assert (header.producer_epoch, header.base_sequence) == (1, 0)
+    fixture.answer(again)
+    assert batch.error is None
+    fixture.answer(stuck, ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert not fixture.plan().sends
 
 
 def test_a_loss_that_nobody_asks_about_is_logged(caplog):
