@@ -17,7 +17,7 @@ from unittest import mock
 from barnabas.broker.partition import Partition
 from barnabas.broker.replica import Replica
 from barnabas.coordination import paths
-from barnabas.coordination.values import PartitionState, ReplicaSet, decode_partition_state, decode_topic
+from barnabas.coordination.values import PartitionState, ReplicaSet, decode_config, decode_partition_state, decode_topic
 from barnabas.model import TopicPartition
 from barnabas.records.header import iter_headers
 from barnabas.storage import Log
@@ -51,6 +51,8 @@ class Invariants:
         """Of each log, how often it was cut."""
         self._lost_power: set[tuple[int, TopicPartition]] = set()
         """Who lost memory, and has not been out of sync since: it is there by name only."""
+        self._flushed_late: set[str] = set()
+        """Topics that had, until they were changed, a setting by which not each record is on a disk at once."""
         self._passed_on: set[tuple[int, TopicPartition, int]] = set()
         """Who lost memory and was made leader by one that does not know, in which epoch: it must not take that up."""
         self._was_late_s: dict[int, float] = {}
@@ -100,35 +102,52 @@ class Invariants:
     def note_lost_power(self, number: int) -> None:
         """A broker has lost what its machine had in memory: none that counts, where all of that is on its disk. It is
         after a start, too, that came to nothing and ended in order."""
-        if not self._all_is_durable and not self._cluster.machines[number].disk.holds(ENDED_IN_ORDER):
-            for place in self._places:
-                state = self.state_of(place)
-                if state is not None and number in state.isr:
-                    self._lost_power.add((number, place))
+        if self._cluster.machines[number].disk.holds(ENDED_IN_ORDER):
+            return
+        for place in self._in_tree():
+            state = self.state_of(place)
+            if state is not None and number in state.isr and not self._is_durable(place):
+                self._lost_power.add((number, place))
 
     def note_late(self, number: int) -> None:
         """A broker was stopped, or its session was ended although it was heard of: it cannot know in time."""
         self._was_late_s[number] = self._cluster.world.loop.time()
 
     def may_lose_power(self, numbers: set[int]) -> bool:
-        """Whether it is promised that nothing is lost if these lose power now: one that has all keeps its memory, or
-        all that counts is on the disks."""
-        if self._all_is_durable:
-            return True
-        for path, node in self._cluster.ensemble.nodes.items():
-            if path.startswith(f"{paths.TOPICS}/") and path.endswith("/state"):
-                state = decode_partition_state(path, node.data)
-                place = self._state_paths.get(path)
-                whole = {each for each in state.isr if (each, place) not in self._lost_power}
-                if not whole - numbers:
-                    return False
+        """Whether it is promised that nothing is lost if these lose power now: of each partition one that has all keeps
+        its memory, or all that counts is on the disks."""
+        for place in self._in_tree():
+            state = self.state_of(place)
+            if state is None or self._is_durable(place):
+                continue
+            whole = {each for each in state.isr if (each, place) not in self._lost_power}
+            if not whole - numbers:
+                return False
         return True
 
-    @property
-    def _all_is_durable(self) -> bool:
-        return self._cluster.settings.get("log_flush_interval_messages") == 1
+    def _is_durable(self, place: TopicPartition) -> bool:
+        """Whether all that counts of a place is on the disks: brokers flush each record, and the topic says nothing
+        else, nor did so before."""
+        if self._cluster.settings.get("log_flush_interval_messages") != 1 or place.topic in self._flushed_late:
+            return False
+        path = paths.topic_config(place.topic)
+        node = self._cluster.ensemble.nodes.get(path)
+        return node is None or not _is_flushed_late(path, node.data)
 
     # --- where it may break --------------------------------------------------------------------------------
+
+    def _other_written(self, path: str, old: bytes, new: bytes) -> None:
+        """Take note of what is written that is no state of a place that is looked at closely."""
+        if (place := _place_of_state(path)) is not None:
+            self._forget_lost_power(place, decode_partition_state(path, new))
+        elif path.startswith(f"{paths.TOPIC_CONFIGS}/") and _is_flushed_late(path, old):
+            self._flushed_late.add(paths.decode_name(path.removeprefix(f"{paths.TOPIC_CONFIGS}/")))
+        else:
+            self._topic_written(path)
+
+    def _forget_lost_power(self, place: TopicPartition, state: PartitionState) -> None:
+        """Forget who lost memory and is out of sync: before it is taken in again, it fetches what it lacks."""
+        self._lost_power -= {(each, place) for each in self._cluster.machines if each not in state.isr}
 
     def _topic_written(self, path: str) -> None:
         """Check that who is in sync holds a replica still."""
@@ -143,7 +162,7 @@ class Invariants:
     def _state_written(self, session: SimulatedSession, path: str, old: bytes, new: bytes) -> None:
         place = self._state_paths.get(path)
         if place is None:
-            self._topic_written(path)
+            self._other_written(path, old, new)
             return
         before, after = decode_partition_state(path, old), decode_partition_state(path, new)
         replicas = self.replica_set_of(place).replicas
@@ -164,7 +183,7 @@ class Invariants:
                 self.say(f"{place}: broker {after.leader} lost memory, and leads: {before}, {after}")
             else:
                 self._passed_on.add((after.leader, place, after.leader_epoch))
-        self._lost_power -= {(each, place) for each in self._cluster.machines if each not in after.isr}
+        self._forget_lost_power(place, after)
         if before.leader not in (-1, after.leader):
             self._check_has_stopped(place, before, session)
         self._check_in_sync(place, after)
@@ -345,12 +364,7 @@ class Invariants:
 
     def _in_tree(self) -> list[TopicPartition]:
         """Return the partitions of all topics that there are."""
-        found = []
-        for path in self._cluster.ensemble.nodes:
-            parts = path.split("/")
-            if len(parts) == 7 and path.startswith(f"{paths.TOPICS}/") and parts[6] == "state":
-                found.append(TopicPartition(parts[3], int(parts[5])))
-        return found
+        return [place for path in self._cluster.ensemble.nodes if (place := _place_of_state(path)) is not None]
 
     def state_of(self, place: TopicPartition) -> PartitionState | None:
         """Return what the tree says of a place."""
@@ -379,6 +393,19 @@ class Invariants:
         if what not in self.broken:
             self.broken.append(what)
             self._cluster.world.tell(f"BROKEN: {what}")
+
+
+def _place_of_state(path: str) -> TopicPartition | None:
+    """Return whose state a node of the tree holds; None if it holds something else."""
+    parts = path.split("/")
+    if len(parts) == 7 and path.startswith(f"{paths.TOPICS}/") and parts[6] == "state":
+        return TopicPartition(parts[3], int(parts[5]))
+    return None
+
+
+def _is_flushed_late(path: str, config: bytes) -> bool:
+    """Whether a topic has a setting by which not each record is on a disk at once."""
+    return decode_config(path, config).get("flush.messages", "1") != "1"
 
 
 def _here() -> int:
