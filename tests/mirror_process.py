@@ -44,6 +44,12 @@ class MirrorProcess:
         """Return what it has told of one kind."""
         return [each for each in self.events if each["event"] == event]
 
+    @property
+    def waits(self) -> set[str]:
+        """What it has said to be waiting, and not to be well again."""
+        last = {each["about"]: each["event"] for each in self.events if each["event"] in ("waiting", "well again")}
+        return {about for about, event in last.items() if event == "waiting"}
+
     def wait(self) -> int:
         """Wait until it is done; return its exit code."""
         return self.process.wait(TIMEOUT_S)

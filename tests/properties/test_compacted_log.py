@@ -184,6 +184,9 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.first_dirty = self.log.first_dirty_offset
         # Producers whose batches were cut off go on with new identities, as with a new leader.
         self.last = {key: last for key, last in self.last.items() if last[2] + len(last[1]) <= cut}
+        if cut == self.start:
+            # A log that has nothing left knows no producer, also none whose batches were deleted before.
+            self.last = {key: last for key, last in self.last.items() if key in self.log.producers}
         self.begin_sequences_anew()
         self.followed, self.follower_offset = {}, self.start
 

@@ -34,6 +34,8 @@ from barnabas.mirror.topic_following import Followed, TopicFollowing
 from barnabas.model import TopicPartition
 from barnabas.records.mirror_identity import lineage_of
 
+AGAIN_S = 1.0
+"""The pause after which a round is tried again that a side did not answer."""
 STOP_S = 10.0
 """How long the end waits for answers to what is under way, and for the ledger."""
 LOOK_S = 1.0
@@ -185,9 +187,10 @@ class Mirror:
                 await one_round()
             except BarnabasError as error:
                 self._told.state(name, "waiting", str(error))
+                await asyncio.sleep(min(interval_s, AGAIN_S))
             else:
                 self._told.over(name)
-            await asyncio.sleep(interval_s)
+                await asyncio.sleep(interval_s)
 
     # --- partitions -------------------------------------------------------------------------------------
 
