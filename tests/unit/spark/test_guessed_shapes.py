@@ -26,7 +26,7 @@ from barnabas.spark.table_store import Location
 from tests.unit.spark.test_tasks import fake_log
 
 SAMPLE = 2
-PLAIN, NESTED = JsonRules(), JsonRules(nested=True, decimals=True)
+PLAIN, NESTED = JsonRules(), JsonRules(nested=True)
 EVERYTHING = 1_000_000
 
 
@@ -172,9 +172,11 @@ def test_nothing_that_is_no_json_makes_it_look_at_all(loads: Loads) -> None:
 ITEMS = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from(["", "x", "2026-01-01T00:00:00Z"]),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xy"), inner, max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xy"), inner, min_size=1, max_size=2),
     max_leaves=4,
 )  # fmt: skip
+"""No objects without fields in others, and no decimals: a column of structs or decimals takes some values that by
+themselves would have made it text, or a digit longer, so that it depends on their neighbours, guessed or not."""
 VALUES = st.dictionaries(st.sampled_from("abc"), ITEMS, max_size=3).map(lambda value: json.dumps(value).encode())
 
 
