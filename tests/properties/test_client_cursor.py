@@ -7,6 +7,8 @@ follows the position that the model expects.
 
 from __future__ import annotations
 
+import copy
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +68,10 @@ class Rows(list):
         return self[-1][1] + 1
 
 
+def said(fetch):
+    return {(part.partition, part.fetch_offset) for topic in fetch.request.topics for part in topic.partitions}
+
+
 class Model:
     def __init__(self):
         self.subscription = Subscription()
@@ -85,29 +91,45 @@ class Model:
         self.cursor = Cursor()
         self.expected = [0] * PARTITIONS
         self.iterator = iter(())
+        self.under_way = None
+        """A fetch that has gone on, and waits for its answer."""
 
-    def fetch(self, batches, apply_late):
+    def fetch(self, batches, apply_late, may_go_on=True):
         """A fetch is made; with `apply_late` its answer comes after the next operation."""
-        fetch = self.fetcher.next_fetch(NODE, VIEW)
+        fetch = self.under_way or self.fetcher.next_fetch(NODE, VIEW)
         if fetch is None:
             return None
+        self.under_way = None
         parts = [
             PartitionData(
                 partition_index=tp.partition,
                 error_code=0,
                 high_watermark=END,
-                records=read_log(tp.partition, offset, batches),
+                records=read_log(tp.partition, asked.part.fetch_offset, batches),
             )
-            for tp, (_, _, offset) in fetch.asked.items()
+            for tp, asked in fetch.asked.items()
         ]
         response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=parts)])
 
         def apply():
             self.fetcher.on_response(fetch, response)
+            if may_go_on and self.under_way is None:
+                self.go_on(fetch)
 
         if apply_late:
             return apply
         return apply()
+
+    def go_on(self, fetch):
+        """Ask again after an answer, as the plan that looks at everything would, if that is what `go_on` does."""
+        planned = copy.deepcopy(self.fetcher, {id(VIEW): VIEW}).next_fetch(NODE, VIEW)
+        before = said(fetch)
+        if self.fetcher.go_on(fetch, VIEW):
+            self.under_way = fetch
+            assert fetch.request.max_bytes == planned.request.max_bytes
+            assert fetch.request.max_wait_ms == planned.request.max_wait_ms
+            assert said(fetch) == said(planned)
+            assert {(each.state.tp.partition, each.part.fetch_offset) for each in fetch.news} == said(fetch) - before
 
     def load(self):
         while not self.cursor.has_records:
@@ -211,7 +233,7 @@ def test_records_come_in_order_without_gap_or_repetition(history):
     for partition in range(PARTITIONS):
         model.resume(partition)
     for _ in range(200):
-        model.fetch(2, False)
+        model.fetch(2, False, may_go_on=False)
         model.poll(5)
         model.check()
     assert model.expected == [END] * PARTITIONS

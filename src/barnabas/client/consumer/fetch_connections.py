@@ -17,7 +17,7 @@ from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
-from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +138,13 @@ class _FetchConnection:
         else:
             channel.flush()
 
-    def _plan(self) -> Fetch | None:
-        """Under the guard: return what to ask for next."""
+    def _plan(self, answered: Fetch | None = None) -> Fetch | None:
+        """Under the guard: return what to ask for next, which may be the same again that was just answered."""
+        fetcher = self._all.fetcher
         self._view = self._all.cluster.view
-        return self._all.fetcher.next_fetch(self._node_id, self._view)
+        if answered is not None and fetcher.go_on(answered, self._view):
+            return answered
+        return fetcher.next_fetch(self._node_id, self._view)
 
     def _submit_next(self, fetch: Fetch | None) -> Channel | None:
         """Go on with `fetch`, or with nothing; return the connection that is to be flushed, if any."""
@@ -167,7 +170,7 @@ class _FetchConnection:
     def _submit(self, channel: Channel, fetch: Fetch) -> None:
         try:
             version = _version(channel)
-            request = self._session.narrow(fetch.request) if version >= SESSIONS_SINCE else fetch.request
+            request = self._session.narrow(fetch.request, _news(fetch)) if version >= SESSIONS_SINCE else fetch.request
             answered = partial(self._answered, fetch, self._all.state.now_s())
             channel.submit(request, answered, version=version, timeout_s=self._all.timeout_s)
         except BarnabasError as error:
@@ -192,7 +195,7 @@ class _FetchConnection:
                 self._session.on_response(response)
                 # Others may wait for the room that is free now, or lead what was asked for here.
                 others = bool(fetches.fetcher.put_off) or self._view is not fetches.cluster.view
-                next_fetch = None if stale or others else self._plan()
+                next_fetch = None if stale or others else self._plan(fetch)
                 fetches.answered()
         except KafkaError as error:
             self._failed(fetch, error)
@@ -243,6 +246,10 @@ class _FetchConnection:
         loop = asyncio.get_running_loop()
         loop.call_soon(fetches.wake_others, self._node_id)
         self._pause = loop.call_later(fetches.cluster.backoff.delay_s(self._failures), self.advance)
+
+
+def _news(fetch: Fetch) -> list[tuple[str, FetchPartition]] | None:
+    return None if fetch.news is None else [(asked.state.tp.topic, asked.part) for asked in fetch.news]
 
 
 def _version(channel: Channel) -> int:

@@ -7,6 +7,8 @@ The broker's side is `barnabas.broker.fetch_sessions`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -32,16 +34,37 @@ class FetchSession:
         self._known: dict[tuple[str, int], FetchPartition] = {}
         """What the broker remembers if the last request has reached it."""
 
-    def narrow(self, request: FetchRequest) -> FetchRequest:
-        """Take out of `request`, which names all that is wanted, what the broker remembers, and return it."""
+    def narrow(self, request: FetchRequest, news: Iterable[tuple[str, FetchPartition]] | None = None) -> FetchRequest:
+        """Return what to send for `request`, which names all that is wanted: without what the broker remembers.
+
+        :param news: topics and partitions of `request` that are not as in the one before, from which it differs in
+            nothing else; None: nobody knows.
+        """
+        if news is not None and self._epoch != INITIAL_EPOCH:
+            topics: dict[str, list[FetchPartition]] = {}
+            for topic, part in news:
+                self._known[topic, part.partition] = part
+                topics.setdefault(topic, []).append(part)
+            return self._said(request, [FetchTopic(topic=topic, partitions=parts) for topic, parts in topics.items()])
         wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         known, self._known = self._known, wanted
-        request.session_id, request.session_epoch = self._id, self._epoch
-        if self._epoch != INITIAL_EPOCH:
-            request.topics = _changed(request.topics, known)
-            if known.keys() != wanted.keys():
-                request.forgotten_topics_data = _forgotten(known, wanted)
-        return request
+        if self._epoch == INITIAL_EPOCH:
+            return self._said(request, request.topics)
+        said = self._said(request, _changed(request.topics, known))
+        if known.keys() != wanted.keys():
+            said.forgotten_topics_data = _forgotten(known, wanted)
+        return said
+
+    def _said(self, request: FetchRequest, topics: list[FetchTopic]) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            session_id=self._id,
+            session_epoch=self._epoch,
+            topics=topics,
+            rack_id=request.rack_id,
+        )
 
     def on_response(self, response: FetchResponse) -> None:
         """Go on after an answer that is no error."""

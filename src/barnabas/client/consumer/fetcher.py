@@ -88,15 +88,33 @@ class Chunk:
     """The offset after the last record in `data`."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A partition in a fetch, and where in the request it stands."""
+
+    state: PartitionState
+    version: int
+    """That of the state when it was asked for."""
+    part: FetchPartition
+    parts: list[FetchPartition]
+    place: int
+
+
+@dataclass(slots=True, eq=False)
 class Fetch:
-    """A request, and what each partition's state was when it was made."""
+    """A request, and what each partition's state was when it was made. One that goes on is the next one, too."""
 
     node_id: int
     request: FetchRequest
-    asked: dict[TopicPartition, tuple[PartitionState, int, int]] = field(default_factory=dict)
-    """State, version and offset."""
+    """Names all that is asked for."""
+    asked: dict[TopicPartition, Asked] = field(default_factory=dict)
     reserved_bytes: int = 0
+    is_under_way: bool = True
+    """False between an answer and the next request."""
+    news: list[Asked] | None = None
+    """What is asked for in another way than in the request before, which this one follows; None: it follows none."""
+    of_all: tuple[ClusterView, dict[TopicPartition, PartitionState], int] | None = None
+    """Where it asks for all that the broker has: of which view, which partitions, and how much of each."""
 
 
 class Fetcher:
@@ -132,8 +150,8 @@ class Fetcher:
         self._reserved_bytes: Counter[int] = Counter()
         """What the answers under way may bring, by broker."""
         self._source_count = 1
-        self._under_way: dict[PartitionState, int] = {}
-        """Partitions that a fetch has asked for, and the version then."""
+        self._last_fetch: dict[PartitionState, Fetch] = {}
+        """The fetch that has asked for a partition last."""
         self._parts: dict[PartitionState, FetchPartition] = {}
         """What was asked of each partition last: of most that a consumer waits for, the same is asked again."""
         self._fetch_counts: Counter[int] = Counter()
@@ -167,34 +185,77 @@ class Fetcher:
         room = self._room(node_id, share)
         if room < share:
             return None
-        states = self._wanted(node_id, view, share)
+        here = self._read_from(node_id, view)
+        states = [state for state in here if self._is_wanted(state, share)]
         # The emptiest first: brokers fill a response in the order of the request (within a session, in one of their
         # own, in which what has just brought something comes last).
         states.sort(key=_BUFFERED_BYTES)
         if not states or (states[0].buffered_bytes and not self._half_is_used_up()):
             return None
-        # Half of its part at most, so that there is some for what may be used up before the answer comes.
-        max_bytes = min(self._max_bytes, room, share * len(states), max(share, self._part_of_a_broker(share) // 2))
         topics: dict[str, list[FetchPartition]] = {}
-        asked = {}
+        request = FetchRequest(max_wait_ms=0, min_bytes=self._min_bytes, topics=[], rack_id=self._near.rack)
+        fetch = Fetch(node_id, request)
         for state in states:
             part = self._parts.get(state)
             if part is None or part.fetch_offset != state.fetch_offset or part.partition_max_bytes != share:
                 part = self._parts[state] = _part(state, share)
-            asked[state.tp] = (state, state.version, part.fetch_offset)
-            self._under_way[state] = state.version
-            topics.setdefault(state.tp.topic, []).append(part)
+            parts = topics.setdefault(state.tp.topic, [])
+            fetch.asked[state.tp] = Asked(state, state.version, part, parts, len(parts))
+            self._last_fetch[state] = fetch
+            parts.append(part)
+        request.topics = [FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()]
+        if len(states) == len(here):
+            fetch.of_all = view, self._subscription.partitions, share
+        self._begin(fetch, room, share)
+        return fetch
+
+    def _begin(self, fetch: Fetch, room: int, share: int) -> None:
+        """Send a fetch that there is room for."""
+        node_id = fetch.node_id
+        # Half of its part at most, so that there is some for what may be used up before the answer comes.
+        half = max(share, self._part_of_a_broker(share) // 2)
+        fetch.reserved_bytes = max_bytes = min(self._max_bytes, room, share * len(fetch.asked), half)
+        fetch.is_under_way = True
         self._reserved_bytes[node_id] += max_bytes
         self._fetch_counts[node_id] += 1
         is_last = self._fetch_counts[node_id] >= FETCHES_MAX
-        request = FetchRequest(
-            max_wait_ms=min(self._max_wait_ms, LAST_WAIT_MS) if is_last else self._max_wait_ms,
-            min_bytes=self._min_bytes,
-            max_bytes=max_bytes,
-            topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
-            rack_id=self._near.rack,
-        )
-        return Fetch(node_id, request, asked, max_bytes)
+        fetch.request.max_bytes = max_bytes
+        fetch.request.max_wait_ms = min(self._max_wait_ms, LAST_WAIT_MS) if is_last else self._max_wait_ms
+
+    def go_on(self, fetch: Fetch, view: ClusterView) -> bool:
+        """Make of a fetch, just after its answer, what `next_fetch` would return, if that differs in offsets only.
+
+        So it does nearly always where a consumer waits for new records: some partitions have brought something, all
+        else is as it was.
+
+        :returns: False if it differs in more, or there is nothing to be asked.
+        """
+        share, news = self._share(), fetch.news or ()
+        room = self._room(fetch.node_id, share)
+        if (
+            room < share
+            or fetch.of_all is None
+            or fetch.of_all[0] is not view
+            or fetch.of_all[1] is not self._subscription.partitions
+            or fetch.of_all[2] != share
+            or self._troubles
+            or self._ends
+            or self._near.rack
+        ):
+            return False
+        is_one_empty = False
+        for asked in fetch.asked.values():
+            state = asked.state
+            if state.version != asked.version or state.paused or state.buffered_bytes > share:
+                return False
+            is_one_empty = is_one_empty or not state.buffered_bytes
+        if not is_one_empty and not self._half_is_used_up():
+            return False
+        for asked in news:
+            part = _part(asked.state, share)
+            asked.part = asked.parts[asked.place] = self._parts[asked.state] = part
+        self._begin(fetch, room, share)
+        return True
 
     def _room(self, node_id: int, share: int) -> int:
         """How much a broker may send now; none may take the room of all the others."""
@@ -207,20 +268,26 @@ class Fetcher:
     def _part_of_a_broker(self, share: int) -> int:
         return max(share, self._buffer_bytes_max // self._source_count)
 
-    def _wanted(self, node_id: int, view: ClusterView, share: int) -> list[PartitionState]:
-        """Return the partitions to ask a broker for. A fetch is planned for each answer, and this looks at them all."""
-        under_way, source, troubles, ends = self._under_way, self._near.source, self._troubles, self._ends
-        return [
-            state
-            for state in self._subscription.partitions.values()
-            if state.fetch_offset is not None
+    def _read_from(self, node_id: int, view: ClusterView) -> list[PartitionState]:
+        """Return the partitions that are read from a broker."""
+        source = self._near.source
+        return [state for state in self._subscription.partitions.values() if source(state, view) == node_id]
+
+    def _is_wanted(self, state: PartitionState, share: int) -> bool:
+        """Whether to ask for more of a partition now."""
+        return (
+            state.fetch_offset is not None
             and not state.paused
             and state.buffered_bytes <= share
-            and under_way.get(state) != state.version
-            and source(state, view) == node_id
-            and state not in troubles
-            and not (ends and self._ended(state))
-        ]
+            and not self._is_under_way(state)
+            and state not in self._troubles
+            and not (self._ends and self._ended(state))
+        )
+
+    def _is_under_way(self, state: PartitionState) -> bool:
+        """Whether a fetch asks for what is next of a partition."""
+        fetch = self._last_fetch.get(state)
+        return fetch is not None and fetch.is_under_way and fetch.asked[state.tp].version == state.version
 
     def _ended(self, state: PartitionState) -> bool:
         """Whether records at hand must be used up before the broker is asked, again, for an offset out of range."""
@@ -258,15 +325,14 @@ class Fetcher:
     def on_failure(self, fetch: Fetch) -> None:
         """No answer came, or it was an error; the same will be asked again, of the leader."""
         self._ended_with(fetch)
-        for state, _, _ in fetch.asked.values():
-            self._near.give_up(state, fetch.node_id)
+        for asked in fetch.asked.values():
+            self._near.give_up(asked.state, fetch.node_id)
 
     def _ended_with(self, fetch: Fetch) -> None:
         self._reserved_bytes[fetch.node_id] -= fetch.reserved_bytes
         self._fetch_counts[fetch.node_id] -= 1
-        for state, version, _ in fetch.asked.values():
-            if self._under_way.get(state) == version:
-                del self._under_way[state]
+        fetch.is_under_way = False
+        fetch.news = []
 
     def on_response(self, fetch: Fetch, response: FetchResponse) -> bool:
         """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
@@ -282,26 +348,25 @@ class Fetcher:
         for topic in response.responses:
             for part in topic.partitions:
                 asked = fetch.asked.get(TopicPartition(topic.topic, part.partition_index))
-                if asked is not None and self._still_wanted(*asked):
-                    stale = self._on_partition(fetch.node_id, asked[0], asked[2], part) or stale
+                if asked is not None and self._still_wanted(asked):
+                    stale = self._on_partition(fetch, asked, part) or stale
         return stale
 
-    def _still_wanted(self, state: PartitionState, version: int, offset: int) -> bool:
-        """Whether an answer for `offset` is what comes next: no seek, and no other broker was faster."""
-        return state.version == version and state.fetch_offset == offset and self._subscription.owns(state)
+    def _still_wanted(self, asked: Asked) -> bool:
+        """Whether an answer is what comes next: no seek, and no other broker was faster."""
+        return asked.part.fetch_offset == asked.state.fetch_offset and self._holds(asked.state, asked.version)
 
     def _look_for_leases(self, fetch: Fetch) -> None:
         """Let leaders be asked again which replica is near, where that was a while ago."""
-        for state, _, _ in fetch.asked.values():
-            leader = self._near.give_up_if_due(state, fetch.node_id)
+        for asked in fetch.asked.values():
+            leader = self._near.give_up_if_due(asked.state, fetch.node_id)
             if leader is not None:
                 self.put_off[leader] = None
 
-    def _on_partition(self, node_id: int, state: PartitionState, offset: int, part: PartitionData) -> bool:
+    def _on_partition(self, fetch: Fetch, asked: Asked, part: PartitionData) -> bool:
         if not part.error_code and not self._near.rack:  # nearly always; the rest looks closer
-            state.high_watermark = part.high_watermark
-            return self._keep(state, offset, part.records)
-        code = ErrorCode.of(part.error_code)
+            return self._keep(fetch, asked, part)
+        code, state, node_id = ErrorCode.of(part.error_code), asked.state, fetch.node_id
         if code is not ErrorCode.NONE:
             leader = self._near.give_up(state, node_id)
             if leader is not None:
@@ -313,8 +378,8 @@ class Fetcher:
             self.put_off[part.preferred_read_replica] = None
             return False
         if code is ErrorCode.NONE:
-            state.high_watermark = part.high_watermark
-            return self._keep(state, offset, part.records)
+            return self._keep(fetch, asked, part)
+        offset = asked.part.fetch_offset
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(state, offset)
             return False
@@ -332,8 +397,10 @@ class Fetcher:
             return  # buffered records come first; the broker is asked again when they are used up
         state.forget_position(self._reset_policy)
 
-    def _keep(self, state: PartitionState, offset: int, records: Buffer | None) -> bool:
+    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData) -> bool:
         """Put records into the buffer; return whether they are damaged."""
+        state, offset, records = asked.state, asked.part.fetch_offset, part.records
+        state.high_watermark = part.high_watermark
         if records is None or not len(records):
             return False
         try:
@@ -351,6 +418,8 @@ class Fetcher:
         state.buffered_bytes += len(records)
         self._buffered_bytes += len(records)
         self._chunks.append(Chunk(state, state.version, records, next_offset))
+        assert fetch.news is not None
+        fetch.news.append(asked)
         return False
 
     # --- the application's side -------------------------------------------------------------------------
@@ -394,7 +463,7 @@ class Fetcher:
         """Whether a fetch may ask for more, now that something of `state` was taken."""
         if self.put_off:
             return True
-        if self._under_way.get(state) == state.version:
+        if self._is_under_way(state):
             return False  # what it waits for comes by itself
         return not state.buffered_bytes or (state.buffered_bytes <= self._share() and self._half_is_used_up())
 
@@ -422,7 +491,9 @@ class Fetcher:
         for chunk in stale:
             self._release(chunk)
         self._chunks = deque(chunk for chunk in self._chunks if self.holds(chunk))
-        self._parts = {state: part for state, part in self._parts.items() if self._subscription.owns(state)}
+        owns = self._subscription.owns
+        self._parts = {state: part for state, part in self._parts.items() if owns(state)}
+        self._last_fetch = {state: fetch for state, fetch in self._last_fetch.items() if owns(state)}
         self._drop_stale_troubles()
 
     def _drop_stale_troubles(self) -> None:

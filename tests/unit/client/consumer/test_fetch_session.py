@@ -39,6 +39,19 @@ def test_only_what_has_changed_is_said():
     assert [(gone.topic, gone.partitions) for gone in second.forgotten_topics_data] == [("b", [0])]
 
 
+def test_news_are_said_without_a_look_at_the_rest_where_the_broker_remembers_it():
+    session, wanted = FetchSession(), {("a", 0): 1, ("a", 1): 1, ("b", 0): 1}
+    news = [("a", FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=100))]
+    assert len(session.narrow(request_for(wanted), news).topics) == 2, "there is no session yet"
+    session.on_response(FetchResponse(session_id=5, responses=[]))
+    wanted["a", 1] = 2
+    said = session.narrow(request_for(wanted), news)
+    assert (said.session_id, said.session_epoch) == (5, 1)
+    assert [(topic.topic, topic.partitions) for topic in said.topics] == [("a", [news[0][1]])]
+    session.on_response(FetchResponse(session_id=5, responses=[]))
+    assert session.narrow(request_for(wanted)).topics == []
+
+
 def test_a_broker_without_room_is_asked_for_a_session_each_time():
     session = FetchSession()
     for _ in range(3):
@@ -64,10 +77,17 @@ STEP = st.tuples(WANTED, st.sampled_from(["answered", "answered", "answered", "n
 def test_the_broker_reads_what_is_wanted_whatever_is_lost(steps):
     session, numbers = FetchSession(), iter(range(100))
     sessions = FetchSessions(10, lambda _: next(numbers))
+    before = {}
     for wanted, fate in steps:
         if fate == "evicted":
             sessions = FetchSessions(10, lambda _: next(numbers))
-        request = session.narrow(request_for(wanted))
+        changed = [(tp, offset) for tp, offset in wanted.items() if before.get(tp) != offset]
+        news = [
+            (topic, FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=100))
+            for (topic, partition), offset in changed
+        ]
+        request = session.narrow(request_for(wanted), news if before.keys() == wanted.keys() else None)
+        before = wanted
         if fate == "not sent":
             session.begin_anew()
             continue

@@ -101,6 +101,55 @@ def parts_asked(fetch):
     return {part.partition: part for topic in fetch.request.topics for part in topic.partitions}
 
 
+def test_a_fetch_goes_on_where_only_offsets_have_changed():
+    fixture = Fixture(view=ONE_BROKER)
+    fetch = fixture.fetch()
+    for base, partition in enumerate((2, 2, 0)):
+        fixture.answer(fetch, partition, make_batch(base % 2))
+        assert fixture.fetcher.go_on(fetch, ONE_BROKER)
+        assert [asked.state.tp.partition for asked in fetch.news] == [partition]
+        assert fixture.fetch() is None, "all is under way"
+        fixture.take()
+    assert offsets_asked(fetch) == {(0, 1), (1, 0), (2, 2)}
+
+
+def fill(fixture):
+    for partition in range(3):
+        fixture.state(partition).buffered_bytes = 900
+    fixture.fetcher._buffered_bytes = 2_700
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fixture: setattr(fixture.state(1), "paused", True),
+        lambda fixture: fixture.state(1).move_to(7),
+        lambda fixture: fixture.subscription.assign_by_hand([TopicPartition("t", 0), TopicPartition("t", 1)]),
+        lambda fixture: setattr(fixture, "view", VIEW),
+        lambda fixture: fixture.fetcher._stop(fixture.state(1), CorruptBatchError("damaged")),
+        lambda fixture: setattr(fixture.state(1), "buffered_bytes", 1_001),
+        fill,
+    ],
+)
+def test_a_fetch_does_not_go_on_where_more_has_changed(change):
+    fixture = Fixture(view=ONE_BROKER, buffer_bytes_max=5_000)
+    fetch = fixture.fetch()
+    fixture.answer(fetch)
+    change(fixture)
+    assert not fixture.fetcher.go_on(fetch, fixture.view)
+    assert not fetch.is_under_way
+
+
+def test_a_fetch_of_some_partitions_does_not_go_on_when_others_are_wanted_again():
+    fixture = Fixture(view=ONE_BROKER)
+    fixture.state(1).paused = True
+    fetch = fixture.fetch()
+    fixture.answer(fetch)
+    fixture.state(1).paused = False
+    assert not fixture.fetcher.go_on(fetch, ONE_BROKER)
+    assert offsets_asked(fixture.fetch()) == {(0, 0), (1, 0), (2, 0)}
+
+
 def test_what_a_partition_without_news_is_asked_for_is_not_made_again():
     fixture = Fixture()
     first = fixture.fetch()
