@@ -184,6 +184,7 @@ class Machine:
             try:
                 await broker.start()
             except BarnabasError as error:
+                self.broker = None  # others may lead what it had begun to lead
                 self._cluster.world.tell(f"{self.name} does not start: {error}")
                 await asyncio.sleep(START_AGAIN_S * self._cluster.world.scale)
             else:
