@@ -230,6 +230,7 @@ class _FetchConnection:
             fetches.answered()
         if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._session_was_lost:
             self._session_was_lost = True
+            fetches.wake_others(self._node_id)  # one of them may lead by now what was asked for here
             self.advance()
             return
         if not error.retriable:

@@ -185,6 +185,7 @@ def requests_to(cluster):
 
 
 NOTHING = FetchResponse(session_id=7, responses=[])
+SESSION_LOST = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
 FAREWELL = (7, -1, 0)
 
 
@@ -193,8 +194,7 @@ def test_a_reader_that_waits_goes_on_with_its_session_and_says_nothing_twice():
 
 
 def test_a_session_that_is_lost_is_begun_anew_at_once():
-    lost = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    asked = requests_to(SessionCluster([NOTHING, lost, NOTHING]))
+    asked = requests_to(SessionCluster([NOTHING, SESSION_LOST, NOTHING]))
     assert asked == [(0, 0, 1), (7, 1, 0), (7, 0, 1), (7, 1, 0), FAREWELL]
 
 
@@ -301,7 +301,8 @@ class MovingCluster(SessionCluster):
         return channel
 
 
-def test_a_partition_that_has_moved_while_a_fetch_waited_is_asked_for_where_it_is_now():
+@pytest.mark.parametrize("answer", [NOTHING, SESSION_LOST])
+def test_a_partition_that_has_moved_while_a_fetch_waited_is_asked_for_where_it_is_now(answer):
     async def main():
         cluster = MovingCluster([1])
         engine = Engine(cluster)
@@ -309,7 +310,7 @@ def test_a_partition_that_has_moved_while_a_fetch_waited_is_asked_for_where_it_i
         cluster.set_leaders([2])
         engine.kick()
         ((_, _, answered),) = cluster.asked  # it is under way still
-        answered(NOTHING, None)
+        answered(answer, None)
         await engine.close()
         return [(node_id, asked) for node_id, asked, _ in cluster.asked]
 
