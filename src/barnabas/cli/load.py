@@ -301,8 +301,9 @@ class _Loads:
         from barnabas.cli.maintenance_rounds import maintained
         from barnabas.spark.table_names import tables_of_topics
 
-        table = self._asked["table"]
-        yield from maintained(self._place, [table] if table else tables_of_topics(self._topics))
+        table, dead = self._asked["table"], self._asked["dead_letter_table"]
+        names = [table] if table else tables_of_topics(self._topics)
+        yield from maintained(self._place, [*names, *([dead] if dead else [])])
 
     def close(self) -> None:
         """Stop Spark."""

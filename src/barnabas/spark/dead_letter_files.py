@@ -1,7 +1,7 @@
 """What a task writes for the dead-letter table: a row for each bad record, in files by day as all tables have them.
 
-A row has the record as it was (Kafka's columns) and `reason`. Rows that the table has already are left out: a load that
-ended between its two commits has put them there (dead_letter_table.py).
+A row has the record as it was (Kafka's columns), `reason`, and the id of its topic: where a topic is deleted and made
+again, offsets come again. Rows that the table has already are left out (dead_letter_table.py).
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
-from barnabas.spark.table_schema import KAFKA_COLUMNS, REASON, kafka_arrow_columns
+from barnabas.spark.table_schema import KAFKA_COLUMNS, REASON, TOPIC_ID, kafka_arrow_columns
 
 BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 
@@ -24,12 +25,14 @@ BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 class DeadLetterWriting:
     """Where tasks write rows for the dead-letter table.
 
-    `next_offsets`: by partition, from where on it has no rows yet.
+    `topic_ids`: by topic, "" where brokers give none.
+    `known`: by partition, the offsets of which the table has rows, in order; of ranges that are loaded again.
     """
 
     folder: str
     io_properties: Mapping[str, str]
-    next_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[TopicPartition, np.ndarray] = field(default_factory=dict)
     target_file_bytes: int = TARGET_BYTES
 
 
@@ -40,7 +43,8 @@ class DeadLetterFiles:
     """
 
     def __init__(self, writing: DeadLetterWriting, name: str) -> None:
-        self._next_offsets = writing.next_offsets
+        self._topic_ids = writing.topic_ids
+        self._known = writing.known
         self._files = DayFiles(
             f"{writing.folder}/{name}",
             partial(create_file, writing.io_properties),
@@ -51,10 +55,18 @@ class DeadLetterFiles:
     def add(self, bad: pa.RecordBatch) -> None:
         """Take bad records of one partition, in Spark's columns with headers, and `reason`."""
         partition = TopicPartition(bad.column("topic")[0].as_py(), bad.column("partition")[0].as_py())
-        new = bad.filter(pc.greater_equal(bad.column("offset"), self._next_offsets.get(partition, 0)))
+        new = self._without_known(partition, bad)
         if len(new):
-            columns = [*kafka_arrow_columns(new), new.column(REASON)]
-            self._files.add(pa.RecordBatch.from_arrays(columns, names=[*KAFKA_COLUMNS, REASON]))
+            topic_ids = pa.repeat(pa.scalar(self._topic_ids.get(partition.topic) or None, pa.string()), len(new))
+            columns = [*kafka_arrow_columns(new), new.column(REASON), topic_ids]
+            self._files.add(pa.RecordBatch.from_arrays(columns, names=[*KAFKA_COLUMNS, REASON, TOPIC_ID]))
+
+    def _without_known(self, partition: TopicPartition, bad: pa.RecordBatch) -> pa.RecordBatch:
+        known, offsets = self._known.get(partition), bad.column("offset")
+        if known is None:
+            return bad
+        begin, end = np.searchsorted(known, [offsets[0].as_py(), offsets[-1].as_py() + 1])
+        return bad.filter(pc.invert(pc.is_in(offsets, value_set=pa.array(known[begin:end]))))
 
     def finish(self) -> tuple[DataFile, ...]:
         """Write what is left, and return the files."""

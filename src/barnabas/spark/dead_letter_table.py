@@ -1,24 +1,33 @@
 """The dead-letter table of a load: its bad records, each once, whatever is killed when.
 
 It is a table of its own, so it has a commit of its own, and a load may end between the two. So this one comes first,
-and has a ledger (ledger.py) that says up to which offset it has the bad records of a partition:
+and what a load would put there a second time is left out, by the rows that the table has:
 
 - a kill before it leaves both tables as they were;
 - a kill between the two leaves the bad records here and the load undone: the next load reads its ranges again, and its
-  tasks leave out the rows of offsets before that ledger's;
+  tasks leave out the offsets of which there are rows;
+- the same holds where a range is loaded again on purpose: into another table, into one that was rolled back;
 - two loads at once: the second is refused, by whichever of the tables it comes to first.
 
+A ledger (ledger.py) says for each partition the offset from which on there are no rows, so rows are read only where a
+load begins before it, and only those from there on. It is of one topic id. Of another topic of that name, and where
+nobody knows of which, the rows tell, which have the id of their topic.
+
 A load without bad records leaves the table alone. Its ledger is then behind that of the load, which loses nothing: it
-only has to be ahead of the rows. Which records are bad, the load has decided that put them here: where that one was not
-committed, and the next one finds other types for the columns of a new table, it may find others bad.
+only has to be ahead of the rows. Which records are bad is for each load to say: one that finds other types for the
+columns of a table may find others bad, and adds these.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
@@ -29,9 +38,11 @@ from barnabas.spark.errors import HistoryExpiredError
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, LoadedTopic, snapshot_properties
 from barnabas.spark.leftovers import Folder, claim_folder, remove_leftovers
 from barnabas.spark.planning import OffsetRange
-from barnabas.spark.table_schema import DEAD_LETTERS, REASON
+from barnabas.spark.table_schema import DEAD_LETTERS, REASON, TOPIC_ID
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import TableStore
+
+_OWN_FIELDS = {REASON: "string", TOPIC_ID: "string"}
 
 
 class DeadLetterTable:
@@ -50,15 +61,13 @@ class DeadLetterTable:
                 f"table {self._base.name} is no dead-letter table: name another, or one that does not exist yet, "
                 "dead_letter_table=... (--dead-letter-table NAME)"
             )
-        self._shape = shape or TableShape(
-            DEAD_LETTERS,
-            {REASON: "string"},
-            {REASON: REASON},
-            takes_new_fields=False,
-            widens_types=self._base.widens_types,
+        own = shape or TableShape(DEAD_LETTERS, {}, takes_new_fields=False, widens_types=self._base.widens_types)
+        self._shape = replace(
+            own,
+            fields={**(own.fields or {}), **_OWN_FIELDS},
+            columns={**own.columns, **{name: name for name in _OWN_FIELDS}},
         )
         self._ledger = self._what_it_has()
-        self._next_offsets: dict[TopicPartition, int] = {}
         self._location = self._base.location()
         self._folder: Folder | None = None
         folder = self._location.local_folder
@@ -70,7 +79,7 @@ class DeadLetterTable:
         return self._base.name
 
     def _what_it_has(self) -> Ledger:
-        """Return up to where it has bad records; where its history has expired, its rows tell."""
+        """Return where its rows end; where its history has expired, they tell it, of topics whose ids nobody knows."""
         try:
             return self._base.ledger()
         except HistoryExpiredError:
@@ -79,22 +88,57 @@ class DeadLetterTable:
                 topics.setdefault(topic, {})[partition] = offset
             return Ledger({topic: LoadedTopic("", offsets) for topic, offsets in topics.items()})
 
-    def claim(self, topic_ids: Mapping[str, str]) -> DeadLetterWriting:
+    def claim(self, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]) -> DeadLetterWriting:
         """Make this load's folder, and return what its tasks are to know.
 
-        :param topic_ids: of the topics that are loaded. What was in a topic that was deleted since is no record of it.
-        :raises WarehouseError: the folder cannot be made.
+        :param topic_ids: of the topics that are loaded; `ranges`: what is read of them.
+        :raises WarehouseError: the folder cannot be made, or the table's rows cannot be read.
         """
-        self._folder = claim_folder(self._location, self._load_id, self.name)
-        self._next_offsets = {
-            TopicPartition(topic, partition): offset
-            for topic, loaded in self._ledger.topics.items()
-            if "" in (loaded.topic_id, topic_ids.get(topic, "")) or loaded.topic_id == topic_ids[topic]
-            for partition, offset in loaded.next_offsets.items()
+        known = {
+            partition: offsets
+            for topic, topic_id in topic_ids.items()
+            for partition, offsets in self._known(
+                topic, topic_id, [each for each in ranges if each.topic == topic and each.count]
+            )
         }
+        self._folder = claim_folder(self._location, self._load_id, self.name)
         target = self._base.target_file_bytes
         folder = f"{self._location.uri}/data/{self._load_id}"
-        return DeadLetterWriting(folder, dict(self._location.properties), self._next_offsets, target)
+        return DeadLetterWriting(folder, dict(self._location.properties), dict(topic_ids), known, target)
+
+    def _known(
+        self, topic: str, topic_id: str, ranges: Sequence[OffsetRange]
+    ) -> Iterator[tuple[TopicPartition, np.ndarray]]:
+        """Yield the offsets in the ranges of a topic of which there are rows, in order, where there are any."""
+        loaded = self._ledger.topics.get(topic)
+        if loaded is None:
+            return
+        if loaded.topic_id != topic_id:
+            rows = self._rows_of(topic, topic_id, 0)
+            last = rows.group_by("partition").aggregate([("offset", "max")])
+            ends = {row["partition"]: row["offset_max"] + 1 for row in last.to_pylist()}
+            self._ledger = Ledger({**self._ledger.topics, topic: LoadedTopic(topic_id, ends)})
+        else:
+            again = [each for each in ranges if each.start_offset < loaded.next_offsets.get(each.partition, 0)]
+            if not again:
+                return
+            rows = self._rows_of(topic, topic_id, min(each.start_offset for each in again))
+        for each in ranges:
+            offset = pc.field("offset")
+            within = (offset >= each.start_offset) & (offset < each.end_offset)
+            found = rows.filter((pc.field("partition") == each.partition) & within).column("offset")
+            if len(found):
+                yield each.topic_partition, np.unique(found.to_numpy())
+
+    def _rows_of(self, topic: str, topic_id: str, start_offset: int) -> pa.Table:
+        """Return `partition` and `offset` of the rows of a topic from an offset on; those without an id may be its."""
+        schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+        found = []
+        for batch in self._base.rows_of(topic, start_offset, (*schema.names, TOPIC_ID)):
+            is_its = pc.field(TOPIC_ID).is_null() | (pc.field(TOPIC_ID) == topic_id)
+            tells = topic_id and TOPIC_ID in batch.schema.names
+            found.append((batch.filter(is_its) if tells else batch).select(schema.names).cast(schema))
+        return pa.Table.from_batches(found, schema)
 
     def commit(
         self, files: Sequence[DataFile], bad: BadRecords, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]
@@ -127,7 +171,8 @@ class DeadLetterTable:
     def _no_earlier(self, loaded: OffsetRange) -> OffsetRange:
         """Return a range that does not end before what the table has: a load of another table that was planned before
         this one's last may know less of a partition, and would have its bad records put here once more."""
-        has = self._next_offsets.get(loaded.topic_partition, 0)
+        known = self._ledger.topics.get(loaded.topic)
+        has = 0 if known is None else known.next_offsets.get(loaded.partition, 0)
         return replace(loaded, end_offset=max(loaded.end_offset, has))
 
     def discard(self) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import quote, urlparse
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
@@ -235,6 +236,21 @@ class DeltaBase:
             return {}
         rows = self._table.to_pyarrow_dataset()
         return ends_of_rows(rows.to_batches(columns=["topic", "partition", "offset"]))
+
+    def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a topic, from an offset on in all of its partitions.
+
+        :param columns: those that the table lacks are left out.
+        :raises WarehouseError: they cannot be read.
+        """
+        if self._table is None:
+            return
+        there = [name for name in column_names_of(self._schema) if name in columns]
+        wanted = (pc.field("topic") == topic) & (pc.field("offset") >= start_offset)
+        try:
+            yield from self._table.to_pyarrow_dataset().to_batches(there, filter=wanted)
+        except FAILURES as error:
+            raise WarehouseError(f"table {self.name}: its rows cannot be read: {told_short(error)}") from error
 
     def location(self) -> Location:
         """Return where the table's files are, or will be."""

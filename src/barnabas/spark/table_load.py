@@ -165,7 +165,7 @@ class TableLoader:
         dead = self._dead_letter_table(base)
         folder = claim_folder(location, self._load_id, self._table_name)
         try:
-            rows_to = None if dead is None else dead.claim(topic_ids)
+            rows_to = None if dead is None else dead.claim(topic_ids, plan.ranges)
             outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
             if outcome is None:
                 shape = self._shape(base, shares, guesses=False)

@@ -55,8 +55,8 @@ FIELDS_MAX = 1_000
 EVENT_DAY = "event_day"
 """The partition field; Iceberg wants its name to be that of no column."""
 
-DEAD_LETTERS, REASON = "dead-letters", "reason"
-"""The format of a table of bad records (dead_letter_table.py), and its column beside Kafka's."""
+DEAD_LETTERS, REASON, TOPIC_ID = "dead-letters", "reason", "topic_id"
+"""The format of a table of bad records (dead_letter_table.py), and its columns beside Kafka's."""
 WITHOUT_VALUE_FORM = frozenset({RAW, DEAD_LETTERS})
 """Formats of tables that have values as they came."""
 OWN_COLUMNS = frozenset({*KAFKA_COLUMNS, VALUE_FORM, EVENT_TIME, EVENT_DAY})

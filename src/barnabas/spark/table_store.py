@@ -117,6 +117,13 @@ class StoredTable(Protocol):
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. It reads three columns of the whole table."""
 
+    def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a topic, from an offset on in all of its partitions.
+
+        :param columns: those that the table lacks are left out.
+        :raises WarehouseError: they cannot be read.
+        """
+
     def location(self) -> Location:
         """Return where the table's files are, or will be."""
 

@@ -12,10 +12,11 @@ loads at once would then both append the same records; so the property is 0 for 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -24,6 +25,8 @@ from pyiceberg.exceptions import (
     RESTError,
     TableAlreadyExistsError,
 )
+from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, Reference
+from pyiceberg.expressions.literals import literal
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -284,6 +287,27 @@ class TableBase:
             return {}
         rows = self._table.scan(selected_fields=("topic", "partition", "offset"))
         return ends_of_rows(rows.to_arrow_batch_reader())
+
+    def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a topic, from an offset on in all of its partitions.
+
+        :param columns: those that the table lacks are left out.
+        :raises WarehouseError: they cannot be read.
+        """
+        if self._table is None:
+            return
+        there = {column.name for column in self._table.schema().fields}
+        rows = self._table.scan(
+            And(
+                EqualTo(term=Reference("topic"), value=literal(topic)),
+                GreaterThanOrEqual(term=Reference("offset"), value=literal(start_offset)),
+            ),
+            tuple(name for name in columns if name in there),
+        )
+        try:
+            yield from rows.to_arrow_batch_reader()
+        except (*_UNCLEAR, ValueError) as error:
+            raise WarehouseError(f"table {self.name}: its rows cannot be read: {_told(error)}") from error
 
     @property
     def target_file_bytes(self) -> int:

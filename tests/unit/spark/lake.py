@@ -14,6 +14,7 @@ from barnabas.records.arrow import ArrowReader
 from barnabas.records.header import stamp
 from barnabas.spark import table_load, tasks
 from barnabas.spark.jobs import run_here
+from barnabas.spark.leftovers import LoadFolder
 from barnabas.spark.load_plan import TopicNow
 from barnabas.spark.load_types import LoadSettings, TableLoad
 from barnabas.spark.planning import OffsetRange
@@ -99,19 +100,29 @@ class Lake:
     def load(
         self,
         table: str = "t",
-        bad: str = "bad",
+        bad: str | None = "bad",
         *,
         on_progress: Any = lambda _progress: None,
         records_per_task: int | None = None,
     ) -> TableLoad:
         """Load what is new.
 
+        :param bad: the dead-letter table, None for none.
         :param records_per_task: None: all of it is one task's.
         """
         most = records_per_task or 100
         settings = LoadSettings("nowhere:1", "json", None, {}, True, None, most, {}, audit=False, dead_letter_table=bad)
         sessions: Any = Here() if records_per_task is None else lambda: None
         return TableLoader(sessions, self.open(), table, settings, on_progress).run(["t"])
+
+    def load_killed_before(self, owner: type, method: str, table: str = "t", bad: str | None = "bad") -> None:
+        """Load what is new, and end where a method would begin, as a process does that is killed there."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(owner, method, _end)
+            for given_up in ("discard", "release"):
+                patched.setattr(LoadFolder, given_up, lambda folder: folder.lock.close())
+            with pytest.raises(SystemExit):
+                self.load(table, bad)
 
     def rows(self, table: str = "bad", column: str = "reason") -> Rows:
         if not self.open().look(table).exists:
@@ -124,3 +135,7 @@ class Lake:
         """Return the data files that there are, and how many locks."""
         files = {str(path) for path in self.folder.rglob("*.parquet") if "_delta_log" not in path.parts}
         return files, len(list(self.folder.rglob("*.lock")))
+
+
+def _end(*_arguments: object) -> None:
+    raise SystemExit(137)

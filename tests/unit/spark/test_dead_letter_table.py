@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from barnabas.cli.load import _Loads
 from barnabas.errors import ConfigurationError
 from barnabas.spark.dead_letter_table import DeadLetterTable
-from barnabas.spark.errors import LoadConflictError
+from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
+from barnabas.spark.ledger import Ledger
 from barnabas.spark.load_types import LoadProgress
 from barnabas.spark.table_load import TableLoader
+from barnabas.spark.table_schema import TOPIC_ID
+from barnabas.spark.table_store import Maintained, StoredTable
 from barnabas.spark.tables import scan_table
 from tests.unit.spark.lake import Lake
+
+GOOD = b'{"a": 1}'
 
 
 @pytest.fixture(params=["iceberg", "delta"])
@@ -52,27 +59,19 @@ def test_a_task_that_is_done_again_puts_its_bad_records_there_once(lake: Lake) -
     assert len(lake.files()[0]) == 1 + 2 + 1  # a day each
 
 
-@pytest.mark.parametrize("place", ["before its commit", "between the two commits", "after both"])
-def test_wherever_a_load_is_killed_each_bad_record_is_there_once(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    lake.values = [b'{"a": 1}', b"?"]
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param((DeadLetterTable, "commit"), id="before its commit"),
+        pytest.param((TableLoader, "_commit"), id="between the two commits"),
+        pytest.param((TableLoader, "_result"), id="after both"),
+    ],
+)
+def test_wherever_a_load_is_killed_each_bad_record_is_there_once(lake: Lake, place: tuple[type, str]) -> None:
+    lake.values = [GOOD, b"?"]
     lake.load()
     lake.values += [b"!", b'{"a": 2}']
-    commit = DeadLetterTable.commit
-    with monkeypatch.context() as patched:
-        if place == "before its commit":
-            patched.setattr(DeadLetterTable, "commit", ends)
-        elif place == "between the two commits":
-            patched.setattr(TableLoader, "_commit", ends)
-        else:
-            patched.setattr(TableLoader, "_result", ends)
-        # What a process that is killed does not do either.
-        patched.setattr("barnabas.spark.leftovers.LoadFolder.discard", lambda folder: folder.lock.close())
-        patched.setattr("barnabas.spark.leftovers.LoadFolder.release", lambda folder: folder.lock.close())
-        with pytest.raises(SystemExit):
-            lake.load()
-    assert DeadLetterTable.commit is commit
+    lake.load_killed_before(*place)
     lake.values += [b"#"]
     lake.load()
     assert [offset for offset, _ in lake.rows()] == [1, 2, 4]
@@ -80,10 +79,6 @@ def test_wherever_a_load_is_killed_each_bad_record_is_there_once(
     files, locks = lake.files()
     assert locks == 0
     assert len(files) == 5 + 3
-
-
-def ends(*_arguments: object) -> None:
-    raise SystemExit(137)
 
 
 def test_of_two_loads_at_once_one_is_refused_and_nothing_is_twice(lake: Lake) -> None:
@@ -110,12 +105,147 @@ def test_a_load_of_another_table_that_knows_older_ends_does_not_take_the_table_b
     assert sorted(lake.rows(column="value")) == [(0, b"#"), (0, b"?"), (1, b"!")]
 
 
-def test_a_topic_that_was_made_again_has_bad_records_of_its_own(lake: Lake) -> None:
-    lake.values = [b'{"a": 1}', b"?"]
+def test_a_range_that_is_loaded_again_adds_what_is_missing_and_nothing_else(lake: Lake) -> None:
+    lake.values = [b"?", b'{"a": 1}']
+    lake.load(bad=None)
+    lake.values += [b"!"]
+    assert lake.load().dead_letter_rows == 1
+    assert lake.load("again").dead_letter_rows == 1
+    assert lake.load("and again").dead_letter_rows == 0
+    assert lake.rows(column="value") == [(0, b"?"), (2, b"!")]
+    # With columns of other types other records are bad.
+    lake.values = [b'{"a": 1}']
+    lake.topic_id = "two"
+    lake.load("strict", bad=None)
+    lake.values += [b'{"a": "x"}', b"#"]
+    assert lake.load("lenient").dead_letter_rows == 1
+    assert lake.load("strict").dead_letter_rows == 1
+    assert lake.rows(column="value")[1:] == [(1, b'{"a": "x"}'), (2, b"!"), (2, b"#")]
+
+
+def test_a_table_that_is_rolled_back_loads_its_ranges_again_and_no_bad_record_is_twice(lake: Lake) -> None:
+    lake.values = [GOOD, b"?"]
+    first = lake.load().snapshot_id
+    assert first is not None
+    lake.values += [GOOD, b"!"]
     lake.load()
+    table = lake.open().begin("t").table
+    if lake.place.table_format == "delta":
+        table.restore(first)
+    else:
+        table.manage_snapshots().rollback_to_snapshot(first).commit()
+    lake.values += [b"#"]
+    loaded = lake.load()
+    assert (loaded.records, loaded.bad.count, loaded.dead_letter_rows) == (3, 2, 1)
+    assert lake.rows(column="value") == [(1, b"?"), (3, b"!"), (4, b"#")]
+
+
+def test_topics_of_one_name_that_are_loaded_by_turns_have_each_bad_record_once(lake: Lake) -> None:
+    partitions = {"one": [[b"?", GOOD, b"!"]], "two": [[GOOD, b"#"]]}
+    for number in range(3):
+        for lake.topic_id, lake.partitions in partitions.items():
+            lake.load(f"{lake.topic_id}{number}")
+    lake.topic_id = ""  # of brokers that tell none, it may be any
+    lake.load("last")
+    assert lake.rows(column=TOPIC_ID) == [(0, "one"), (1, "two"), (2, "one")]
+
+
+def test_rows_are_read_only_where_a_range_may_be_loaded_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.values = [b"?"]
+    lake.load()
+    kind, read = type(lake.open().begin("bad")), list[int]()
+    rows_of = kind.rows_of
+
+    def counted(base: Any, topic: str, start_offset: int, columns: Any) -> Any:
+        read.append(start_offset)
+        return rows_of(base, topic, start_offset, columns)
+
+    monkeypatch.setattr(kind, "rows_of", counted)
+
+    def starts_of(table: str) -> list[int]:
+        read.clear()
+        lake.values = [*lake.values, b"!"]
+        lake.load(table)
+        return list(read)
+
+    assert [starts_of("t"), starts_of("t"), starts_of("other"), starts_of("other")] == [[], [], [0], []]
+    assert starts_of("t") == [3]  # where it ended
+    lake.topic_id, lake.values = "two", []
+    assert [starts_of("new"), starts_of("new")] == [[0], []]
+    assert len(lake.rows()) == 6 + 2
+
+
+def test_where_the_ledger_has_expired_rows_tell_what_is_there(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.values = [b"?", GOOD, GOOD, b"!"]
+    lake.load()
+    expire_ledger(lake, monkeypatch)
+    lake.values = [GOOD, b"#"]
     lake.topic_id = "two"
     lake.load("other")
-    assert lake.rows() == [(1, "not JSON")] * 2
+    assert lake.rows(column="value") == [(0, b"?"), (1, b"#"), (3, b"!")]
+    expire_ledger(lake, monkeypatch)
+    lake.values = [b"?", GOOD, GOOD, b"!"]
+    lake.topic_id = "one"
+    lake.load("again")
+    assert lake.rows(column="value") == [(0, b"?"), (1, b"#"), (3, b"!")]
+
+
+def expire_ledger(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the dead-letter table's ledger be gone, until its next commit."""
+    gone = lake.open().begin("bad")
+    kind, ledger, last = type(gone), type(gone).ledger, dict(gone.last_load)
+
+    def or_expired(base: StoredTable) -> Ledger:
+        if base.name == gone.name and base.last_load == last:
+            raise HistoryExpiredError("gone")
+        found: Ledger = ledger(base)
+        return found
+
+    monkeypatch.setattr(kind, "ledger", or_expired)
+
+
+def test_rows_that_cannot_be_read_leave_both_tables_as_they_were(lake: Lake) -> None:
+    lake.values = [b"?"]
+    lake.load()
+    files, _ = lake.files()
+    for file in files:
+        Path(file).write_bytes(b"no Parquet")
+    with pytest.raises(WarehouseError, match=r"table default\.bad: its rows cannot be read: ") as caught:
+        lake.load("other")
+    assert "\n" not in str(caught.value)
+    assert lake.files() == (files, 0)
+
+
+def test_a_dead_letter_table_of_before_gets_the_column_that_it_lacks(tmp_path: Path, monkeypatch: Any) -> None:
+    lake = Lake(tmp_path, "iceberg")
+    lake.stand_in(monkeypatch)
+    lake.values = [b"?"]
+    lake.load()
+    with lake.open().begin("bad").table.update_schema() as update:
+        update.delete_column(TOPIC_ID)
+    lake.values += [b"!"]
+    lake.load("other")
+    assert lake.rows(column="value") == [(0, b"?"), (1, b"!")]
+    assert lake.rows(column=TOPIC_ID)[1] == (1, "one")
+
+
+def test_a_load_that_goes_on_maintains_it_too(lake: Lake) -> None:
+    lake.partitions = [[b"?"], []]
+    lake.load()
+    lake.partitions[1] += [b"?"]  # of the same day
+    lake.load()
+    assert len(lake.files()[0]) == 4
+    loads = _Loads(("t", "not there"), "local", lake.place, {"table": None, "dead_letter_table": "bad"})
+    done = {
+        table: (each.compacted_files, each.new_files)
+        for table, each in loads.maintain()
+        if isinstance(each, Maintained)
+    }
+    assert done == {"default.t": (2, 1), "default.bad": (2, 1)}
+    lake.partitions[0] += [b"?"]
+    assert lake.load().dead_letter_rows == 1
+    assert lake.load("other").dead_letter_rows == 0
+    assert len(lake.rows()) == 3
 
 
 def test_a_table_of_something_else_is_refused(lake: Lake) -> None:
