@@ -141,6 +141,7 @@ def _close(work: Any) -> None:
     """Close a coroutine, and what it would have waited for: Python complains of what was made and never begun."""
     if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
         for given in list(work.cr_frame.f_locals.values()):
-            if inspect.iscoroutine(given):
-                _close(given)
+            for each in given if isinstance(given, list | tuple) else (given,):
+                if inspect.iscoroutine(each):
+                    _close(each)
     work.close()
