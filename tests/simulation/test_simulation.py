@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,14 +92,21 @@ def test_a_run_without_an_end_is_a_failure_with_its_story(monkeypatch: pytest.Mo
 
 def test_a_step_without_an_end_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(_: Invariants) -> None:
-        signal.alarm(1)  # the time is over now, and not earlier, however slow the machine is
         while True:
-            pass
+            signal.raise_signal(signal.SIGALRM)  # the time is over now, and not earlier, however slow the machine is
 
     monkeypatch.setattr(Invariants, "look", hang)
     result = pool.run_in_time(1, None)
     assert not result.ok
     assert any("no end" in each for each in result.broken)
+
+
+def test_a_run_through_which_the_machine_stood_still_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_s = time.monotonic
+    slept = itertools.count(0, 2 * pool.MOST_REAL_S)
+    monkeypatch.setattr(time, "monotonic", lambda: real_s() + next(slept))
+    (result,) = pool.run_many([1], 1.0)
+    assert result.ok, result.told()
 
 
 def test_a_run_whose_process_has_died_is_a_failure() -> None:
