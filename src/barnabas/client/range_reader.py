@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.config import ClientConfig, make_config
@@ -21,9 +21,15 @@ from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.setting_types import Bootstrap, ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 MAX_WAIT_MS = 500
@@ -58,9 +64,10 @@ class RangeReader:
     :param fetch_max_bytes: the size of a response; a larger single batch comes all the same.
     :param settings: see `barnabas.client.config.ClientConfig`; those of a source it has itself.
 
-    Iterating raises KafkaError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where the
-    leader does not answer within `default_api_timeout_ms`; asked again, the reader tries again. It raises ClosedError
-    when it was closed before the end of the range.
+    Iterating raises KafkaError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where nothing of the
+    range has come within `default_api_timeout_ms`: the leader does not answer, or its log ends before the range does,
+    which the message says; asked again, the reader tries again. It raises ClosedError when it was closed before the
+    end of the range.
     """
 
     def __init__(
@@ -82,6 +89,8 @@ class RangeReader:
         self._next_offset = start_offset
         self._end_offset = end_offset
         self._fetch_max_bytes = fetch_max_bytes
+        self._short_end: int | None = None
+        """Where the log ended by the last answer, if that had no records."""
         self._thread.soon(partial(self._cluster.watch_topics, [topic], auto_creates=False))
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._fetch_ahead()
@@ -115,14 +124,25 @@ class RangeReader:
         return next_offset
 
     async def _fetch(self, offset: int) -> memoryview:
-        """Return the batches from `offset` on; waits for records that are not there yet."""
-        return await self._cluster.retrying(
-            lambda: self._try_fetch(offset),
-            what=f"{self._tp} at offset {offset} could not be read",
-            unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
-        )
+        """Return the batches from `offset` on; waits for records that are not there yet, `default_api_timeout_ms`."""
+        self._short_end = None
+        try:
+            return await self._cluster.retrying(
+                lambda: self._try_fetch(offset),
+                what=f"{self._tp} at offset {offset} could not be read",
+                unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
+            )
+        except TimedOutError as error:
+            if self._short_end is None:
+                raise
+            raise TimedOutError(
+                f"{error}. Its leader does answer: the log ends at {self._short_end}, and was to be read up to "
+                f"{self._end_offset}. Ask for its end again (Admin.end_offsets): the topic was deleted and made again, "
+                "a leader lost what was there, or the range was never there"
+            ) from None
 
     async def _try_fetch(self, offset: int) -> memoryview:
+        self._short_end = None
         leader = self._cluster.view.leader(self._tp)
         if leader is None:
             leader = (await self._cluster.refresh()).leader(self._tp)
@@ -142,16 +162,17 @@ class RangeReader:
         )
         while True:
             response: FetchResponse = await self._cluster.send(leader, request, version_max=FETCH_VERSION_MAX)
-            records = self._records(response, offset)
-            if records:
-                return memoryview(records)
+            found = self._answer(response, offset)
+            if found.records:
+                return memoryview(found.records)
+            self._short_end = found.high_watermark
 
-    def _records(self, response: FetchResponse, offset: int) -> Any:
+    def _answer(self, response: FetchResponse, offset: int) -> PartitionData:
         for topic in response.responses:
             for each in topic.partitions:
                 if each.error_code:
                     raise KafkaError(each.error_code, subject=f"{self._tp} at offset {offset}")
-                return each.records
+                return each
         raise KafkaError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.client import range_reader
 from barnabas.client.range_reader import RangeReader, RangeSource
-from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError, TimedOutError
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.messages.metadata import (
     MetadataResponse,
@@ -19,6 +19,8 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from barnabas.records import BatchBuilder, stamp
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.world import HostClock
 
 WAIT_S = 60
 
@@ -50,11 +52,53 @@ class FakeBroker:
             await asyncio.sleep(3600)
         answer = self.answers.pop(0)
         code, records = (answer, None) if isinstance(answer, ErrorCode) else (0, answer)
-        part = PartitionData(partition_index=0, error_code=code, high_watermark=9, records=records)
-        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
+        return answer_of(code, records)
 
     def close(self):
         self.is_open = False
+
+
+def answer_of(code, records, high_watermark=9):
+    part = PartitionData(partition_index=0, error_code=code, high_watermark=high_watermark, records=records)
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
+
+
+class EndedBroker(FakeBroker):
+    """Its log ends before the range does: when it has given its answers, it has waited and has nothing, each time."""
+
+    fetches = 0
+
+    async def send(self, request, *, version=None, timeout_s=30.0):
+        if isinstance(request, FetchRequest) and not self.answers:
+            self.fetches += 1
+            await asyncio.sleep(request.max_wait_ms / 1000)
+            return answer_of(0, b"", high_watermark=1)
+        return await super().send(request, version=version, timeout_s=timeout_s)
+
+
+class VirtualThread:
+    """The loop's thread, in virtual time: whoever waits runs the loop."""
+
+    def __init__(self, loop):
+        self._loop = loop
+
+    def serves(self, *_client):
+        pass
+
+    def soon(self, function):
+        function()
+
+    def start(self, coroutine):
+        return self._loop.create_task(coroutine)
+
+    def wait(self, task):
+        return self._loop.run_until_complete(task)
+
+    def may_close(self):
+        return True
+
+    def stop(self, finish):
+        self._loop.run_until_complete(finish())
 
 
 def batch(offset):
@@ -155,6 +199,25 @@ def test_damage_does_not_look_like_the_end(reading):
         with pytest.raises(CorruptBatchError, match="without a whole batch"):
             next(reader)
     assert len(list(reader)) == 2
+
+
+@pytest.mark.parametrize("broker", [EndedBroker(batch(0)), FakeBroker(batch(0))], ids=["ended", "silent"])
+def test_offsets_that_never_come_are_waited_for_as_long_as_is_set(monkeypatch, broker):
+    loop = SimulatedLoop()
+    monkeypatch.setattr(range_reader, "LoopThread", lambda _name: VirtualThread(loop))
+    monkeypatch.setattr(range_reader, "SYSTEM_CLOCK", HostClock(loop, rate=1.0, ahead_ms=0))
+    monkeypatch.setattr(range_reader, "dial_with", lambda config: broker.dial)
+    with RangeReader("a:1", "t", 0, 0, 2, default_api_timeout_ms=20_000) as reader:
+        assert bytes(next(reader)) == batch(0)
+        for tries in (1, 2):
+            with pytest.raises(TimedOutError, match=r"t-0 at offset 1 could not be read.* 20 s") as caught:
+                next(reader)
+            assert loop.time() == pytest.approx(20 * tries, abs=1)
+            is_ended = isinstance(broker, EndedBroker)
+            assert ("the log ends at 1, and was to be read up to 2" in str(caught.value)) is is_ended
+        if is_ended:
+            assert 78 <= broker.fetches <= 82, "each waits for half a second"
+    loop.close()
 
 
 def test_a_forked_child_does_not_wait_for_its_copy(reading):
