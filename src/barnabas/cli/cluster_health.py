@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.client.admin.brokers import ClusterDescription
 from barnabas.client.admin.topics import TopicDescription
@@ -74,6 +74,8 @@ class ClusterHealth:
     """The broker that clients are told where they want to know a controller."""
     brokers: tuple[BrokerHealth, ...]
     partitions: tuple[PartitionHealth, ...]
+    undescribed: Mapping[str, str] = field(default_factory=dict)
+    """The topics whose partitions the brokers did not tell, each with the name of the error."""
 
     @property
     def ailing(self) -> list[PartitionHealth]:
@@ -83,10 +85,12 @@ class ClusterHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every replica is in sync, every partition has a leader, every broker answers, and no data folder is
-        offline."""
-        return not self.ailing and all(
-            each.address and each.groups is not None and not each.offline_folders for each in self.brokers
+        """Whether every replica is in sync, every partition is known and has a leader, every broker answers, and no
+        data folder is offline."""
+        return (
+            not self.ailing
+            and not self.undescribed
+            and all(each.address and each.groups is not None and not each.offline_folders for each in self.brokers)
         )
 
     @property
@@ -103,6 +107,7 @@ class ClusterHealth:
                 *([f"{lagging} of {replicas} replicas not in sync"] if lagging else []),
                 *([f"{_partitions(without_leader)} without a leader"] if without_leader else []),
                 *([f"{_partitions(below)} below min.insync.replicas"] if below else []),
+                *(f"topic {topic} cannot be described: {error}" for topic, error in self.undescribed.items()),
                 *(f"broker {each.id} is away" for each in self.brokers if each.address is None),
                 *(f"broker {each.id} does not answer" for each in self.brokers if each.address and each.groups is None),
                 *(
@@ -127,6 +132,7 @@ def assess(
     :param groups: how many groups each broker coordinates, by its id; None for one that did not answer.
     :param offline_folders: the data folders of each broker, by its id, that are offline.
     """
+    found = sorted(topics, key=lambda topic: topic.name)
     partitions = tuple(
         PartitionHealth(
             topic.name,
@@ -136,7 +142,7 @@ def assess(
             each.isr,
             min_insync.get(topic.name, 1),
         )
-        for topic in sorted(topics, key=lambda topic: topic.name)
+        for topic in found
         for each in topic.partitions
     )
     nodes = {node.id: node for node in cluster.brokers}
@@ -159,7 +165,13 @@ def assess(
                 offline_folders=offline_folders.get(broker, ()),
             )
         )
-    return ClusterHealth(cluster.id, cluster.controller.id if cluster.controller else None, tuple(brokers), partitions)
+    return ClusterHealth(
+        cluster.id,
+        cluster.controller.id if cluster.controller else None,
+        tuple(brokers),
+        partitions,
+        {topic.name: topic.error.name for topic in found if topic.error},
+    )
 
 
 def ranges(numbers: Sequence[int]) -> str:

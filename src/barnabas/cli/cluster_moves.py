@@ -165,9 +165,11 @@ def _carry_out(
 
 def _placed(admin: Admin) -> Placed:
     """Return where all partitions are, or are on their way to."""
+    from barnabas.client.admin.topics import require
+
     moving = admin.list_partition_reassignments()
     found = {}
-    for topic in admin.describe_topics(include_internal=True):
+    for topic in require(admin.describe_topics(include_internal=True)):
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition)
             found[tp] = moving[tp].target if tp in moving else tuple(each.replicas)

@@ -24,7 +24,7 @@ def ask_for_health(admin: Admin) -> ClusterHealth:
     """Ask the brokers."""
     cluster = admin.describe_cluster()
     topics = admin.describe_topics(include_internal=True)
-    settings = admin.describe_topic_configs([each.name for each in topics], [MIN_INSYNC])
+    settings = admin.describe_topic_configs([each.name for each in topics if not each.error], [MIN_INSYNC])
     min_insync = {topic: int(found[MIN_INSYNC].value or 1) for topic, found in settings.items() if MIN_INSYNC in found}
     groups = {broker.id: _count_groups(admin, broker.id) for broker in cluster.brokers}
     offline = {broker.id: _offline_folders(admin, broker.id) for broker in cluster.brokers}
@@ -83,5 +83,6 @@ def show_health_as_json(health: ClusterHealth) -> None:
             "summary": health.summary,
             "brokers": [dataclasses.asdict(each) for each in health.brokers],
             "partitions": [{**dataclasses.asdict(each), "problems": each.problems} for each in health.partitions],
+            "undescribed": dict(health.undescribed),
         }
     )

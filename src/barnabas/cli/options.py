@@ -15,6 +15,7 @@ from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas import Admin
+    from barnabas.client.admin.topics import TopicDescription
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -166,8 +167,7 @@ def require_topics(admin: Admin, names: Iterable[str]) -> None:
 def existing_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return those of the partitions that there are still: a topic may be deleted before its readers are told."""
     wanted = set(partitions)
-    topics = {tp.topic for tp in wanted}.intersection(admin.list_topics(include_internal=True))
-    there = partitions_of(admin, topics)
+    there = _partitions(admin.describe_topics(include_internal=True))
     return sorted(wanted.intersection(there))
 
 
@@ -176,4 +176,8 @@ def partitions_of(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
     names = sorted(topics)
     if not names:
         return []
-    return [TopicPartition(found.name, p.partition) for found in admin.describe_topics(names) for p in found.partitions]
+    return _partitions(admin.describe_topics(names))
+
+
+def _partitions(topics: Iterable[TopicDescription]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions]

@@ -79,24 +79,24 @@ def create(
 def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
     """List the topics."""
     with connect(bootstrap) as admin:
-        descriptions = admin.describe_topics(sorted(admin.list_topics(include_internal=internal)))
+        descriptions = admin.describe_topics(include_internal=internal)
         ends = _offsets(admin, descriptions)
         records = dict.fromkeys((found.name for found in descriptions), 0)
         for tp, (first, end) in ends.items():
             records[tp.topic] += end - first
+    columns = ["topic", "partitions", "records"]
+    rows: list[Row] = [
+        [found.name, None, None] if found.error else [found.name, len(found.partitions), records[found.name]]
+        for found in descriptions
+    ]
     if as_json:
-        rows = [
-            {"topic": found.name, "partitions": len(found.partitions), "records": records[found.name]}
-            for found in descriptions
-        ]
-        show_json(rows)
-    elif descriptions:
-        show_table(
-            ["topic", "partitions", "records"],
-            [[found.name, len(found.partitions), records[found.name]] for found in descriptions],
-        )
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        show_table(columns, rows)
     else:
         click.echo("there are no topics; create one with: barnabas topic create NAME", err=True)
+    for failed in [found for found in descriptions if found.error]:
+        click.echo(f"topic {failed.name} cannot be described now: {failed.error.name}", err=True)
 
 
 @topic.command()

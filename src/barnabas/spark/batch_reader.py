@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from barnabas.spark.filters import Narrowing, narrow_ranges, push
-from barnabas.spark.offsets import resolve_ranges, select_partitions
+from barnabas.spark.offsets import count_partitions, resolve_ranges, select_partitions
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.planning import split_ranges
 from barnabas.spark.range_partition import RangePartition, read_partition
@@ -33,7 +33,7 @@ class BarnabasReader(DataSourceReader):
         with told_in_one_line():
             check_reachable(options.bootstrap, options.client_options)
             with open_admin(options.bootstrap, options.client_options) as admin:
-                counts = {topic.name: len(topic.partitions) for topic in admin.describe_topics()}
+                counts = count_partitions(options.selection, admin.describe_topics())
                 ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
                 ranges = narrow_ranges(ranges, self._narrowing, admin)
         pieces = split_ranges(

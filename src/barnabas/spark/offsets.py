@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from barnabas.client.admin.topics import TopicDescription, require
 from barnabas.errors import ConfigurationError
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 from barnabas.spark.errors import DataLossError
@@ -24,6 +25,7 @@ from barnabas.spark.options import (
     Selection,
     SourceOptions,
     Subscribe,
+    SubscribePattern,
 )
 from barnabas.spark.planning import OffsetRange
 
@@ -40,6 +42,23 @@ class OffsetLookup(Protocol):
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int], /
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | None]: ...
+
+
+def count_partitions(selection: Selection, topics: Iterable[TopicDescription]) -> dict[str, int]:
+    """Return the number of partitions of each topic, but for those that the brokers cannot describe now.
+
+    :raises KafkaError: the selection names one of these, or its pattern does.
+    """
+    require(topic for topic in topics if _names(selection, topic.name))
+    return {topic.name: len(topic.partitions) for topic in topics if not topic.error}
+
+
+def _names(selection: Selection, topic: str) -> bool:
+    if isinstance(selection, SubscribePattern):
+        return selection.pattern.fullmatch(topic) is not None
+    if isinstance(selection, Subscribe):
+        return topic in selection.topics
+    return any(topic == tp.topic for tp in selection.partitions)
 
 
 def select_partitions(selection: Selection, partition_counts: Mapping[str, int]) -> list[TopicPartition]:

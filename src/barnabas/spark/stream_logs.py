@@ -13,7 +13,7 @@ from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
-from barnabas.spark.offsets import resolve_ranges, select_partitions
+from barnabas.spark.offsets import count_partitions, resolve_ranges, select_partitions
 from barnabas.spark.options import Assign, Selection, SourceOptions, Subscribe
 from barnabas.spark.reading import check_reachable, open_admin
 from barnabas.spark.stream_offsets import LogEnds, Offsets
@@ -44,7 +44,8 @@ class StreamLogs:
         return self._patiently(self._initial)
 
     def _initial(self, admin: Admin) -> Offsets:
-        partitions = select_partitions(self._options.selection, _partition_counts(admin))
+        counts = count_partitions(self._options.selection, admin.describe_topics())
+        partitions = select_partitions(self._options.selection, counts)
         return {each.topic_partition: each.start_offset for each in resolve_ranges(self._options, partitions, admin)}
 
     def ends(self, at_least: Offsets, *, fresh: bool = False) -> LogEnds:
@@ -99,13 +100,9 @@ class StreamLogs:
         raise AssertionError("unreachable")
 
 
-def _partition_counts(admin: Admin) -> dict[str, int]:
-    return {topic.name: len(topic.partitions) for topic in admin.describe_topics()}
-
-
 def _existing(selection: Selection, admin: Admin) -> list[TopicPartition]:
     """Return the partitions of a selection that exist now."""
-    counts = _partition_counts(admin)
+    counts = count_partitions(selection, admin.describe_topics())
     if isinstance(selection, Assign):
         return [tp for tp in selection.partitions if tp.partition < counts.get(tp.topic, 0)]
     if isinstance(selection, Subscribe):

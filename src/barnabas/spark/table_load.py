@@ -32,6 +32,7 @@ from typing import TypeVar
 from barnabas.audit.account import Account
 from barnabas.audit.watermark import AUDIT
 from barnabas.client.admin import Admin
+from barnabas.client.admin.topics import require
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.formats.column_names import column_names
@@ -504,6 +505,7 @@ def _describe(admin: Admin, topics: Sequence[str]) -> list[TopicNow]:
     unknown = [name for name in topics if name not in known]
     if unknown:
         raise ConfigurationError(f"topic {unknown[0]!r} does not exist: see `barnabas topic list`")
+    require(known[name] for name in topics)
     partitions = [TopicPartition(name, part.partition) for name in topics for part in known[name].partitions]
     first, last = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
     return [

@@ -50,6 +50,8 @@ class FakeCluster:
     placed: dict[TopicPartition, PartitionDescription] = field(default_factory=dict)
     """Partitions that are not led and kept by broker 0 alone."""
 
+    undescribed: dict[str, ErrorCode] = field(default_factory=dict)
+    """Further topics, of which the brokers tell no more than why."""
     moving: dict[TopicPartition, Reassignment] = field(default_factory=dict)
     on_look: Callable[[], None] = lambda: None
     """Called when it is asked what moves."""
@@ -225,7 +227,8 @@ class FakeAdmin(FakeClient):
                 tuple(self.cluster.where(tp) for tp in sorted(self.cluster.partitions) if tp.topic == name),
             )
             for name in (self.cluster.topics() if names is None else names)
-        ]
+            if include_internal or names is not None or not name.startswith("__")
+        ] + [TopicDescription(name, "", (), error) for name, error in self.cluster.undescribed.items() if names is None]
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from barnabas.errors import ErrorCode
 from barnabas.model import Node
 
 
@@ -37,6 +38,14 @@ def test_healthy_cluster_ends_with_one_line_and_exit_code_0(three, run) -> None:
         "",
         "all 12 replicas in sync",
     ]
+
+
+def test_a_topic_that_cannot_be_described_is_told_beside_the_others(three, run) -> None:
+    three.undescribed["odd"] = ErrorCode.LEADER_NOT_AVAILABLE
+    outcome = run("cluster", "status")
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[-1] == "topic odd cannot be described: LEADER_NOT_AVAILABLE"
+    assert json.loads(run("cluster", "status", "--json").out)["undescribed"] == {"odd": "LEADER_NOT_AVAILABLE"}
 
 
 def test_what_is_wrong_is_named_and_exit_code_is_1(three, run) -> None:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from barnabas.errors import ErrorCode
+
 
 def test_created_topic_is_listed_and_described(cluster, run) -> None:
     assert run("topic", "create", "clicks", "--partitions", 2).out == "created topic clicks with 2 partitions\n"
@@ -18,6 +20,14 @@ def test_created_topic_is_listed_and_described(cluster, run) -> None:
         "        0       0  0         0        0    0        0",
         "        1       0  0         0        0    1        1",
     ]
+
+
+def test_a_topic_that_cannot_be_described_is_told_beside_the_others(cluster, run) -> None:
+    cluster.create("clicks", 2)
+    cluster.undescribed["odd"] = ErrorCode.LEADER_NOT_AVAILABLE
+    outcome = run("topic", "list")
+    assert [line.split() for line in outcome.out.splitlines()[1:]] == [["clicks", "2", "0"], ["odd", "-", "-"]]
+    assert outcome.err == "topic odd cannot be described now: LEADER_NOT_AVAILABLE\n"
 
 
 def test_json_is_for_programs(cluster, run) -> None:

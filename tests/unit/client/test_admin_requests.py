@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -18,6 +19,7 @@ from barnabas.client.admin.configs import (
 from barnabas.client.admin.groups import describe_group, list_groups
 from barnabas.client.admin.records import delete_records
 from barnabas.client.admin.topic_changes import create_topic
+from barnabas.client.admin.topics import describe, require
 from barnabas.client.cluster import Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.config import AdminConfig
@@ -143,6 +145,29 @@ def ask(question, script, sent=None):
 
 def requests_of(sent, kind):
     return [(node_id, request) for node_id, request in sent if isinstance(request, kind)]
+
+
+def test_a_topic_that_cannot_be_described_says_nothing_of_the_others():
+    (fine,) = TWO_BROKERS.topics
+    ailing = [
+        MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name="u", partitions=[]),
+        MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name="v", partitions=[]),
+    ]
+    answer = dataclasses.replace(TWO_BROKERS, topics=[fine, *ailing])
+
+    async def question(cluster):
+        return [describe(topic) for topic in await cluster.describe(None)]
+
+    topics = ask(question, {MetadataRequest: [answer]})
+    assert [(topic.name, len(topic.partitions), topic.error.name) for topic in topics] == [
+        ("t", 2, "NONE"),
+        ("u", 0, "LEADER_NOT_AVAILABLE"),
+        ("v", 0, "TOPIC_AUTHORIZATION_FAILED"),
+    ]
+    assert require(topics[:1]) == topics[:1]
+    told = r"^LEADER_NOT_AVAILABLE: topic 'u'; nor are there 'v' \(TOPIC_AUTHORIZATION_FAILED\)$"
+    with pytest.raises(KafkaError, match=told):
+        require(topics)
 
 
 def test_groups_of_all_brokers_are_listed():

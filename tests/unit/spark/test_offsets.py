@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from barnabas.errors import ConfigurationError
+from barnabas.client.admin.topics import PartitionDescription, TopicDescription
+from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 from barnabas.spark.errors import DataLossError
-from barnabas.spark.offsets import resolve_ranges, select_partitions
+from barnabas.spark.offsets import count_partitions, resolve_ranges, select_partitions
 from barnabas.spark.options import Assign, Subscribe, SubscribePattern, parse_options
 from barnabas.spark.planning import OffsetRange
 
@@ -161,6 +162,30 @@ def test_partitions_of_topics_patterns_and_assignments() -> None:
     assert len(select_partitions(SubscribePattern(re.compile("web-.")), counts)) == 3
     assert select_partitions(SubscribePattern(re.compile("web")), counts) == []
     assert select_partitions(Assign((TopicPartition("web-a", 1),)), counts) == [TopicPartition("web-a", 1)]
+
+
+def test_topics_that_brokers_cannot_describe_matter_to_those_who_asked_for_them() -> None:
+    parts = tuple(PartitionDescription(number, 0, (0,), (0,)) for number in (0, 1))
+    topics = [
+        TopicDescription("web-a", "", parts),
+        TopicDescription("web-b", "", (), ErrorCode.LEADER_NOT_AVAILABLE),
+        TopicDescription("other", "", parts),
+    ]
+    fine = [
+        Subscribe(("web-a", "nope")),
+        SubscribePattern(re.compile("other|a")),
+        Assign((TopicPartition("web-a", 1),)),
+    ]
+    for selection in fine:
+        assert count_partitions(selection, topics) == {"web-a": 2, "other": 2}
+    ailing = [
+        Subscribe(("other", "web-b")),
+        SubscribePattern(re.compile("web-.")),
+        Assign((TopicPartition("web-b", 0),)),
+    ]
+    for selection in ailing:
+        with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: topic 'web-b'"):
+            count_partitions(selection, topics)
 
 
 def test_topics_and_partitions_that_do_not_exist_are_named() -> None:

@@ -103,13 +103,17 @@ class Admin:
     ) -> list[TopicDescription]:
         """Return the partitions of topics, or of all topics if no names are given.
 
-        :param include_internal: whether the brokers' own topics are among all topics, as `__consumer_offsets`.
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
-        """
-        from barnabas.client.admin.topics import describe
+        Of all topics, one that the brokers cannot describe now has its `error` and no partitions: it says nothing of
+        the others.
 
-        takes_internal = include_internal or names is not None
-        return [describe(topic) for topic in self._describe(names) if takes_internal or not topic.is_internal]
+        :param include_internal: whether the brokers' own topics are among all topics, as `__consumer_offsets`.
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist; it says which names failed.
+        """
+        from barnabas.client.admin.topics import describe, require
+
+        if names is not None:
+            return require(map(describe, self._describe(names)))
+        return [describe(topic) for topic in self._describe(None) if include_internal or not topic.is_internal]
 
     def _describe(self, names: Iterable[str] | None) -> list[Any]:
         wanted = None if names is None else list(names)
