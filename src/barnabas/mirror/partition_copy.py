@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 from barnabas.mirror.account import Counted, PartitionAccount, counted_of
 from barnabas.mirror.offset_map import OffsetMap
-from barnabas.mirror.rewriting import Piece, piece_of, with_identity
+from barnabas.mirror.rewriting import Piece, piece_of
 from barnabas.model import TopicPartition
-from barnabas.records.header import BatchHeader, Buffer, iter_headers
+from barnabas.records.header import BatchHeader, Buffer, iter_headers, set_identity
 from barnabas.records.mirror_identity import Producer, fits_stretch, producer_of
 
 READY_BYTES_MAX = 8 * 1024 * 1024
@@ -44,6 +44,8 @@ class Outgoing:
     """A batch on its way to the target."""
 
     batch: bytearray | memoryview
+    size: int
+    """In bytes."""
     count: int
     source_first: int | None
     source_next: int
@@ -54,10 +56,6 @@ class Outgoing:
     """Of its stretch."""
     counted: Counted | None = None
     """For the account."""
-
-    @property
-    def size(self) -> int:
-        return len(self.batch)
 
 
 class PartitionCopy:
@@ -169,15 +167,17 @@ class PartitionCopy:
         view = memoryview(fetched)
         taken = 0
         for place, header in iter_headers(view, partial_ok=True):
-            if header.next_offset <= self._placed_at:
+            next_offset = header.base_offset + header.last_offset_delta + 1
+            if next_offset <= self._placed_at:
                 self._count_only(view[place : place + header.size], header)
                 continue
             piece = piece_of(view, place, header, self.expected, self.where)
             if piece is not None:
-                counted = self._counted(view[place : place + header.size], header)
+                counted = None if self.account is None else self._counted(view[place : place + header.size], header)
                 self._make_ready(piece, counted)
                 taken += 1
-            self.position = max(self.position, header.next_offset)
+            if next_offset > self.position:  # noqa: PLR1730 - max() takes longer
+                self.position = next_offset
         return taken
 
     def _counted(self, batch: memoryview, header: BatchHeader) -> Counted | None:
@@ -201,19 +201,22 @@ class PartitionCopy:
             origin, sequence = first, 0
         if self._producer is None or origin != self._end_origin:
             self._producer = producer_of(self.lineage, origin)
-        with_identity(piece.batch, *self._producer, sequence)
-        outgoing = Outgoing(
-            piece.batch,
-            piece.records,
-            piece.source_first,
-            piece.source_next,
-            origin,
-            self._end_target,
-            is_first=not goes_on,
-            counted=counted,
+        set_identity(piece.batch, *self._producer, sequence)
+        size = len(piece.batch)
+        self._ready.append(
+            Outgoing(
+                piece.batch,
+                size,
+                piece.records,
+                piece.source_first,
+                piece.source_next,
+                origin,
+                self._end_target,
+                not goes_on,
+                counted,
+            )
         )
-        self._ready.append(outgoing)
-        self._ready_bytes += outgoing.size
+        self._ready_bytes += size
         self._end_origin, self._end_sequence = origin, sequence + piece.records
         self._end_target += piece.records
 

@@ -10,16 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.mirror.errors import UnmirrorableBatchError
-from barnabas.model import NO_LEADER_EPOCH, TopicPartition
+from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, BatchHeader, check_batch, read_records
-from barnabas.records.header import (
-    CONTROL_MASK,
-    DELETE_HORIZON_MASK,
-    TRANSACTIONAL_MASK,
-    set_producer,
-    stamp,
-    write_crc,
-)
+from barnabas.records.header import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK
 
 UNUSUAL = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
 """Attributes of batches that cannot be sent as they are."""
@@ -41,14 +34,14 @@ def piece_of(view: memoryview, place: int, header: BatchHeader, wanted: int, whe
     :raises CorruptBatchError: the batch is damaged.
     :raises UnmirrorableBatchError: it belongs to a transaction, whose end nobody knows here.
     """
-    if header.last_offset < wanted:
+    first, count = header.base_offset, header.last_offset_delta + 1
+    if first + count <= wanted:
         return None
     check_batch(view, place, header)
     batch = view[place : place + header.size]
-    count, first = header.record_count, header.base_offset
-    if count == header.last_offset_delta + 1 and first >= wanted and not header.attributes & UNUSUAL:
+    if count == header.record_count and first >= wanted and not header.attributes & UNUSUAL:
         return Piece(bytearray(batch), count, first + count, first)
-    if header.is_control or not count:
+    if header.is_control or not header.record_count:
         return None
     if header.is_transactional:
         raise UnmirrorableBatchError(
@@ -67,10 +60,3 @@ def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: To
     first = records[0].offset
     has_holes = first + len(records) != header.next_offset
     return Piece(builder.build(), len(records), header.next_offset, None if has_holes else first)
-
-
-def with_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
-    """Write the identity into a batch, in place; all else of it stays, but for what brokers stamp."""
-    stamp(batch, 0, 0, NO_LEADER_EPOCH)
-    set_producer(batch, 0, producer_id, epoch, sequence)
-    write_crc(batch, 0, len(batch))

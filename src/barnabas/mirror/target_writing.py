@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, STALE_METADATA, Cluster
 from barnabas.clock import Clock
@@ -20,8 +19,14 @@ from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.link import Link
 from barnabas.mirror.partition_copy import Outgoing
 from barnabas.mirror.source_reading import OTHER_TOPIC, Links, OnStopped, OnWell
-from barnabas.model import Acks, TopicPartition
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.model import Acks
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from barnabas.protocol.types import ZERO_UUID
 
 REQUEST_BYTES = 1024 * 1024
@@ -130,15 +135,17 @@ class TargetWriting:
             self._cluster.want_refresh(is_stale=True)
             self._on_room()
             return
-        names = {link.target_topic_id: link.target.topic for link, _ in sent}
-        answers = {
-            TopicPartition(topic.name or names.get(topic.topic_id, ""), each.index): each
-            for topic in response.responses
-            for each in topic.partition_responses
-        }
+        answers: dict[tuple[str | bytes, int], PartitionProduceResponse] = {}
+        for topic in response.responses:
+            named = topic.name or topic.topic_id
+            for each in topic.partition_responses:
+                answers[named, each.index] = each
+        now_s = self._clock.monotonic()
         for link, outgoing in sent:
             if link.copy.is_under_way(outgoing):
-                self._take(link, outgoing, answers.get(link.target))
+                topic_name, partition = link.target
+                answer = answers.get((topic_name, partition)) or answers.get((link.target_topic_id, partition))
+                self._take(link, outgoing, answer, now_s)
         self._on_room()
 
     def _failed(self, sent: list[Sent], error: BarnabasError | None) -> None:
@@ -146,16 +153,10 @@ class TargetWriting:
             if link.copy.is_under_way(outgoing):
                 link.lost(f"target: {error}")
 
-    def _take(self, link: Link, outgoing: Outgoing, answer: Any) -> None:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
-        if code in PERMANENT:
-            reason = answer.error_message or code.name
-            self._on_stopped(link, MirrorError(f"{link.target}: the target refuses a batch: {reason}"))
-        elif code is not ErrorCode.NONE:
-            if code in STALE_METADATA or code in OTHER_TOPIC:
-                self._cluster.want_refresh(is_stale=True)
-            link.lost(f"target: {code.name}")
-        elif link.copy.acknowledged(outgoing, answer.base_offset, self._clock.monotonic()):
+    def _take(self, link: Link, outgoing: Outgoing, answer: PartitionProduceResponse | None, now_s: float) -> None:
+        if answer is None or answer.error_code:
+            self._refused(link, answer)
+        elif link.copy.acknowledged(outgoing, answer.base_offset, now_s):
             counts = link.counts
             counts.records += outgoing.count
             counts.bytes += outgoing.size
@@ -166,6 +167,16 @@ class TargetWriting:
                 self._on_well(link)
         else:
             link.lost(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
+
+    def _refused(self, link: Link, answer: PartitionProduceResponse | None) -> None:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
+        if answer is not None and code in PERMANENT:
+            reason = answer.error_message or code.name
+            self._on_stopped(link, MirrorError(f"{link.target}: the target refuses a batch: {reason}"))
+            return
+        if code in STALE_METADATA or code in OTHER_TOPIC:
+            self._cluster.want_refresh(is_stale=True)
+        link.lost(f"target: {code.name}")
 
 
 def _request(sent: list[Sent]) -> ProduceRequest:

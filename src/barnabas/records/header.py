@@ -24,7 +24,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from barnabas.errors import CorruptBatchError
-from barnabas.model import TimestampType
+from barnabas.model import NO_LEADER_EPOCH, TimestampType
 from barnabas.records.compression import Compression
 
 Buffer = bytes | bytearray | memoryview
@@ -61,6 +61,10 @@ _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _TIMESTAMPS = struct.Struct(">qq")
 _PRODUCER = struct.Struct(">qhi")
+
+_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
+_BASE_OFFSET_BYTES = 8
+_OFFSET_0 = bytes(_BASE_OFFSET_BYTES)
 
 _LEADER_EPOCH_POSITION = 12
 _CRC_POSITION = 17
@@ -197,7 +201,8 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
         raise CorruptBatchError(
             f"batch at position {position}: {header.size} bytes announced, {len(buffer) - position} there"
         )
-    crc = crc32c(memoryview(buffer)[position + CRC_START : end])
+    view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
+    crc = crc32c(view[position + CRC_START : end])
     if crc != header.crc:
         raise CorruptBatchError(f"batch at position {position}: CRC {crc:#010x} computed, {header.crc:#010x} stored")
 
@@ -232,9 +237,19 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
-def set_producer(buffer: bytearray | memoryview, position: int, producer_id: int, epoch: int, sequence: int) -> None:
-    """Say who sent the batch at `position`, and as which one (KIP-98), in place; its CRC stays as it was."""
-    _PRODUCER.pack_into(buffer, position + _PRODUCER_POSITION, producer_id, epoch, sequence)
+def set_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
+    """Make a whole batch one that this producer sends (KIP-98), in place: with offset 0, as brokers want it, without a
+    leader epoch, and with its CRC. All else stays as it was."""
+    _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, epoch, sequence)
+    batch[:_BASE_OFFSET_BYTES] = _OFFSET_0
+    _EPOCH_MAGIC_CRC.pack_into(
+        batch, _LEADER_EPOCH_POSITION, NO_LEADER_EPOCH, MAGIC, crc32c(memoryview(batch)[CRC_START:])
+    )
+
+
+def read_producer(buffer: Buffer, position: int = 0) -> tuple[int, int, int]:
+    """Return who sent the batch at `position`, in which epoch and as which one; -1 each where nobody says so."""
+    return _PRODUCER.unpack_from(buffer, position + _PRODUCER_POSITION)
 
 
 def set_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:

@@ -17,7 +17,7 @@ from barnabas.records import (
     set_log_append_time,
     stamp,
 )
-from barnabas.records.header import SEQUENCE_MAX, set_producer, write_crc
+from barnabas.records.header import SEQUENCE_MAX, read_producer, set_identity, write_crc
 
 
 def make_batch(count: int = 3, **producer: int) -> bytearray:
@@ -45,17 +45,18 @@ def test_log_append_time_replaces_the_time_of_every_record() -> None:
     assert [record.timestamp_ms for record in read_records(batch, "t", 0)] == [99_000] * 3
 
 
-def test_producer_is_replaced_and_nothing_else() -> None:
-    before = read_header(make_batch(3, producer_id=1, producer_epoch=0, base_sequence=5))
+def test_a_batch_gets_another_identity_and_all_else_stays() -> None:
     batch = make_batch(3, producer_id=1, producer_epoch=0, base_sequence=5)
-    set_producer(batch, 0, 2**62 + 9, 2**15 - 1, SEQUENCE_MAX)
-    with pytest.raises(CorruptBatchError, match="CRC"):
-        check_batch(batch, 0, read_header(batch))
-    write_crc(batch, 0, len(batch))
+    before = read_header(batch)
+    body = bytes(batch[61:])
+    stamp(batch, 0, 77, 9)
+    set_identity(batch, 2**62 + 9, 2**15 - 1, SEQUENCE_MAX)
     header = read_header(batch)
     check_batch(batch, 0, header)
     changed = before._replace(producer_id=2**62 + 9, producer_epoch=2**15 - 1, base_sequence=SEQUENCE_MAX)
-    assert header == changed._replace(crc=header.crc)
+    assert header == changed._replace(crc=header.crc, base_offset=0, leader_epoch=-1)
+    assert read_producer(batch) == (2**62 + 9, 2**15 - 1, SEQUENCE_MAX)
+    assert batch[61:] == body
 
 
 def test_functions_work_within_a_larger_buffer() -> None:
