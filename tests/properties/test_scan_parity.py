@@ -219,10 +219,22 @@ def produced(row: tuple, record_count: int) -> bytearray:
     return batch
 
 
+def in_a_row(content: list[tuple], sequence: int) -> list[tuple]:
+    """The same batches, as of one producer, with sequences from `sequence` on."""
+    made = []
+    for row in content:
+        made.append((*row[:4], 9, 2, sequence % 2**31, *row[7:]))
+        sequence += row[0] + 1
+    return made
+
+
 @settings(max_examples=EXAMPLES)
 @given(contents, st.lists(plain_rows, max_size=4), st.data())
 def test_they_stamp_the_same(content: list[tuple], plain: list[tuple], data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.sampled_from([0, 1, 1, 2, -1]), min_size=18, max_size=18))
+    if data.draw(st.booleans()):
+        counts[:4] = [1] * 4
+        plain = in_a_row(plain, data.draw(st.sampled_from([0, 7, 2**31 - 4])))
     requests = [produced(row, row[0] + count) for row, count in zip([*plain, *content], counts, strict=False)]
     if requests and data.draw(st.booleans()):
         damaged = data.draw(st.sampled_from(requests))

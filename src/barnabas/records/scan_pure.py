@@ -380,7 +380,7 @@ def usual_header(records: Buffer, bytes_max: int) -> tuple[int, ...] | None:
     `barnabas.storage.append` would find nothing wrong with it.
     """
     with memoryview(records) as view:
-        return _usual_header(view, bytes_max, any_producer=True)
+        return _usual_header(view, bytes_max)
 
 
 def stamp_plain_batches(
@@ -397,7 +397,9 @@ def stamp_plain_batches(
     """Give batches of producers their offsets and leader epoch, in place, from `requests[start]` on: one after the
     other, up to the first that is not plain.
 
-    Plain is a usual batch without producer id. What is not plain is not touched.
+    Plain is a usual batch without producer id; or, where the first one has a producer id, a usual batch of the same
+    producer and epoch whose sequence follows on the one before. Whether the first one may come is for the caller to
+    know. Where sequences go round (`SEQUENCE_MAX`) nothing follows. What is not plain is not touched.
 
     :param requests: of which those that are not writable are not plain.
     :param base_offset: of the first batch; not negative.
@@ -408,14 +410,16 @@ def stamp_plain_batches(
     :returns: what became of the plain ones.
     """
     stamped: list[StampedBatch] = []
+    before: BatchHeader | None = None
     for number in range(start, len(requests)):
         with memoryview(requests[number]) as view:
-            header = _usual_header(view, min(batch_bytes_max, bytes_max), any_producer=False)
+            header = _usual_header(view, min(batch_bytes_max, bytes_max))
             if (
                 header is None
                 or view.readonly
                 or header.last_offset_delta > offset_max - base_offset
                 or header.max_timestamp_ms > timestamp_ms_max
+                or (before is not None and not _follows(before, header))
             ):
                 break
             stamp(view, 0, base_offset, leader_epoch)
@@ -423,7 +427,18 @@ def stamp_plain_batches(
         stamped.append((header.size, last_offset, header.max_timestamp_ms))
         base_offset = last_offset + 1
         bytes_max -= header.size
+        before = header
     return stamped
+
+
+def _follows(before: BatchHeader, header: BatchHeader) -> bool:
+    """Return whether a batch is of the same producer as the one before, and the next of it; or of none either."""
+    if header.producer_id != before.producer_id:
+        return False
+    return header.producer_id == NO_PRODUCER_ID or (
+        header.producer_epoch == before.producer_epoch
+        and header.base_sequence == before.base_sequence + before.record_count
+    )
 
 
 def plain_replicas(
@@ -464,7 +479,7 @@ def plain_replicas(
     return found
 
 
-def _usual_header(view: memoryview, bytes_max: int, *, any_producer: bool) -> BatchHeader | None:
+def _usual_header(view: memoryview, bytes_max: int) -> BatchHeader | None:
     if not BATCH_HEADER_SIZE <= len(view) <= bytes_max:
         return None
     header = BatchHeader._make(_HEADER.unpack_from(view))
@@ -475,7 +490,7 @@ def _usual_header(view: memoryview, bytes_max: int, *, any_producer: bool) -> Ba
     has_sequence = header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
     is_usual = (
         header.size == len(view)
-        and (header.producer_id == NO_PRODUCER_ID or (any_producer and has_sequence))
+        and (header.producer_id == NO_PRODUCER_ID or has_sequence)
         and 1 <= header.record_count == header.last_offset_delta + 1
         and not header.attributes & ~PRODUCERS_ATTRIBUTES
         and crc32c(view[CRC_START:]) == header.crc

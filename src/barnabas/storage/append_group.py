@@ -13,8 +13,21 @@ from typing import NamedTuple
 
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
-from barnabas.records.header import LENGTH_OVERHEAD, BatchHeader, Buffer
-from barnabas.records.scan import RELATIVE_OFFSET_MAX, StampedBatch, plain_replicas, stamp_plain_batches
+from barnabas.records.header import (
+    BATCH_HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    SEQUENCE_MAX,
+    BatchHeader,
+    Buffer,
+    read_producer,
+)
+from barnabas.records.scan import (
+    BATCHES_KEPT,
+    RELATIVE_OFFSET_MAX,
+    StampedBatch,
+    plain_replicas,
+    stamp_plain_batches,
+)
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import (
     OFFSET_MAX,
@@ -35,9 +48,6 @@ Outcome = AppendInfo | BarnabasError
 
 
 _TIMESTAMP_MAX = 2**63 - 1
-_PRODUCER_ID = slice(43, 51)
-"""Where a batch's header has it."""
-_NO_PRODUCER = NO_PRODUCER_ID.to_bytes(8, signed=True)
 
 
 class _Room(NamedTuple):
@@ -162,11 +172,9 @@ class AppendGroup:
         """Let the batches of several produce requests come next, up to the first that needs another segment."""
         number = 0
         while number < len(requests):
-            # Else it would be looked at twice: what has a producer id is never plain.
-            if requests[number][_PRODUCER_ID] == _NO_PRODUCER:
-                number += self._take_plain(requests, number)
-                if number == len(requests):
-                    return
+            if taken := self._take_plain(requests, number):
+                number += taken
+                continue
             if not self.take(memoryview(requests[number])):
                 return
             number += 1
@@ -227,15 +235,40 @@ class AppendGroup:
     def _take_plain(self, requests: Sequence[Buffer], start: int) -> int:
         """Take the batches from `start` on as long as they are plain and fit into the segment; return how many.
 
-        What `take` finds out of each, once for all of them: the segment and the epoch have begun, and neither the
-        producer's state nor the time matters.
+        What `take` finds out of each, once for all of them: the segment and the epoch have begun, the time does not
+        matter, and either there is no producer whose state matters, or it is that of one, who goes on.
         """
         if not self._takes_plain or self._latest_epoch < self._leader_epoch:
             return 0
+        records = requests[start]
+        if len(records) < BATCH_HEADER_SIZE:
+            return 0
+        producer_id, epoch, sequence = read_producer(records)
+        is_known = producer_id != NO_PRODUCER_ID
+        if is_known and not self.producers.goes_on(producer_id, epoch, sequence):
+            return 0
         batches = stamp_plain(requests, start, self, self.next_offset, self._leader_epoch, self.config)
         if batches:
+            if is_known:
+                self._note_producer(producer_id, epoch, sequence, batches)
             self._put_plain(requests[start : start + len(batches)], batches)
         return len(batches)
+
+    def _note_producer(self, producer_id: int, epoch: int, sequence: int, batches: Sequence[StampedBatch]) -> None:
+        """Remember the last of batches of a producer that follow on one another from here on.
+
+        :param sequence: of the first of their records.
+        """
+        ahead = sequence - self.next_offset  # of the sequences, before the offsets
+        left_out = max(0, len(batches) - BATCHES_KEPT)
+        base_offset = batches[left_out - 1][1] + 1 if left_out else self.next_offset
+        noted = []
+        for _, last_offset, _ in batches[left_out:]:
+            last = last_offset + ahead
+            last_sequence = last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1
+            noted.append((base_offset + ahead, last_sequence, base_offset, last_offset))
+            base_offset = last_offset + 1
+        self.producers.take_over(producer_id, epoch, noted, self._now_ms)
 
     def _replicate_plain(self, view: memoryview) -> bool:
         """Let batches from a leader come next if all of them are plain and fit into the segment; return whether they

@@ -97,6 +97,21 @@ class ProducerStates:
             )
         return None
 
+    def goes_on(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
+        """Return whether `check` would find nothing to say of a batch with this identity, however many records it has.
+
+        >>> ProducerStates().goes_on(7, 0, 0)
+        True
+        """
+        entry = self._entry(producer_id)
+        if entry is None:
+            return True
+        if epoch != entry.epoch:
+            return epoch > entry.epoch and base_sequence == 0
+        if base_sequence != _following(entry.batches[-1].last_sequence):
+            return False
+        return all(batch.first_sequence != base_sequence for batch in entry.batches)
+
     def update(self, header: BatchHeader, base_offset: int, append_time_ms: int) -> None:
         """Remember a batch that is in the log.
 

@@ -283,6 +283,34 @@ def test_what_is_not_plain_ends_them_and_is_not_touched(scan: ModuleType, other:
     assert other == before
 
 
+def test_batches_of_a_producer_are_plain_as_long_as_they_follow_on_one_another(scan: ModuleType) -> None:
+    requests = [plain(2, producer=(9, 2, 5)), plain(1, producer=(9, 2, 7)), plain(3, producer=(9, 2, 8))]
+    assert scan.stamp_plain_batches(requests, 0, 7, 3, **LIMITS) == [(75, 8, 0), (68, 9, 0), (82, 12, 0)]
+    assert [struct.unpack_from(">q", each)[0] for each in requests] == [7, 9, 10]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param((9, 2, 7), id="the same sequence again"),
+        pytest.param((9, 2, 9), id="a sequence left out"),
+        pytest.param((9, 3, 8), id="another epoch"),
+        pytest.param((8, 2, 8), id="another producer"),
+        pytest.param((-1, -1, -1), id="no producer"),
+    ],
+)
+def test_what_does_not_follow_of_a_producer_ends_them(scan: ModuleType, other: tuple[int, int, int]) -> None:
+    requests = [plain(producer=(9, 2, 7)), plain(producer=other)]
+    before = bytes(requests[1])
+    assert scan.stamp_plain_batches(requests, 0, 0, 0, **LIMITS) == [(68, 0, 0)]
+    assert requests[1] == before
+
+
+def test_nothing_follows_where_sequences_go_round(scan: ModuleType) -> None:
+    requests = [plain(producer=(9, 2, 2**31 - 1)), plain(producer=(9, 2, 0))]
+    assert len(scan.stamp_plain_batches(requests, 0, 0, 0, **LIMITS)) == 1
+
+
 @pytest.mark.parametrize("producer", [(-1, -1, -1), (0, 0, 0), (9, 2, 5)])
 def test_the_header_of_a_usual_batch_is_told(scan: ModuleType, producer: tuple[int, int, int]) -> None:
     usual = plain(2, producer=producer, timestamp_ms=77)

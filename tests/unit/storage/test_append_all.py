@@ -63,7 +63,7 @@ def offsets(outcomes: Sequence[AppendInfo | BarnabasError]) -> list[int | None]:
     return [outcome.base_offset if isinstance(outcome, AppendInfo) else None for outcome in outcomes]
 
 
-def test_what_an_idempotent_producer_sends_is_looked_at_once(
+def test_what_one_producer_sends_in_a_row_is_looked_at_once(
     log: Log, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.append_all([make_batch()], 0)
@@ -78,7 +78,7 @@ def test_what_an_idempotent_producer_sends_is_looked_at_once(
     plain = [make_batch() for _ in range(3)]
     outcomes = log.append_all([*idempotent[:2], *plain, *idempotent[2:]], 0)
     assert offsets(outcomes) == [1, 2, 3, 4, 5, 6, 7]
-    assert looks == [2], "the plain ones together, and no other"
+    assert looks == [0, 2, 5], "what follows on one another together"
 
 
 def test_requests_follow_each_other_in_one_write(
@@ -142,6 +142,20 @@ def test_sequences_are_judged_by_the_requests_before(log: Log, make_batch: MakeB
     assert len(read_all(log)) == 4
     assert log.append(batch(3), 0).duplicate
     assert log.append(batch(4), 0).base_offset == 4
+
+
+@pytest.mark.parametrize("first", [0, 2**31 - 9, 2**31 - 3])
+def test_retries_of_what_came_in_a_row_are_known_by_their_last_five(
+    log: Log, make_batch: MakeBatch, first: int
+) -> None:
+    def batch(number: int) -> bytearray:
+        return make_batch(2, **PRODUCER, base_sequence=(first + 2 * number) % 2**31)
+
+    assert offsets(log.append_all([make_batch(), *map(batch, range(7))], 0)) == [0, *range(1, 15, 2)]
+    outcomes = log.append_all([batch(number) for number in range(7)], 0)
+    assert offsets(outcomes) == [None, None, *range(5, 15, 2)]
+    assert all(each.duplicate for each in outcomes if isinstance(each, AppendInfo))
+    assert log.append(batch(7), 0).base_offset == 15
 
 
 def test_a_refused_request_leaves_no_trace_of_its_sequences(log: Log, make_batch: MakeBatch) -> None:
@@ -263,6 +277,7 @@ REQUESTS = st.lists(
         st.integers(1, 4).map(lambda count: ("plain", count)),
         st.integers(0, 6).map(lambda sequence: ("sequence", sequence)),
         st.integers(0, 6).map(lambda sequence: ("two sequences", sequence)),
+        st.tuples(st.just("row"), st.integers(0, 9)),
         st.just(("damaged", 0)),
         st.just(("empty", 0)),
     ),
@@ -280,19 +295,28 @@ def test_together_is_the_same_as_one_by_one(
     together = open_log(folder / "together", OsFileSystem(), **config)
     alone = open_log(folder / "alone", OsFileSystem(), **config)
     for group in groups:
-        requests = [request_of(make_batch, *each) for each in group]
+        requests = [request for each in group for request in requests_of(make_batch, *each)]
         expected: list[object] = []
         for request in requests:
-            try:
+            try:  # of bytes, which cannot be stamped where they are, and so never go together
                 expected.append(alone.append(request, 0))
             except BarnabasError as error:
                 expected.append(str(error))
-        outcomes = together.append_all(requests, 0)
+        outcomes = together.append_all(list(map(bytearray, requests)), 0)
         assert [str(o) if isinstance(o, BarnabasError) else o for o in outcomes] == expected
         assert together.log_end_offset == alone.log_end_offset
     together.close()
     alone.close()
     assert files(together) == files(alone)
+
+
+def requests_of(make_batch: MakeBatch, kind: str, number: int) -> list[bytes]:
+    if kind == "row":
+        return [
+            bytes(make_batch(count, **PRODUCER, base_sequence=sequence))
+            for sequence, count in ((number, 1), (number + 1, 2), (number + 3, 1), (number + 4, 3))
+        ]
+    return [request_of(make_batch, kind, number)]
 
 
 def request_of(make_batch: MakeBatch, kind: str, number: int) -> bytes:

@@ -48,7 +48,7 @@ def usual_header(records, int64_t bytes_max):
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         at = <const uint8_t*>view.buf
-        if view.len > bytes_max or not load_usual_header(at, view.len, True, &header):
+        if view.len > bytes_max or not load_usual_header(at, view.len, &header):
             return None
         return (
             header.base_offset,
@@ -86,6 +86,8 @@ def stamp_plain_batches(
     cdef Header header
     cdef Py_buffer view
     cdef uint8_t* at
+    cdef int64_t producer_id = UNKNOWN, sequence = UNKNOWN
+    cdef int16_t producer_epoch = UNKNOWN
     for number in range(start, len(requests)):
         try:
             PyObject_GetBuffer(requests[number], &view, PyBUF_WRITABLE)
@@ -93,14 +95,23 @@ def stamp_plain_batches(
             break
         try:
             at = <uint8_t*>view.buf
-            if view.len > min(batch_bytes_max, bytes_max) or not load_usual_header(at, view.len, False, &header):
+            if view.len > min(batch_bytes_max, bytes_max) or not load_usual_header(at, view.len, &header):
                 break
             if header.last_offset_delta > offset_max - base_offset or header.max_timestamp_ms > timestamp_ms_max:
+                break
+            if number == start:
+                producer_id, producer_epoch = header.producer_id, header.producer_epoch
+            elif header.producer_id != producer_id:
+                break
+            elif producer_id != UNKNOWN and (
+                header.producer_epoch != producer_epoch or header.base_sequence != sequence
+            ):
                 break
             barnabas_put_big(at, 8, <uint64_t>base_offset)
             barnabas_put_big(at + 12, 4, <uint64_t>leader_epoch)
         finally:
             PyBuffer_Release(&view)
+        sequence = <int64_t>header.base_sequence + header.record_count
         base_offset += header.last_offset_delta
         stamped.append((header.size, base_offset, header.max_timestamp_ms))
         base_offset += 1
@@ -153,14 +164,14 @@ cdef bint has_its_crc(const uint8_t* at, const Header* header) noexcept:
     return crc == header.crc
 
 
-cdef bint load_usual_header(const uint8_t* at, int64_t size, bint any_producer, Header* header) except -1:
+cdef bint load_usual_header(const uint8_t* at, int64_t size, Header* header) except -1:
     """Load the header of the batch that is all of the `size` bytes; return whether it is usual, as the twin says."""
     cdef bint is_usual
     if size < RELEASING_BYTES_MIN:
-        is_usual = size >= HEADER_SIZE and is_as_announced(at, size, any_producer, header)
+        is_usual = size >= HEADER_SIZE and is_as_announced(at, size, header)
     else:
         with nogil:
-            is_usual = is_as_announced(at, size, any_producer, header)
+            is_usual = is_as_announced(at, size, header)
     if is_usual and header.attributes & COMPRESSION_MASK:
         return header.record_count <= scan_pure.max_record_count(
             size - HEADER_SIZE, header.attributes & COMPRESSION_MASK
@@ -168,13 +179,13 @@ cdef bint load_usual_header(const uint8_t* at, int64_t size, bint any_producer, 
     return is_usual
 
 
-cdef bint is_as_announced(const uint8_t* at, int64_t size, bint any_producer, Header* header) noexcept nogil:
+cdef bint is_as_announced(const uint8_t* at, int64_t size, Header* header) noexcept nogil:
     """Load the header; return whether all is usual but for the count of records that are compressed."""
     load_header(at, header)
     return (
         is_sound(header)
         and header.size == size
-        and (header.producer_id == UNKNOWN or (any_producer and has_sequence(header)))
+        and (header.producer_id == UNKNOWN or has_sequence(header))
         and header.record_count >= 1
         and header.record_count == <int64_t>header.last_offset_delta + 1
         and not header.attributes & ~PRODUCERS_ATTRIBUTES
