@@ -61,12 +61,14 @@ def bundles_of(files: Sequence[DataFile], target_file_bytes: int) -> tuple[list[
     """
     bytes_max = min(target_file_bytes, BUNDLE_BYTES_MAX)
     by_day: dict[date | None, list[list[DataFile]]] = {}
+    room: dict[date | None, int] = {}
     for file in files:
-        bundles = by_day.setdefault(file.day, [[]])
-        if sum(each.size_bytes for each in bundles[-1]) + file.size_bytes > bytes_max:
-            bundles.append([])
-        bundles[-1].append(file)
-    found = [bundle for bundles in by_day.values() for bundle in bundles if bundle]
+        if file.size_bytes > room.get(file.day, -1):
+            by_day.setdefault(file.day, []).append([])
+            room[file.day] = bytes_max
+        by_day[file.day][-1].append(file)
+        room[file.day] -= file.size_bytes
+    found = [bundle for bundles in by_day.values() for bundle in bundles]
     if len(found) * TIMES_FEWER > len(files) or len(files) - len(found) < FILES_FEWER:
         return [], list(files)
     several = [bundle for bundle in found if len(bundle) > 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -41,13 +42,33 @@ def test_each_day_has_files_of_its_own_in_the_order_of_their_records() -> None:
     ]
 
 
+def test_a_file_is_looked_at_once_however_many_are_in_a_bundle() -> None:
+    looked_at = 0
+
+    class Counted(int):
+        def __radd__(self, other: int) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return other + int(self)
+
+        def __rsub__(self, other: int) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return other - int(self)
+
+    many = [replace(file, size_bytes=Counted(1)) for file in files(1_000)]
+    (bundle,), left = bundles_of(many, 10_000)
+    assert (len(bundle.files), left) == (1_000, [])
+    assert looked_at == 1_000
+
+
 def test_what_would_save_little_stays_as_it_is() -> None:
     few, large, of_many_days = (
         files(8),
         files(100, size_bytes=60),
         [file for day in (ONE, OTHER) for file in files(3, day)],
     )
-    for each in (few, large, of_many_days, []):
+    for each in (few, large, of_many_days, [*files(20, size_bytes=200)], []):
         assert bundles_of(each, 100) == ([], each)
 
 
