@@ -89,6 +89,20 @@ def test_a_table_in_s3_grows_with_the_data_and_is_read_and_maintained(
     assert load(TOPIC, bootstrap=topic, spark=spark, format="json", **place).records == 1
 
 
+def test_small_files_of_many_tasks_are_put_together_in_s3(
+    spark: SparkSession, topic: str, lake: dict[str, str]
+) -> None:
+    send(topic, *[b'{"id": %d}' % number if number % 2 else b"?" for number in range(60)])
+    place: dict[str, Any] = {"catalog_properties": lake, "table": "many.clicks", "dead_letter_table": "many.bad"}
+    done = load(TOPIC, bootstrap=topic, spark=spark, format="json", records_per_task_max=5, **place).tables[0]
+    assert (done.records, done.files, done.dead_letter_rows) == (60, 1, 30)
+    for table in ("clicks", "bad"):
+        named = named_files(lake, f"many.{table}")
+        assert len(named) == 1
+        assert data_files(lake, f"many/{table}") == named
+    assert read_table(spark, None, "many.clicks", catalog_properties=lake).where("id % 2 = 1").count() == 30
+
+
 def test_of_two_loads_into_s3_one_is_refused_and_its_files_are_removed(
     spark: SparkSession, topic: str, lake: dict[str, str]
 ) -> None:
