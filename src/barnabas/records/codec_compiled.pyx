@@ -18,7 +18,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_RichCompare
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -40,6 +40,8 @@ cdef enum:
     NULL_SIZE = -1
     NO_ROOM = -1
     FIRST_CAPACITY = 512
+    RECORD_SIZE_MIN = 7
+    TIMESTAMP_TYPE_MASK = 0x08
     # Work on less than this is done sooner than another thread could take the interpreter lock and give it back.
     RELEASING_BYTES_MIN = 32768
 

@@ -14,12 +14,18 @@ from barnabas.records.codec_pure.limits import OFFSET_MAX
 from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, decompress
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
     BatchHeader,
     Buffer,
     check_batch,
     check_structure,
     iter_headers,
 )
+from barnabas.records.scan import usual_header
+
+SMALL_BYTES_MAX = 4096
+"""A single batch up to this size is checked in one step. A consumer that waits for new records gets little else, and
+the steps cost more than its records."""
 
 
 def read_records(
@@ -37,6 +43,10 @@ def read_records(
     :param max_batch_bytes: the size that a batch may have when decompressed.
     :raises CorruptBatchError: a batch is damaged, or larger than `max_batch_bytes`.
     """
+    if check_crc and len(buffer) <= SMALL_BYTES_MAX and (fields := usual_header(buffer, SMALL_BYTES_MAX)) is not None:
+        header = BatchHeader._make(fields)
+        if not header.attributes & COMPRESSION_MASK and header.last_offset >= min_offset:
+            return decode_records(memoryview(buffer)[BATCH_HEADER_SIZE:], header, topic, partition, min_offset)
     records: list[Record] = []
     for header, body in iter_bodies(buffer, min_offset, check_crc=check_crc, max_batch_bytes=max_batch_bytes):
         records += decode_records(body, header, topic, partition, min_offset)

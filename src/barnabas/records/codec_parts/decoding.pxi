@@ -245,9 +245,11 @@ cdef class RowTable:
         self.base_offset = header.base_offset
         self.last_offset_delta = header.last_offset_delta
         self.base_timestamp_ms = header.base_timestamp_ms
-        self.has_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.has_append_time = (<int64_t>header.attributes & TIMESTAMP_TYPE_MASK) != 0
         self.append_time_ms = header.max_timestamp_ms if self.has_append_time else 0
-        codec_pure.check_ranges(size, header)
+        if not self.is_in_range(size):
+            codec_pure.check_ranges(size, header)
+            raise AssertionError("the two codecs do not agree on what a header may say")
         if self.count > self.capacity:
             free(self.rows)
             self.capacity = 0
@@ -256,6 +258,17 @@ cdef class RowTable:
                 raise MemoryError
             self.capacity = self.count
         return 0
+
+    cdef bint is_in_range(self, Py_ssize_t size) noexcept nogil:
+        """Whether the twin's `check_ranges` would find nothing."""
+        return (
+            0 <= self.count <= size // RECORD_SIZE_MIN
+            and size <= INT32_MAX
+            and -TIMESTAMP_LIMIT < self.base_timestamp_ms < TIMESTAMP_LIMIT
+            and self.base_offset >= 0
+            and self.last_offset_delta >= 0
+            and self.last_offset_delta < INT64_MAX - self.base_offset
+        )
 
     cdef bint fill(self, const uint8_t* body, Py_ssize_t size) noexcept nogil:
         """Find the rows of the body that was prepared for; return whether it is sound."""
