@@ -33,7 +33,7 @@ from barnabas.net.framing import FrameReader
 from barnabas.net.stream import OpenStream, Stream
 from barnabas.protocol.codec import Buffer, Chunk
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
+from barnabas.protocol.frames import EncodedRequest, decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.pairs import api_name, response_of
 
@@ -51,7 +51,7 @@ OnAnswer = Callable[[Any, BarnabasError | None], None]
 class _Pending:
     """A request that waits for its answer."""
 
-    __slots__ = ("correlation_id", "due_at_s", "on_answer", "request", "timeout_s", "version")
+    __slots__ = ("correlation_id", "due_at_s", "on_answer", "read", "request", "timeout_s", "version")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class _Pending:
         on_answer: OnAnswer,
         due_at_s: float,
         timeout_s: float,
+        read: Callable[[Buffer], object | None] | None,
     ) -> None:
         self.correlation_id = correlation_id
         self.request = request
@@ -68,6 +69,7 @@ class _Pending:
         self.on_answer = on_answer
         self.due_at_s = due_at_s
         self.timeout_s = timeout_s
+        self.read = read
 
 
 async def dial(
@@ -276,18 +278,21 @@ class Connection:
     ) -> None:
         """Queue a request for the next `flush`, without making a future. For callers that send many requests.
 
+        :param request: a message, or an `EncodedRequest`.
         :param on_answer: called on the loop with the response or the error; must not raise. None if the broker
             does not answer (Produce with acks=0).
         :raises DisconnectedError: the connection has ended.
         :raises UnsupportedVersionError: the broker does not serve the request.
         """
-        cls = type(request)
+        cls, read = type(request), None
+        if isinstance(request, EncodedRequest):
+            cls, read = request.cls, request.read
         version = self.version_for(cls) if version is None else version
         self._outbox += self._frame(request, version)
         if on_answer is None:
             return
         due_at_s = self._loop.time() + timeout_s
-        self._pending.append(_Pending(self._correlation_id, cls, version, on_answer, due_at_s, timeout_s))
+        self._pending.append(_Pending(self._correlation_id, cls, version, on_answer, due_at_s, timeout_s, read))
         if self._timer is None or due_at_s < self._timer_at_s:
             self._look_again_at(due_at_s)
 
@@ -381,6 +386,8 @@ class Connection:
         self._pending.popleft().on_answer(response, None)
 
     def _decode(self, pending: _Pending, frame: Buffer) -> Any:
+        if pending.read is not None and (answer := pending.read(frame)) is not None:
+            return answer
         if pending.request is ApiVersionsRequest and frame[4:6] == b"\x00\x23":
             # A broker that lacks the version asked for answers in version 0 (KIP-511).
             return decode_response(ApiVersionsResponse, 0, frame)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
 
 from barnabas.errors import MalformedMessageError
 from barnabas.protocol.codec import (
@@ -28,7 +29,12 @@ from barnabas.protocol.varint import read_uvarint
 T = TypeVar("T")
 
 SIZE_BYTES = 4
+CORRELATION_ID_POSITION = 8
+"""In a request frame, its size included."""
 API_VERSIONS_KEY = 18
+
+HEADS_MAX = 256
+"""Heads of requests that are remembered: the kinds of requests that a client sends are few."""
 
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhih")
@@ -121,19 +127,45 @@ def _body_position(cls: type, header: RequestHeader, frame: Buffer) -> int:
     return header.body_position
 
 
+class EncodedRequest:
+    """A request whose message was encoded already, in the version in which it is sent.
+
+    :ivar cls: of the message.
+    :ivar read: returns what a frame answers, or None if it has to be decoded like any other answer.
+    """
+
+    __slots__ = ("body", "cls", "read")
+
+    def __init__(self, cls: type, body: bytes, read: Callable[[Buffer], object | None]) -> None:
+        self.cls = cls
+        self.body = body
+        self.read = read
+
+
 def request_frame(message: object, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
     """Encode a request with its header and size.
 
     :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
     """
-    spec = message_of(type(message))
+    cls: type = type(message)
+    chunks: list[Chunk]
+    if isinstance(message, EncodedRequest):
+        chunks = [bytearray(_request_head(message.cls, version, client_id) + message.body)]
+    else:
+        chunks = encode(message, version, prefix=_request_head(cls, version, client_id))
+    _CORRELATION_ID.pack_into(cast(bytearray, chunks[0]), CORRELATION_ID_POSITION, correlation_id)
+    return _sized(chunks)
+
+
+@functools.lru_cache(maxsize=HEADS_MAX)
+def _request_head(cls: type, version: int, client_id: str | None) -> bytes:
+    """Return size and header of requests of a class, with zeros for what differs from one to the next."""
+    spec = message_of(cls)
     if spec.api_key is None:
-        raise TypeError(f"{type(message).__name__} is not a request")
+        raise TypeError(f"{cls.__name__} is not a request")
     name = b"" if client_id is None else client_id.encode()
-    size = -1 if client_id is None else len(name)
-    header = _REQUEST_HEADER.pack(spec.api_key, version, correlation_id, size) + name
-    tags = b"\0" if spec.flexible(version) else b""
-    return _sized(encode(message, version, prefix=b"\0\0\0\0" + header + tags))
+    header = _REQUEST_HEADER.pack(spec.api_key, version, 0, -1 if client_id is None else len(name))
+    return bytes(SIZE_BYTES) + header + name + (b"\0" if spec.flexible(version) else b"")
 
 
 def response_frame(message: object, version: int, correlation_id: int) -> list[Chunk]:
@@ -176,7 +208,8 @@ def decode_response(cls: type[T], version: int, frame: Buffer) -> T:
     position = _CORRELATION_ID.size
     declared: type = cls
     if _response_has_tags(declared, version):
-        position = skip_tags(frame, position)
+        # Nearly always there are none.
+        position = position + 1 if frame[position : position + 1] == b"\0" else skip_tags(frame, position)
     return decode(cls, frame, version, position)
 
 

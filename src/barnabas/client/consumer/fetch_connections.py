@@ -16,10 +16,14 @@ from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
 from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch
 from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.steady_fetches import SteadyAnswer, SteadyFetches
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
+from barnabas.protocol.frames import EncodedRequest
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
 
 log = logging.getLogger(__name__)
+
+Answer = FetchResponse | SteadyAnswer
 
 SESSION_LOST = frozenset(
     {
@@ -102,6 +106,8 @@ class _FetchConnection:
         self._session = FetchSession()
         self._view = all_fetches.cluster.view
         """Where the partitions were when the last fetch was planned."""
+        self._steady: SteadyFetches | None = None
+        """None before the first request that has a pattern."""
         self._failures = 0
         self._session_was_lost = False
         self._pause: asyncio.TimerHandle | None = None
@@ -170,13 +176,28 @@ class _FetchConnection:
     def _submit(self, channel: Channel, fetch: Fetch) -> None:
         try:
             version = _version(channel)
-            request = self._session.narrow(fetch.request, _news(fetch)) if version >= SESSIONS_SINCE else fetch.request
+            request = self._request(fetch, version)
             answered = partial(self._answered, fetch, self._all.state.now_s())
             channel.submit(request, answered, version=version, timeout_s=self._all.timeout_s)
         except BarnabasError as error:
             self._failed(fetch, error)
 
-    def _answered(self, fetch: Fetch, sent_s: float, response: FetchResponse, error: BarnabasError | None) -> None:
+    def _request(self, fetch: Fetch, version: int) -> FetchRequest | EncodedRequest:
+        """Return what to send for a fetch."""
+        if version < SESSIONS_SINCE:
+            return fetch.request
+        if fetch.news is not None and len(fetch.news) == 1:
+            (said,) = fetch.news
+            topic = said.state.tp.topic
+            if (session := self._session.go_on(topic, said.part)) is not None:
+                if self._steady is None or self._steady.version != version:
+                    self._steady = SteadyFetches(version)
+                packed = self._steady.request(fetch.request, *session, topic, said.part)
+                if packed is not None:
+                    return packed
+        return self._session.narrow(fetch.request)
+
+    def _answered(self, fetch: Fetch, sent_s: float, response: Answer, error: BarnabasError | None) -> None:
         try:
             if error is None:
                 state = self._all.state
@@ -187,8 +208,10 @@ class _FetchConnection:
         except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody
             self._all.on_fault(unforeseen)
 
-    def _take(self, fetch: Fetch, response: FetchResponse) -> None:
+    def _take(self, fetch: Fetch, response: Answer) -> None:
         fetches = self._all
+        if self._steady is not None and type(response) is FetchResponse:
+            self._steady.learn(response)
         try:
             with fetches.guard.lock:
                 stale = fetches.fetcher.on_response(fetch, response)
@@ -247,10 +270,6 @@ class _FetchConnection:
         loop = asyncio.get_running_loop()
         loop.call_soon(fetches.wake_others, self._node_id)
         self._pause = loop.call_later(fetches.cluster.backoff.delay_s(self._failures), self.advance)
-
-
-def _news(fetch: Fetch) -> list[tuple[str, FetchPartition]] | None:
-    return None if fetch.news is None else [(asked.state.tp.topic, asked.part) for asked in fetch.news]
 
 
 def _version(channel: Channel) -> int:

@@ -7,8 +7,7 @@ The broker's side is `barnabas.broker.fetch_sessions`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from barnabas.client.consumer.steady_fetches import SteadyAnswer
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -34,18 +33,8 @@ class FetchSession:
         self._known: dict[tuple[str, int], FetchPartition] = {}
         """What the broker remembers if the last request has reached it."""
 
-    def narrow(self, request: FetchRequest, news: Iterable[tuple[str, FetchPartition]] | None = None) -> FetchRequest:
-        """Return what to send for `request`, which names all that is wanted: without what the broker remembers.
-
-        :param news: topics and partitions of `request` that are not as in the one before, from which it differs in
-            nothing else; None: nobody knows.
-        """
-        if news is not None and self._epoch != INITIAL_EPOCH:
-            topics: dict[str, list[FetchPartition]] = {}
-            for topic, part in news:
-                self._known[topic, part.partition] = part
-                topics.setdefault(topic, []).append(part)
-            return self._said(request, [FetchTopic(topic=topic, partitions=parts) for topic, parts in topics.items()])
+    def narrow(self, request: FetchRequest) -> FetchRequest:
+        """Return what to send for `request`, which names all that is wanted: without what the broker remembers."""
         wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         known, self._known = self._known, wanted
         if self._epoch == INITIAL_EPOCH:
@@ -54,6 +43,16 @@ class FetchSession:
         if known.keys() != wanted.keys():
             said.forgotten_topics_data = _forgotten(known, wanted)
         return said
+
+    def go_on(self, topic: str, part: FetchPartition) -> tuple[int, int] | None:
+        """Take note of a request that says one partition anew, and is as the one before in all else.
+
+        :returns: its session id and epoch; None if there is no session, so that all has to be said.
+        """
+        if self._epoch == INITIAL_EPOCH:
+            return None
+        self._known[topic, part.partition] = part
+        return self._id, self._epoch
 
     def _said(self, request: FetchRequest, topics: list[FetchTopic]) -> FetchRequest:
         return FetchRequest(
@@ -66,7 +65,7 @@ class FetchSession:
             rack_id=request.rack_id,
         )
 
-    def on_response(self, response: FetchResponse) -> None:
+    def on_response(self, response: FetchResponse | SteadyAnswer) -> None:
         """Go on after an answer that is no error."""
         if response.session_id == NO_SESSION:
             self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for one

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from barnabas.client.consumer.near_replicas import NearReplicas
+from barnabas.client.consumer.steady_fetches import SteadyAnswer, SteadyPartition
 from barnabas.client.consumer.subscription import PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError
@@ -33,7 +34,7 @@ from barnabas.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from barnabas.records import BATCH_HEADER_SIZE, read_header
+from barnabas.records import BATCH_HEADER_SIZE
 
 Buffer = bytes | bytearray | memoryview
 
@@ -60,6 +61,7 @@ LAST_WAIT_MS = 20
 
 _BUFFERED_BYTES = attrgetter("buffered_bytes")
 _BATCH_LENGTH = struct.Struct(">i")
+_OFFSETS = struct.Struct(">q15xi")
 _LENGTH_POSITION = 8
 _LENGTH_END = 12
 
@@ -334,7 +336,7 @@ class Fetcher:
         fetch.is_under_way = False
         fetch.news = []
 
-    def on_response(self, fetch: Fetch, response: FetchResponse) -> bool:
+    def on_response(self, fetch: Fetch, response: FetchResponse | SteadyAnswer) -> bool:
         """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
 
         :raises KafkaError: the answer is an error as a whole; call `on_failure` then.
@@ -363,7 +365,7 @@ class Fetcher:
             if leader is not None:
                 self.put_off[leader] = None
 
-    def _on_partition(self, fetch: Fetch, asked: Asked, part: PartitionData) -> bool:
+    def _on_partition(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyPartition) -> bool:
         if not part.error_code and not self._near.rack:  # nearly always; the rest looks closer
             return self._keep(fetch, asked, part)
         code, state, node_id = ErrorCode.of(part.error_code), asked.state, fetch.node_id
@@ -397,7 +399,7 @@ class Fetcher:
             return  # buffered records come first; the broker is asked again when they are used up
         state.forget_position(self._reset_policy)
 
-    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData) -> bool:
+    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyPartition) -> bool:
         """Put records into the buffer; return whether they are damaged."""
         state, offset, records = asked.state, asked.part.fetch_offset, part.records
         state.high_watermark = part.high_watermark
@@ -524,4 +526,7 @@ def end_of_batches(records: Buffer) -> int | None:
         if size > end - position:
             break
         last, position = position, position + size
-    return None if last < 0 else read_header(records, last).next_offset
+    if last < 0:
+        return None
+    base_offset, last_offset_delta = _OFFSETS.unpack_from(records, last)
+    return int(base_offset + last_offset_delta + 1)

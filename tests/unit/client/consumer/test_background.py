@@ -17,6 +17,8 @@ from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ClosedError, DisconnectedError, ErrorCode, KafkaError
 from barnabas.model import Node, TopicPartition
+from barnabas.protocol.codec import decode
+from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, stamp
 
@@ -63,6 +65,8 @@ class FakeChannel:
         return 12
 
     def submit(self, request, on_answer, *, version, timeout_s=30):
+        if isinstance(request, EncodedRequest):
+            request = decode(request.cls, request.body, version)
         answer = self.cluster.answer(request, self.purpose)
         if isinstance(answer, BarnabasError):
             asyncio.get_running_loop().call_soon(on_answer, None, answer)

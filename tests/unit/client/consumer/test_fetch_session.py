@@ -39,17 +39,18 @@ def test_only_what_has_changed_is_said():
     assert [(gone.topic, gone.partitions) for gone in second.forgotten_topics_data] == [("b", [0])]
 
 
-def test_news_are_said_without_a_look_at_the_rest_where_the_broker_remembers_it():
+def test_one_partition_is_said_anew_without_a_look_at_the_rest_where_the_broker_remembers_it():
     session, wanted = FetchSession(), {("a", 0): 1, ("a", 1): 1, ("b", 0): 1}
-    news = [("a", FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=100))]
-    assert len(session.narrow(request_for(wanted), news).topics) == 2, "there is no session yet"
+    part = FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=100)
+    assert session.go_on("a", part) is None, "there is no session yet"
+    session.narrow(request_for(wanted))
+    session.on_response(FetchResponse(session_id=5, responses=[]))
+    assert session.go_on("a", part) == (5, 1)
     session.on_response(FetchResponse(session_id=5, responses=[]))
     wanted["a", 1] = 2
-    said = session.narrow(request_for(wanted), news)
-    assert (said.session_id, said.session_epoch) == (5, 1)
-    assert [(topic.topic, topic.partitions) for topic in said.topics] == [("a", [news[0][1]])]
-    session.on_response(FetchResponse(session_id=5, responses=[]))
     assert session.narrow(request_for(wanted)).topics == []
+    session.begin_anew()
+    assert session.go_on("a", part) is None
 
 
 def test_a_broker_without_room_is_asked_for_a_session_each_time():
@@ -69,6 +70,17 @@ def test_epochs_begin_again_with_one():
     assert session.narrow(request_for({("a", 0): 1})).session_epoch == 1
 
 
+def request_of(session, before, wanted):
+    changed = [tp for tp, offset in wanted.items() if before.get(tp) != offset]
+    if before.keys() == wanted.keys() and len(changed) == 1:
+        topic, partition = changed[0]
+        part = FetchPartition(partition=partition, fetch_offset=wanted[changed[0]], partition_max_bytes=100)
+        if (said := session.go_on(topic, part)) is not None:
+            topics = [FetchTopic(topic=topic, partitions=[part])]
+            return FetchRequest(max_wait_ms=1, min_bytes=1, session_id=said[0], session_epoch=said[1], topics=topics)
+    return session.narrow(request_for(wanted))
+
+
 WANTED = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), st.integers(0, 2), min_size=1)
 STEP = st.tuples(WANTED, st.sampled_from(["answered", "answered", "answered", "not sent", "answer lost", "evicted"]))
 
@@ -81,12 +93,7 @@ def test_the_broker_reads_what_is_wanted_whatever_is_lost(steps):
     for wanted, fate in steps:
         if fate == "evicted":
             sessions = FetchSessions(10, lambda _: next(numbers))
-        changed = [(tp, offset) for tp, offset in wanted.items() if before.get(tp) != offset]
-        news = [
-            (topic, FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=100))
-            for (topic, partition), offset in changed
-        ]
-        request = session.narrow(request_for(wanted), news if before.keys() == wanted.keys() else None)
+        request = request_of(session, before, wanted)
         before = wanted
         if fate == "not sent":
             session.begin_anew()

@@ -1,0 +1,144 @@
+"""What a consumer that waits for new records sends and gets again and again, as patterns of bytes. No I/O.
+
+In a fetch session (KIP-227) nearly all its requests say one thing, the next offset of the partition that has just
+brought something, and nearly all answers bring something of one partition. Such a request is packed, and such an answer
+read, in a step each; all others are encoded and decoded as any message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from barnabas.protocol.codec import Buffer
+from barnabas.protocol.frames import EncodedRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.patterns import AnswerReader, message_packer
+
+PATTERNS_MAX = 64
+"""Patterns that are made for one connection: one takes as long as some ten requests."""
+
+
+class SteadyPartition(NamedTuple):
+    """Of `PartitionData` what a consumer looks at."""
+
+    partition_index: int
+    high_watermark: int
+    records: memoryview
+    error_code: int = 0
+    preferred_read_replica: int = -1
+
+
+class SteadyTopic(NamedTuple):
+    """Of `FetchableTopicResponse` what a consumer looks at."""
+
+    topic: str
+    partitions: list[SteadyPartition]
+
+
+class SteadyAnswer(NamedTuple):
+    """Of `FetchResponse` what a consumer looks at."""
+
+    session_id: int
+    responses: list[SteadyTopic]
+    error_code: int = 0
+
+
+class SteadyFetches:
+    """The patterns of one connection.
+
+    :param version: of all its fetches.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self._packers: dict[str, Callable[..., bytes]] = {}
+        self._readers: dict[str, AnswerReader] = {}
+        self._topic = ""
+        """Of the answer that was learnt last; most consumers read one."""
+
+    def request(
+        self, whole: FetchRequest, session_id: int, session_epoch: int, topic: str, part: FetchPartition
+    ) -> EncodedRequest | None:
+        """Return the next request of a session, which says one partition anew.
+
+        :param whole: what it asks for in all; of it the minimum of bytes and the rack are always the same.
+        :returns: None if there are too many patterns already.
+        """
+        pack = self._packers.get(topic)
+        if pack is None:
+            if len(self._packers) == PATTERNS_MAX:
+                return None
+            pack = self._packers[topic] = _packer(whole, topic, self.version)
+        body = pack(
+            whole.max_wait_ms,
+            whole.max_bytes,
+            session_id,
+            session_epoch,
+            part.partition,
+            part.fetch_offset,
+            part.partition_max_bytes,
+        )
+        return EncodedRequest(FetchRequest, body, self.read)
+
+    def learn(self, response: FetchResponse) -> None:
+        """Make a pattern of an answer that was decoded, if it is a usual one of a topic that has none yet."""
+        if len(response.responses) != 1 or response.throttle_time_ms or len(self._readers) == PATTERNS_MAX:
+            return
+        (topic,) = response.responses
+        if topic.topic in self._readers or len(topic.partitions) != 1:
+            return
+        (part,) = topic.partitions
+        if part.error_code or part.preferred_read_replica >= 0 or not part.records:
+            return
+        self._topic = topic.topic
+        self._readers[topic.topic] = _reader(response, self.version)
+
+    def read(self, frame: Buffer) -> SteadyAnswer | None:
+        """Return the answer in a frame; None if it has to be decoded."""
+        reader = self._readers.get(self._topic)
+        found = None if reader is None else reader.read(frame)
+        if found is None:
+            return None
+        (session_id, partition, high_watermark, *_), records = found
+        part = SteadyPartition(partition, high_watermark, records)
+        return SteadyAnswer(session_id, [SteadyTopic(self._topic, [part])])
+
+
+def _packer(whole: FetchRequest, topic: str, version: int) -> Callable[..., bytes]:
+    def request_with(
+        max_wait_ms: int, max_bytes: int, session_id: int, epoch: int, partition: int, offset: int, part_bytes: int
+    ) -> FetchRequest:
+        part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=part_bytes)
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=whole.min_bytes,
+            max_bytes=max_bytes,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[FetchTopic(topic=topic, partitions=[part])],
+            rack_id=whole.rack_id,
+        )
+
+    return message_packer(request_with, 7, version)
+
+
+def _reader(response: FetchResponse, version: int) -> AnswerReader:
+    (topic,) = response.responses
+    (part,) = topic.partitions
+
+    def answer_with(
+        records: bytes, session_id: int, partition: int, high_watermark: int, last_stable_offset: int, log_start: int
+    ) -> FetchResponse:
+        other = replace(
+            part,
+            partition_index=partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start,
+            records=records,
+        )
+        return replace(response, session_id=session_id, responses=[replace(topic, partitions=[other])])
+
+    return AnswerReader(answer_with, 5, version)
