@@ -415,6 +415,14 @@ class HostedTopics(TopicLookup):
         info = self.picture.partition(change.where)
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
+    async def read_broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
+        """Return the epochs that brokers have in the tree now, of those that live there.
+
+        :raises CoordinationError: the tree cannot be reached.
+        """
+        epochs: dict[int, int] = await self._in_tree_thread(registry.read_broker_epochs, self._tree, list(broker_ids))
+        return epochs
+
     async def reread(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
         """Read states anew; return, by topic, the partitions of which that brings news."""
         return self._take_over_states(

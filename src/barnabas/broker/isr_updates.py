@@ -89,8 +89,28 @@ class IsrUpdates:
             await self._settle()
         self._under_way = {partition: change for partition in partitions if (change := self._change_of(partition))}
         if self._under_way:
-            await self._topics.propose(list(self._under_way.values()))
+            if proposed := await self._up_to_date():
+                await self._topics.propose(proposed)
             await self._settle()
+
+    async def _up_to_date(self) -> list[StateChange]:
+        """Return the changes under way but those by which a follower would join with what it had in an earlier life.
+
+        It may have begun a new one, of which nobody has heard here yet, without that. It is looked up when the version
+        to compare with is known already: whoever registers later and lacks something changes that version
+        (`barnabas.replication.lost_memory.withdraw`), so that nothing is written (KIP-903).
+        """
+        joining = {partition: _joining(partition, change) for partition, change in self._under_way.items()}
+        brokers = {each for epochs in joining.values() for each in epochs}
+        in_tree = await self._topics.read_broker_epochs(brokers) if brokers else {}
+        proposed = []
+        for partition, change in self._under_way.items():
+            ended = [each for each, epoch in joining[partition].items() if epoch != in_tree.get(each)]
+            if not ended:
+                proposed.append(change)
+            for each in ended:
+                partition.followers.forget(each)  # type: ignore[union-attr]  # it has some: one is to join
+        return proposed
 
     async def _settle(self) -> None:
         """Let partitions have the in-sync replicas that the tree has now, and their roles if these are others."""
@@ -137,3 +157,12 @@ class IsrUpdates:
         self._together.tell(logging.INFO, f"in sync are to be {list(isr)} (were {list(info.state.isr)})", where)
         followers.begin_change(isr)
         return next_state(where, topic, PartitionState(info.state.leader, info.state.leader_epoch, isr))
+
+
+def _joining(partition: Partition, change: StateChange) -> dict[int, int]:
+    """Return the followers that a change takes in, with the broker epochs that they fetched with, if they named any."""
+    followers = partition.followers
+    if followers is None:
+        return {}
+    epochs = {each: followers.broker_epoch_of(each) for each in change.state.isr if not followers.is_in_sync(each)}
+    return {each: epoch for each, epoch in epochs.items() if epoch != NO_BROKER_EPOCH}

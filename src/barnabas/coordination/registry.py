@@ -166,6 +166,13 @@ def is_registered(tree: Tree, broker_id: int) -> bool:
     return tree.exists(paths.broker(broker_id)) is not None
 
 
+def read_broker_epochs(tree: Tree, broker_ids: Iterable[int]) -> dict[int, int]:
+    """Return the epochs of those of some brokers that are alive, by id."""
+    paths_of = {each: paths.broker(each) for each in broker_ids}
+    found = tree.get_all(list(paths_of.values()))
+    return {each: found[path].stat.created_at for each, path in paths_of.items() if path in found}
+
+
 def read_brokers(
     tree: Tree,
     watch: Watch | None = None,

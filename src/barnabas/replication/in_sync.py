@@ -162,6 +162,10 @@ class LeaderReplicas:
         elif fetch_offset < self._high_watermark:
             known.caught_up_s = _NEVER_S
 
+    def forget(self, follower: int) -> None:
+        """Have a follower fetch anew before it joins: it has ended the life in which it had what it told."""
+        self._followers[follower] = _Follower(_NEVER_S)
+
     def on_log_start(self, follower: int, log_start_offset: int) -> None:
         """Note where a follower's log begins."""
         if (known := self._followers.get(follower)) is not None:

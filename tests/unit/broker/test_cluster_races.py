@@ -11,6 +11,7 @@ import pytest
 from barnabas.broker import handing_over
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.replica import Replica
 from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.changes import StateChange
@@ -98,6 +99,33 @@ def test_change_of_the_isr_that_is_under_way_outlasts_other_news_of_its_topic(ru
         append(one)
         assert followers.is_changing
         assert followers.high_watermark(1) == 0
+
+    run(scenario)
+
+
+def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) -> None:
+    """Of its new life the leader has not heard, but has read the state that it wrote to leave the ISR."""
+
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        append(one)
+        partition = one.topics.partition(*CLICKS)
+        updates = IsrUpdates(one.topics, cluster.clock, lag_time_max_s=10.0)
+        now_s = cluster.clock.monotonic()
+        partition.on_follower_fetch(2, one.topics.picture.brokers[2].epoch, 1, now_s)
+        await cluster.lose(two)
+        cluster.nodes.append(await Node(cluster, 2).start(lost_memory=True))
+        topic_id, info = one.topics.picture.topics["clicks"].topic_id, one.info()
+        await one.topics.follow(await one.topics.reread([StateChange(CLICKS, topic_id, info.state, info.version)]))
+        assert one.info().state.isr == (1,)
+        await updates.update([partition])
+        assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1,)
+        await one.follow()
+        partition.on_follower_fetch(2, one.topics.picture.brokers[2].epoch, 1, now_s)
+        await updates.update([partition])
+        assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 2)
 
     run(scenario)
 

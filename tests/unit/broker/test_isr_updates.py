@@ -53,6 +53,7 @@ class Leading:
         )
         self.proposed: list[StateChange] = []
         self.followed: list[Any] = []
+        self.epochs_in_tree = {2: 2, 3: 3}
         self.is_written, self.is_answered = True, True
         self.updates = IsrUpdates(self, self.clock, LAG_S)  # type: ignore[arg-type]
 
@@ -69,6 +70,9 @@ class Leading:
         if not self.is_answered:
             raise TreeUnavailableError("the connection is lost")
         return await self.reread(wanted)
+
+    async def read_broker_epochs(self, broker_ids: set[int]) -> dict[int, int]:
+        return {each: epoch for each, epoch in self.epochs_in_tree.items() if each in broker_ids}
 
     async def reread(self, _states: Any) -> dict[str, list[int]]:
         if not self.is_answered:
@@ -116,6 +120,26 @@ def test_leader_that_lives_lets_those_that_lost_memory_be_forgotten() -> None:
         await leading.update()
         assert leading.proposed == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1, 2)), 8)]
         assert not leading.followers.is_changing
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("epoch_in_tree", [9, None])
+def test_follower_joins_with_what_it_fetched_in_its_present_life_only(epoch_in_tree: int | None) -> None:
+    async def scenario(leading: Leading) -> None:
+        leading.let_lag()
+        await leading.update()
+        leading.followers.on_fetch(2, END + 5, END + 5, leading.clock.monotonic(), broker_epoch=2)
+        leading.epochs_in_tree = {} if epoch_in_tree is None else {2: epoch_in_tree}
+        await leading.update()
+        await leading.update()
+        assert len(leading.proposed) == 1, "it had begun another one"
+        assert not leading.followers.is_changing
+        leading.picture.put_brokers({2: LiveBroker(BrokerRegistration(2, "here", 1), 9)})
+        leading.epochs_in_tree = {2: 9}
+        leading.followers.on_fetch(2, END + 5, END + 5, leading.clock.monotonic(), broker_epoch=9)
+        await leading.update()
+        assert leading.proposed[1:] == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1, 2)), 8)]
 
     run(scenario)
 
