@@ -117,13 +117,14 @@ class Invariants:
         """Whether it is promised that nothing is lost if these lose power now: of each partition one that has all keeps
         its memory, or all that counts is on the disks."""
         for place in self._in_tree():
-            state = self.state_of(place)
-            if state is None or self._is_durable(place):
-                continue
-            whole = {each for each in state.isr if (each, place) not in self._lost_power}
-            if not whole - numbers:
+            if self.state_of(place) is not None and not self._is_durable(place) and not self.members(place) - numbers:
                 return False
         return True
+
+    def members(self, place: TopicPartition) -> set[int]:
+        """Return who is in sync, and not by name only: with all that it had."""
+        state = self.state_of(place)
+        return set() if state is None else {each for each in state.isr if (each, place) not in self._lost_power}
 
     def _is_durable(self, place: TopicPartition) -> bool:
         """Whether all that counts of a place is on the disks: brokers flush each record, and the topic says nothing
@@ -289,10 +290,9 @@ class Invariants:
     def look(self) -> None:
         """Check what nobody tells."""
         for place in self._places:
-            state = self.state_of(place)
-            for number in state.isr if state is not None else ():
+            for number in self.members(place):
                 log = self.log_of(number, place)
-                if log is None or (number, place) in self._lost_power:
+                if log is None:
                     continue
                 known, start = self._starts.get((place, number), (None, 0))
                 if known is log and log.log_start_offset < start:

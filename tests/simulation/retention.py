@@ -106,13 +106,12 @@ class Retention(Workload):
         """Look whether a log begins earlier than it did."""
         while True:
             await asyncio.sleep(LOOK_S)
-            state = self.invariants.state_of(PLACE)
+            members = self.invariants.members(PLACE)
             for number in self.cluster.machines:
                 log = self.invariants.log_of(number, PLACE)
-                if log is None or state is None or number not in state.isr:
-                    self._starts.pop(
-                        number, None
-                    )  # one that lost its files begins where it had ended, until it follows
+                if log is None or number not in members:
+                    # One that lost its files begins where it had ended, until it follows.
+                    self._starts.pop(number, None)
                     continue
                 known, start = self._starts.get(number, (log, 0))
                 if known is log and log.log_start_offset < start:

@@ -71,8 +71,10 @@ def test_the_last_that_keeps_its_memory_keeps_its_power_where_a_topic_is_not_flu
 def test_who_came_back_in_sync_counts_again() -> None:
     tree = Tree(1_000_000, LATE)
     assert tree.lose_power(3)
+    assert tree.invariants.members(PLACE) == {4}
     tree.set_in_sync(4)
     tree.set_in_sync(4, 3)
+    assert tree.invariants.members(PLACE) == {3, 4}
     assert tree.lose_power(4)
 
 
