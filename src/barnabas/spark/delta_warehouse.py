@@ -4,7 +4,8 @@ One load is one version of the table's log, and in its file are, all or nothing:
 
 - the data files (`add`);
 - the load's properties (ledger.py), as further keys of `commitInfo`;
-- for each partition of a topic how far it is loaded, as an application's transaction (`txn`, one per partition);
+- for each partition of a topic how far it is loaded, as an application's transaction (`txn`, one per partition), and
+  how many rows the table has by then, as one more;
 - where columns came, the new schema (`metaData`).
 
 A version is a file that can be made once only, and a commit is made for the version after the one that was current when
@@ -57,6 +58,8 @@ NO_DAY_AT_ALL = "0001-01-01"
 """No row is in this partition: event times begin with the year 2. To replace what is in it replaces nothing."""
 NOT_READ = frozenset({"deletionVectors", "columnMapping"})
 """Features of tables that others may switch on, with which a table's files alone are not its rows."""
+_ROWS = "barnabas/rows"
+"""The application whose transaction says how many rows there are; that of a partition has two signs `/`."""
 FAILURES = (DeltaError, OSError, ValueError)
 """What delta-rs ends with."""
 
@@ -222,11 +225,15 @@ class DeltaBase:
         topics = remembered_topics(self._schema)
         if not topics and not self._table.file_uris():
             return Ledger()
-        rows = self.next_offsets_of_rows()
         told = Ledger({topic: LoadedTopic(topics[topic], _transactions(self._table, topic)) for topic in topics})
-        # A RESTORE takes rows back and leaves transactions as they are, and it may have expired itself: where rows end
-        # before the transactions do, records between the two may not be in the table.
-        if not topics or _was_restored(self._table) or _is_ahead(told, rows):
+        # A RESTORE takes rows back and leaves transactions as they are, and it may have expired itself. As many rows as
+        # the last load left are those: an offset behind the last one was no record's, or that of one that is compacted.
+        was_restored = not topics or _was_restored(self._table)
+        if not was_restored and self._table.transaction_version(_ROWS) == _row_count(self._table):
+            return told
+        # Else records between the last row and where transactions end may not be in the table.
+        rows = self.next_offsets_of_rows()
+        if was_restored or _is_ahead(told, rows):
             raise nothing_says_how_far(self.name, "old versions", rows)
         return told
 
@@ -260,7 +267,7 @@ class DeltaBase:
         """Return what it holds."""
         files = pa.table(self.table.get_add_actions(flatten=True))
         return Contents(
-            sum(rows or 0 for rows in files.column("num_records").to_pylist()),
+            _row_count(self.table),
             tuple(files.column("size_bytes").to_pylist()),
             len(self.table.history()),
         )
@@ -277,8 +284,9 @@ class DeltaBase:
         topics = remembered_topics(before) if before else {}
         wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
         adds = [self._add(file) for file in files]
+        rows = sum(file.records for file in files) + (0 if self._table is None else _row_count(self._table))
         committing = CommitProperties(
-            custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger)
+            custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger, rows)
         )
         try:
             if self._table is None:
@@ -332,13 +340,21 @@ class DeltaBase:
             stats=json.dumps({"numRecords": file.records}),
         )
 
-    def _progress(self, ledger: Ledger) -> list[Transaction]:
-        """Return a transaction for each partition that this load takes further."""
-        return [
-            Transaction(_application(topic, partition), offset)
+    def _progress(self, ledger: Ledger, rows: int) -> list[Transaction]:
+        """Return a transaction for each partition that this load takes further, and one for its rows.
+
+        :param rows: how many there are then.
+        """
+        told = {
+            _application(topic, partition): offset
             for topic, loaded in ledger.topics.items()
             for partition, offset in sorted(loaded.next_offsets.items())
-            if self._table is None or self._table.transaction_version(_application(topic, partition)) != offset
+        }
+        told[_ROWS] = rows
+        return [
+            Transaction(name, version)
+            for name, version in told.items()
+            if self._table is None or self._table.transaction_version(name) != version
         ]
 
     def _find_out(self, load_id: str, error: Exception) -> int:
@@ -369,6 +385,12 @@ class DeltaBase:
         raise WarehouseError(
             f"table {self.name}: cannot commit, the table is as before: {told_short(error)}"
         ) from error
+
+
+def _row_count(table: DeltaTable) -> int:
+    """Return how many rows the table's files say that they have."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    return sum(rows or 0 for rows in files.column("num_records").to_pylist())
 
 
 def _application(topic: str, partition: int) -> str:

@@ -24,6 +24,7 @@ from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_store import TableStore
 from barnabas.spark.tables import scan_table
 
+MARKER = b"the end of a transaction"
 Rows = list[tuple[int, Any]]
 
 
@@ -48,6 +49,7 @@ class Lake:
     """A topic, and tables of a format that it is loaded into without brokers and Spark.
 
     `partitions`: the values in each; `values` are those of the first one. Each record is a day after the one before.
+    `MARKER` is no record: what else has an offset in a log, as the end of a transaction has.
     """
 
     def __init__(self, folder: Path, table_format: str) -> None:
@@ -85,13 +87,11 @@ class Lake:
 
     def read(self, wanted: OffsetRange, *_arguments: object, **_options: object) -> Iterator[pa.RecordBatch]:
         for offset in range(wanted.start_offset, wanted.end_offset):
+            value = self.partitions[wanted.partition][offset]
+            if value == MARKER:
+                continue
             builder, reader = BatchBuilder(), ArrowReader()
-            builder.append(
-                1_400_000_000_000 + offset * 86_400_000,
-                b"key",
-                self.partitions[wanted.partition][offset],
-                [("id", b"1")],
-            )
+            builder.append(1_400_000_000_000 + offset * 86_400_000, b"key", value, [("id", b"1")])
             built = bytearray(builder.build())
             stamp(built, 0, offset, 0)
             reader.read(built, "t", wanted.partition)

@@ -52,8 +52,13 @@ def warehouse(place: TablePlace) -> Any:
     return delta_warehouse.DeltaWarehouse.open(place)
 
 
-def write(warehouse: Any, load_id: str, first: int, *values: bytes, base: Any = None, times_ms: Any = None) -> int:
-    """Do what a load does, without brokers and Spark: values on two days."""
+def write(
+    warehouse: Any, load_id: str, first: int, *values: bytes, base: Any = None, times_ms: Any = None, markers: int = 0
+) -> int:
+    """Do what a load does, without brokers and Spark: values on two days.
+
+    :param markers: offsets behind them that no record has, as the end of a transaction takes one.
+    """
     base = base or warehouse.begin("t")
     builder = BatchBuilder()
     for number, value in enumerate(values):
@@ -67,7 +72,7 @@ def write(warehouse: Any, load_id: str, first: int, *values: bytes, base: Any = 
     location = base.location()
     claimed = LoadFolder.claim(location.local_folder, load_id)
     shape = base.shape() or TableShape("json", FIELDS, {"a": "a"}, rules=JsonRules(nested=True), widens_types=False)
-    wanted = [OffsetRange("t", 0, first, first + len(values))]
+    wanted = [OffsetRange("t", 0, first, first + len(values) + markers)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tasks, "read_range", lambda *_args, **_options: [batch])
         for attempt in range(2):
@@ -235,13 +240,28 @@ def forget_all_but_the_last_version(warehouse: Any, tmp_path: Path) -> None:
             path.unlink()
 
 
-def test_a_restore_that_has_expired_itself_makes_no_load_skip_records(warehouse: Any, tmp_path: Path) -> None:
+def test_a_ledger_that_ends_behind_the_last_row_outlives_the_history(warehouse: Any, tmp_path: Path) -> None:
+    write(warehouse, "one", 0, b'{"a":1}', markers=1)
+    write(warehouse, "two", 2, b'{"a":1}', b'{"a":2}', markers=1)
+    warehouse.begin("t").table.optimize.compact()  # by somebody else, who knows nothing of a ledger
+    forget_all_but_the_last_version(warehouse, tmp_path)
+    assert next_offset(warehouse) == 5
+    write(warehouse, "three", 5, b'{"a":3}', markers=1)
+    assert next_offset(warehouse) == 7
+
+
+@pytest.mark.parametrize("markers", [0, 1])
+def test_a_restore_that_has_expired_itself_makes_no_load_skip_records(
+    warehouse: Any, tmp_path: Path, markers: int
+) -> None:
     for number in range(3):
-        write(warehouse, f"load{number}", number, b'{"a":1}')
+        write(warehouse, f"load{number}", number * (1 + markers), b'{"a":1}', markers=markers)
     warehouse.begin("t").table.restore(1)
     warehouse.begin("t").table.optimize.compact()  # by somebody else, who knows nothing of a ledger
     forget_all_but_the_last_version(warehouse, tmp_path)
-    with pytest.raises(HistoryExpiredError, match=r'rows go on at \{"t": \{"0": 2\}\}.*--starting-offsets'):
+    with pytest.raises(
+        HistoryExpiredError, match=rf'rows go on at \{{"t": \{{"0": {2 + markers}\}}\}}.*--starting-off'
+    ):
         warehouse.begin("t").ledger()
 
 
