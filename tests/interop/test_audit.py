@@ -78,6 +78,19 @@ def edit_log(broker: BrokerProcess, partition: int, edit: Edit) -> None:
     broker.restart()
 
 
+def lose_a_batch(broker: BrokerProcess) -> list[int]:
+    """Take the second batch of partition 1 away; return its first sequence number, and how many records it had."""
+    lost: list[int] = []
+
+    def lose(batches: list[bytes]) -> list[bytes]:
+        ((_position, header),) = iter_headers(batches[1])
+        lost.extend((header.base_sequence, header.record_count))
+        return [batches[0], *batches[2:]]
+
+    edit_log(broker, 1, lose)
+    return lost
+
+
 def test_all_that_was_produced_is_there(broker: BrokerProcess) -> None:
     make_topic(broker.bootstrap)
     send(broker.bootstrap)
@@ -93,14 +106,7 @@ def test_all_that_was_produced_is_there(broker: BrokerProcess) -> None:
 def test_lost_batch_is_found_with_its_sender_and_its_place(broker: BrokerProcess) -> None:
     make_topic(broker.bootstrap)
     send(broker.bootstrap)
-    lost: list[int] = []
-
-    def lose(batches: list[bytes]) -> list[bytes]:
-        ((_position, header),) = iter_headers(batches[1])
-        lost.extend((header.base_sequence, header.record_count))
-        return [batches[0], *batches[2:]]
-
-    edit_log(broker, 1, lose)
+    lost = lose_a_batch(broker)
     code, found = audit(broker.bootstrap, TOPIC)
     assert code == 1
     assert sum(each["lost"] for each in found["windows"]) == lost[1]
@@ -239,14 +245,7 @@ def test_batch_that_is_lost_of_a_producer_that_tells_nothing_is_found_by_its_num
     with barnabas.Producer(broker.bootstrap, batch_size=500) as producer:
         for number in range(COUNT):
             producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS, timestamp_ms=number * 600)
-    lost: list[int] = []
-
-    def lose(batches: list[bytes]) -> list[bytes]:
-        ((_position, header),) = iter_headers(batches[1])
-        lost.extend((header.base_sequence, header.record_count))
-        return [batches[0], *batches[2:]]
-
-    edit_log(broker, 1, lose)
+    lost = lose_a_batch(broker)
     code, found = audit(broker.bootstrap, TOPIC)
     assert (code, sum(each["lost"] for each in found["windows"])) == (1, lost[1])
     assert sum(each["counted_by_log"] for each in found["windows"]) == COUNT - lost[1]
