@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.faults.runs import Run, Runner
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.table import line, table
+from tests.planted import BUGS
 
 INTERRUPTED = 130
 
@@ -30,7 +31,9 @@ def main() -> int:
     wanted = [(name, seed + number) for number in range(given.runs) for name in names]
     done: list[Run] = []
     try:
-        with contextlib.closing(Runner(folder, given.jobs, is_short=given.short).runs(wanted)) as runs:
+        with contextlib.closing(
+            Runner(folder, given.jobs, is_short=given.short, planted=given.planted).runs(wanted)
+        ) as runs:
             for run in runs:
                 done.append(run)
                 _say(f"{len(done)} of {len(wanted)}: {line(run)}")
@@ -53,6 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many runs at once")
     parser.add_argument("--folder", type=Path, default=None, help="where runs that fail leave what is known of them")
     parser.add_argument("--short", action="store_true", help="as short as the scenarios' meaning allows")
+    parser.add_argument("--planted", choices=list(BUGS), default="", help="the bug that the brokers are to have")
     return parser.parse_args()
 
 

@@ -7,6 +7,8 @@ takes time and files from its `Surroundings`, and here these are the machine's w
 that stands between a process and the system (libfaketime) could shift the clock from outside; this needs none, leaves
 the interpreter's own timers alone, and fails at the very operation that a test has named.
 
+With `PLANTED_BUG` in its environment the broker has the bug of that name (`tests.planted`).
+
 What is not told of faults: the embedded tree, which is a file of SQLite, and the processes of the log cleaner.
 """
 
@@ -30,6 +32,8 @@ from barnabas.storage.filesystem import Chunk, DataFile, FilePath
 from tests.faults.control import Orders, Rule, struck_file
 
 DISK_FULL = "ENOSPC"
+PLANTED_BUG = "PLANTED_BUG"
+"""In the environment: which bug the broker has."""
 
 
 class Told:
@@ -160,8 +164,19 @@ class ToldClock:
         return SYSTEM_CLOCK.time_s() + self._told.orders().clock_ahead_ms / 1000
 
 
+def plant(name: str) -> None:
+    """Give this process the bug of a name, for good."""
+    import pytest  # noqa: PLC0415 - brokers without a bug start without it
+
+    from tests.planted import BUGS  # noqa: PLC0415
+
+    BUGS[name](pytest.MonkeyPatch())
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command `barnabas`; the first argument is the file that tells of faults."""
+    if bug := os.environ.get(PLANTED_BUG):
+        plant(bug)
     told = Told(Path(arguments[0]))
     return run(list(arguments[1:]), Surroundings(clock=ToldClock(told), filesystem=ToldFileSystem(told)))
 

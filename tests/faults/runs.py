@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tests.faults.faulty_broker import PLANTED_BUG
 from tests.faults.stage import Result
 
 RUN_S_MAX = 600.0
@@ -57,12 +58,14 @@ class Runner:
         folder: Has a folder for each run that failed.
         jobs: How many at once.
         is_short: See `Stage`.
+        planted: The bug that all brokers have (`tests.planted`), by name; empty: none.
     """
 
-    def __init__(self, folder: Path, jobs: int, *, is_short: bool) -> None:
+    def __init__(self, folder: Path, jobs: int, *, is_short: bool, planted: str = "") -> None:
         self._folder = folder
         self._jobs = jobs
         self._is_short = is_short
+        self._planted = planted
         self._wanted: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Run] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -98,7 +101,7 @@ class Runner:
         told = folder.with_suffix(".log")
         command = [sys.executable, "-m", "tests.faults.one", scenario, str(seed), str(folder)]
         command += ["--short"] if self._is_short else []
-        environment = os.environ | {WORKER: f"gw{FIRST_WORKER + slot}"}
+        environment = os.environ | {WORKER: f"gw{FIRST_WORKER + slot}", PLANTED_BUG: self._planted}
         with told.open("wb") as log:
             process = self._start(command, environment, log)
             if process is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import planted
+from tests import planted
 from tests.simulation.plan import FOLLOWER, LEADER, SAME, Fault, Plan
 from tests.simulation.seeds import first_that_finds
 

@@ -1,6 +1,7 @@
 """Bugs that systems of this kind once had, or nearly: each is planted by patching one rule of production code.
 
-A simulation that does not find them would find nothing else of their kind (`test_planted_bugs.py`).
+A simulation that does not find them would find nothing else of their kind (`tests/simulation/test_planted_bugs.py`),
+nor would scenarios with real processes (`tests/faults/test_planted.py`).
 """
 
 from __future__ import annotations
@@ -159,3 +160,21 @@ def keep_epochs_when_truncating(patch: pytest.MonkeyPatch) -> None:
 def keep_membership_without_memory(patch: pytest.MonkeyPatch) -> None:
     """A broker that has lost what its machine had in memory goes on as if it had not."""
     patch.setattr(Claims, "withdraw", lambda self, partitions, is_gone: [])
+
+
+BUGS = {
+    plant.__name__: plant
+    for plant in (
+        acknowledge_before_replication,
+        truncate_to_high_watermark,
+        append_before_truncating,
+        lead_on_without_session,
+        forget_high_watermark,
+        claim_without_comparing,
+        join_at_high_watermark,
+        keep_membership_without_memory,
+        write_isr_without_comparing,
+        keep_epochs_when_truncating,
+    )
+}
+"""All of them, by name."""
