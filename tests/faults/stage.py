@@ -187,8 +187,12 @@ def run(scenario: Scenario, seed: int, folder: Path, *, is_short: bool) -> Resul
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what the run came to
         traceback.print_exception(error)
         result.problems.append(told(error))
+        if path.exists():
+            _judge(path, check(path), result)
         return result
-    _judge(path, check(path), result)
+    report = check(path)
+    _judge(path, report, result)
+    result.problems += [f"{place} was not read to its end" for place in report.unread]
     result.recoveries_s = _recoveries(path, stage.outages)
     result.problems += [f"a recovery took {each:.1f} s" for each in result.recoveries_s if each > RECOVERY_S_MAX]
     result.problems += _complaints(folder)
@@ -221,11 +225,11 @@ def _play(scenario: Scenario, stage: Stage) -> None:
     stage.tell("the clients have stopped")
     for client in stage.load.left():
         stage.note(f"{client} did not close")
+    read_to_the_end(stage.history, stage.cluster.bootstrap, [TOPIC], timeout_s=READ_TO_THE_END_S)
     if scenario.is_cut:
         _wait_until_same_ends(stage)
     else:
         stage.cluster.wait_until_same(TOPIC, PARTITIONS)
-    read_to_the_end(stage.history, stage.cluster.bootstrap, [TOPIC], timeout_s=READ_TO_THE_END_S)
 
 
 def _wait_until_same_ends(stage: Stage) -> None:
@@ -250,7 +254,6 @@ def _judge(path: Path, report: Report, result: Result) -> None:
     result.records = report.sends["ok"]  # type: ignore[index]
     result.unknown = report.sends["info"]  # type: ignore[index]
     result.problems += [f"{finding.anomaly}: {finding.count}: {finding.example}" for finding in report.findings]
-    result.problems += [f"{place} was not read to its end" for place in report.unread]
     if any(finding.anomaly is Anomaly.DUPLICATE for finding in report.findings):
         doubled = what_is_doubled(path.parent)
         path.with_name("doubled.txt").write_text("\n".join(doubled) + "\n", encoding="utf-8")
