@@ -189,7 +189,7 @@ class Background:
     async def _commit(self, work: Commit) -> None:
         assert self._session is not None
         if self._telling is not None:
-            await self._telling.tell(work.timeout_s)
+            await self._telling.tell_before_commit(work.timeout_s)
         await self._session.commit(work.offsets, work.timeout_s)
 
     async def _auto_commit(self) -> None:

@@ -21,7 +21,8 @@ INTERVAL_S = 5.0
 class ConsumedTelling:
     """Tells for one consumer: now and then, and before what it was handed is committed.
 
-    So nothing is committed that was not told, unless it cannot be told: then it is committed all the same.
+    So nothing is committed that was not told, unless it cannot be told: then it is committed all the same. Only the
+    first commit waits to find that out, and none after it until a telling has succeeded.
     """
 
     def __init__(self, state: ConsumerState, cluster: Cluster, consumed: Consumed) -> None:
@@ -42,6 +43,11 @@ class ConsumedTelling:
         while True:
             await asyncio.sleep(INTERVAL_S)
             await self.tell()
+
+    async def tell_before_commit(self, timeout_s: float | None) -> None:
+        """Tell what is new, unless the last telling has failed: others try it again, and nobody waits for that."""
+        if not self._is_in_trouble:
+            await self.tell(timeout_s)
 
     async def tell(self, timeout_s: float | None = None) -> None:
         """Tell what is new. What cannot be told now is told the next time; that is logged.

@@ -20,10 +20,13 @@ from tests.consumer_core import TOPIC, Scene
 WINDOWS = 12
 
 
-def told(monkeypatch: pytest.MonkeyPatch, *, refused: frozenset[int] = frozenset()) -> tuple[Consumed, list[Any]]:
+def told(
+    monkeypatch: pytest.MonkeyPatch, *, refused: frozenset[int] = frozenset(), commits: bool = False
+) -> tuple[Consumed, list[Any]]:
     """Hand out a record of each of some windows, and tell it; return what is remembered, and the events.
 
     :param refused: so many of the tellings are, by their number.
+    :param commits: whether it is told before a commit only, but for the last time.
     """
     events: list[MonitoringEvent] = []
     tellings = iter(range(100))
@@ -51,7 +54,7 @@ def told(monkeypatch: pytest.MonkeyPatch, *, refused: frozenset[int] = frozenset
         for offset in range(WINDOWS):
             consumed.coming(state, offset, offset + 1, [Offsets(offset, 1, offset * WINDOW_MS)])
             state.position = offset + 1
-            await telling.tell()
+            await (telling.tell_before_commit(None) if commits else telling.tell())
         await telling.tell()
 
     asyncio.run(read())
@@ -75,3 +78,8 @@ def test_one_name_is_kept_while_windows_are_few(monkeypatch: pytest.MonkeyPatch)
     consumed, events = told(monkeypatch)
     assert consumed.window_count == WINDOWS
     assert len({event.instance for event in events}) == 1
+
+
+def test_commits_do_not_wait_again_for_what_could_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, events = told(monkeypatch, refused=frozenset({0, 2}), commits=True)
+    assert sorted(event.window_ms for event in events) == [each * WINDOW_MS for each in range(WINDOWS)], "by the last"
