@@ -3,7 +3,8 @@
 A record counts when it is known to be in the target's log. What is told of a window is a function of how far the source
 was counted (`Reach`), whoever counts: it goes on where the event itself says that it has ended. So a mirror that was
 killed leaves a successor that counts again what was not told, and passes over what was; two at the same time tell the
-same. Until the event of a window is known, what is new in it waits (`to_be_read`).
+same. Until the event of a window is known, what is new in it waits (`to_be_read`). Where very much waits, so does the
+mirror, for some time; then it goes on, and counts what came meanwhile as soon as it can tell again (`is_put_off`).
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ class TopicAccount:
         self._waiting: dict[int, list[_Share]] = {}
         self._waits = 0
         self._changed: dict[int, None] = {}
+        self.is_put_off = False
+        """Whether nothing more is counted until what waits can be told: it could not be for long."""
 
     @property
     def instance(self) -> str:
@@ -125,8 +128,8 @@ class TopicAccount:
 
     @property
     def is_full(self) -> bool:
-        """Whether it should be told soon."""
-        return self._waits >= WAITING_MAX
+        """Whether nothing more is to be mirrored before this is told."""
+        return self._waits >= WAITING_MAX and not self.is_put_off
 
     def add(self, partition: int, batch: Counted) -> None:
         """Count a batch of which all records are in the target. The batches of a partition come in their order."""
@@ -244,7 +247,7 @@ class PartitionAccount:
 
     def count(self, batch: Counted) -> None:
         """Count a batch that is in the target, if it was not counted before."""
-        if self.counted_to is None or batch.first < self.counted_to:
+        if self.counted_to is None or batch.first < self.counted_to or self.topic.is_put_off:
             return
         self.topic.add(self.partition, batch)
         self.counted_to = batch.next

@@ -48,8 +48,10 @@ class AuditTelling:
         counted = [(account, account.counted_to) for account in accounts]
         topics = list({id(account.topic): account.topic for account, _to in counted}.values())
         await self._read(topics)
-        for topic in topics:
-            events = topic.news()
+        news = [(topic, events) for topic in topics if (events := topic.news())]
+        if news:
+            await self._make_topic()  # it may have been deleted, and brokers would make one that is not compacted
+        for topic, events in news:
             await self._write(events)
             topic.told(events)
         for account, counted_to in counted:
@@ -104,10 +106,7 @@ class AuditTelling:
 
     async def _write(self, events: Iterable[MonitoringEvent]) -> None:
         told = list(events)
-        if not told:
-            return
         if self._producer is None:
-            await self._make_topic()
             settings = dict(self._side.settings)
             self._producer = AsyncProducer(settings, acks="all", linger_ms=0, delivery_timeout_ms=TIMEOUT_MS)
         sent = await self._producer.send_many(
@@ -121,7 +120,8 @@ class AuditTelling:
 
     async def _make_topic(self) -> None:
         cluster = self._side.cluster
-        if AUDIT_TOPIC in (await cluster.refresh()).topics:
+        (view,) = await cluster.describe([AUDIT_TOPIC])
+        if view.partitions:
             return
         try:
             await create_topic(

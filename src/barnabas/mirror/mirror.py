@@ -6,7 +6,6 @@ This is the shell: it makes the parts, and gives each its turn. One event loop; 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +37,8 @@ AGAIN_S = 1.0
 """The pause after which a round is tried again that a side did not answer."""
 STOP_S = 10.0
 """How long the end waits for answers to what is under way, and for the ledger."""
+AUDIT_PATIENCE_S = 60.0
+"""So long what is mirrored waits for the audit to be told; then it goes on, and is counted later."""
 LOOK_S = 1.0
 """How often it is looked whether partitions get on."""
 STOPPED_AGAIN_S = 30.0
@@ -120,6 +121,8 @@ class Mirror:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._answered = asyncio.Event()
+        self._told_at_s = SYSTEM_CLOCK.monotonic()
+        """When the audit was told last."""
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.final = self.sums
         """What was done in the end."""
@@ -167,19 +170,36 @@ class Mirror:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with contextlib.suppress(TimeoutError, BarnabasError):
-            async with asyncio.timeout(STOP_S):
-                while any(link.copy.is_waiting for link in self.links.values()):
-                    self._answered.clear()
-                    await self._answered.wait()
-                await self._write_ledger()
-                await self._tell_audit()
-                await self._write_ledger()
+        due_s = asyncio.get_running_loop().time() + STOP_S
+        for step, name in (
+            (self._all_answered, "partitions"),
+            (self._write_ledger, "ledger"),
+            (self._tell_audit, "audit"),
+            (self._write_ledger, "ledger"),
+        ):
+            await self._last(step, name, due_s)
         self.final = self.sums
         for topic in {tp.topic for tp in self.links}:
             self._on_gone(topic)
         for part in (self._telling, self._upstream, self._ledger, self._source, self._target):
             await part.stop()
+
+    async def _last(self, step: Callable[[], Awaitable[None]], name: str, due_s: float) -> None:
+        """Do what is to be done before the end, or tell that it is left undone, for the next mirror."""
+        try:
+            async with asyncio.timeout_at(due_s):
+                await step()
+        except BarnabasError as error:
+            self._told.state(name, "left undone", str(error))
+        except TimeoutError:
+            self._told.state(name, "left undone", f"not done within {STOP_S:g} s")
+        else:
+            self._told.over(name)
+
+    async def _all_answered(self) -> None:
+        while any(link.copy.is_waiting for link in self.links.values()):
+            self._answered.clear()
+            await self._answered.wait()
 
     async def _again(self, one_round: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         while True:
@@ -284,7 +304,23 @@ class Mirror:
     # --- ledger and figures -----------------------------------------------------------------------------
 
     async def _tell_audit(self) -> None:
-        await self._telling.tell([each.copy.account for each in self.links.values() if each.copy.account is not None])
+        counted = {link: account for link in self.links.values() if (account := link.copy.account) is not None}
+        topics = {account.topic for account in counted.values()}
+        try:
+            await self._telling.tell(counted.values())
+        except BarnabasError:
+            if SYSTEM_CLOCK.monotonic() - self._told_at_s >= AUDIT_PATIENCE_S:
+                for topic in topics:
+                    topic.is_put_off = topic.is_put_off or topic.is_full
+                self._on_room()
+            raise
+        self._told_at_s = SYSTEM_CLOCK.monotonic()
+        for link, account in counted.items():
+            offsets = link.copy.offsets
+            if account.topic.is_put_off and offsets is not None and account.counted_to != offsets.source_end:
+                link.look_again()  # what came meanwhile is fetched once more, and counted
+        for topic in topics:
+            topic.is_put_off = False
 
     async def _write_ledger(self) -> None:
         marks = {link: mark for link in self.links.values() if (mark := link.mark) is not None and mark != link.written}

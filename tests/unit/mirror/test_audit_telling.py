@@ -12,10 +12,10 @@ import pytest
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.events import MIRRORED, MonitoringEvent
 from barnabas.audit.identities import Producer
-from barnabas.client.event_sender import AUDIT_TOPIC
+from barnabas.client.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.errors import TimedOutError
 from barnabas.mirror import audit_telling
-from barnabas.mirror.account import Counted, TopicAccount
+from barnabas.mirror.account import Counted, PartitionAccount, TopicAccount
 from barnabas.mirror.audit_telling import TIMEOUT_MS, AuditTelling
 from barnabas.model import TopicPartition
 
@@ -121,3 +121,37 @@ def test_where_nothing_comes_any_more_reading_ends(monkeypatch: pytest.MonkeyPat
     with pytest.raises(TimedOutError, match=AUDIT_TOPIC):
         read(monkeypatch, account, lambda poll: [b"no event"] if poll < 3 else [], POLLS)
     assert account.to_be_read == {0}
+
+
+def test_topic_that_was_deleted_is_made_again_compacted(monkeypatch: pytest.MonkeyPatch, account: TopicAccount) -> None:
+    made: list[Any] = []
+    there = [True, True, False]
+
+    async def describe(_topics: object) -> list[Any]:
+        return [SimpleNamespace(partitions=[0] if there.pop(0) else [])]
+
+    async def create_topic(_cluster: object, name: str, **settings: Any) -> None:
+        made.append((name, settings["config"]))
+
+    async def known(_name: str, *, timeout_s: float) -> None:
+        assert timeout_s > 0
+
+    class Sender:
+        async def send_many(self, *_records: Any, **_more: Any) -> list[Any]:
+            return []
+
+    cluster = SimpleNamespace(describe=describe, topic=known)
+    monkeypatch.setattr(audit_telling, "AsyncProducer", lambda *_settings, **_more: Sender())
+    monkeypatch.setattr(audit_telling, "create_topic", create_topic)
+    side: Any = SimpleNamespace(cluster=cluster, settings={})
+    telling = AuditTelling(side)
+
+    async def told() -> None:
+        for number in range(3):
+            account.read(account.to_be_read, [])
+            await telling.tell([PartitionAccount(account, 0, number + 1, number)])
+            assert len(made) == (number == 2)
+            account.add(0, Counted(number + 1, number + 2, Producer(7, 0, 0), number + 1, [Stretch(1, 0)]))
+
+    asyncio.run(told())
+    assert made == [(AUDIT_TOPIC, AUDIT_TOPIC_CONFIG)]

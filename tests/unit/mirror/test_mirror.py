@@ -1,14 +1,28 @@
-"""What ends a mirror."""
+"""What ends a mirror, what it says in the end, and how long it waits for the audit."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from barnabas.mirror.mirror import Mirror, MirrorConfig
+from barnabas.clock import ManualClock
+from barnabas.errors import TimedOutError
+from barnabas.mirror import account, mirror
+from barnabas.mirror.account import PartitionAccount, TopicAccount
+from barnabas.mirror.link import Link
+from barnabas.mirror.mirror import AUDIT_PATIENCE_S, Mirror, MirrorConfig
+from barnabas.mirror.offset_map import OffsetMap
+from barnabas.mirror.partition_copy import PartitionCopy
+from barnabas.model import TopicPartition
+from barnabas.records import BatchBuilder
+from barnabas.records.header import stamp
+
+CLICKS = TopicPartition("clicks", 0)
+SIDES = ({"bootstrap.servers": "localhost:1"}, {"bootstrap.servers": "localhost:2"})
 
 
 def test_bug_in_what_looks_after_a_partition_ends_the_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,8 +30,7 @@ def test_bug_in_what_looks_after_a_partition_ends_the_mirror(monkeypatch: pytest
         raise ZeroDivisionError("a bug")
 
     async def mirrored() -> None:
-        sides = ({"bootstrap.servers": "localhost:1"}, {"bootstrap.servers": "localhost:2"})
-        mirror = Mirror(MirrorConfig(*sides, topics=("clicks",)), lambda _event: None)
+        mirror = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
         monkeypatch.setattr(mirror._placing, "look_after", broken)
         view = SimpleNamespace(name="clicks", topic_id=b"id", partitions=[SimpleNamespace(partition=0)])
         followed: Any = SimpleNamespace(source=view, target=view, is_compacted=False)
@@ -27,3 +40,83 @@ def test_bug_in_what_looks_after_a_partition_ends_the_mirror(monkeypatch: pytest
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(mirrored())
+
+
+def audited_link() -> Link:
+    copy = PartitionCopy(CLICKS, 5)
+    copy.account = PartitionAccount(TopicAccount("clicks", "0a", "clicks", "0b", 5, "a mirror"), 0)
+    copy.account.begin(0)
+    copy.place(OffsetMap(0, 0), None, 0.0)
+    return Link(CLICKS, CLICKS, b"id", copy)
+
+
+def bring(link: Link, first: int, batches: int) -> None:
+    """Mirror batches of a record each, as soon as they may be sent, from source offset `first` on."""
+    for offset in range(first, first + batches):
+        builder = BatchBuilder()
+        builder.append(1_000, None, b"")
+        data = bytearray(builder.build())
+        stamp(data, 0, offset, 0)
+        assert link.copy.take(data, offset) <= 1
+        while (outgoing := link.copy.next_to_send(0.0)) is not None:
+            assert link.copy.acknowledged(outgoing, outgoing.target_offset, 0.0)
+
+
+def counted_to(link: Link) -> int | None:
+    assert link.copy.account is not None
+    return link.copy.account.counted_to
+
+
+def test_mirror_goes_on_where_the_audit_cannot_be_told_and_counts_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(mirror, "SYSTEM_CLOCK", clock)
+    monkeypatch.setattr(account, "WAITING_MAX", 3)
+
+    async def silent(_accounts: object) -> None:
+        raise TimedOutError("nothing could be read")
+
+    async def told(accounts: Iterable[PartitionAccount]) -> None:
+        for each in accounts:
+            each.topic.read(each.topic.to_be_read, [])
+
+    async def mirrored() -> None:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
+        link = made.links[CLICKS] = audited_link()
+        monkeypatch.setattr(made._telling, "tell", silent)
+        bring(link, 0, 3)
+        for patient in (True, False):
+            assert not link.copy.wants_data
+            clock.advance(AUDIT_PATIENCE_S / 2 if patient else AUDIT_PATIENCE_S)
+            with pytest.raises(TimedOutError):
+                await made._tell_audit()
+        assert link.copy.wants_data
+        bring(link, 3, 2)
+        assert link.copy.done_to == 5
+        assert counted_to(link) == 3
+        monkeypatch.setattr(made._telling, "tell", told)
+        await made._tell_audit()
+        assert not link.copy.is_placed, "it is looked at again"
+        assert link.attention.is_set()
+        assert link.copy.offsets is not None
+        link.copy.place(link.copy.offsets, link.copy.origin, 0.0, count_from=counted_to(link))
+        bring(link, 3, 3)
+        assert counted_to(link) == 6
+        assert link.copy.offsets.target_end == 6
+
+    asyncio.run(mirrored())
+
+
+def test_what_is_left_undone_in_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[Any] = []
+
+    async def failing(_accounts: object) -> None:
+        raise TimedOutError("nobody answers")
+
+    async def ended() -> Mirror:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lines.append)
+        monkeypatch.setattr(made._telling, "tell", failing)
+        await made.stop()
+        return made
+
+    assert asyncio.run(ended()).standing == {"audit": "nobody answers"}
+    assert lines == [{"about": "audit", "event": "left undone", "reason": "nobody answers"}]
