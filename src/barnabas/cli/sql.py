@@ -91,25 +91,27 @@ def sql(
     if watch_s is not None and statement is None:
         raise click.UsageError('--watch needs a statement: barnabas sql "select ..." --watch')
     end_on_sigterm()
-    with ending_with_reader(), _engine(bootstrap, **asked) as (engine, topics):
+    text = statement
+    if text is None and not sys.stdin.isatty():
+        text = sys.stdin.read(STATEMENTS_BYTES_MAX + 1)
+    with ending_with_reader(), _engine(bootstrap, text, **asked) as (engine, topics):
         from barnabas.cli.sql_output import writer_for
 
         make_writer = writer_for(as_json=as_json, as_csv=as_csv, is_terminal=sys.stdout.isatty())
-        if statement is not None and watch_s is not None:
-            _watch(engine, statement, make_writer, watch_s, redraws=sys.stdout.isatty() and not (as_json or as_csv))
-        elif statement is not None:
-            _run(engine, statement, make_writer, sys.stdout)
-        elif sys.stdin.isatty():
+        if text is not None and watch_s is not None:
+            _watch(engine, text, make_writer, watch_s, redraws=sys.stdout.isatty() and not (as_json or as_csv))
+        elif text is not None:
+            _run(engine, text, make_writer, sys.stdout)
+        else:
             from barnabas.cli.sql_prompt import Prompt
 
             Prompt(engine, topics, make_writer).run()
-        else:
-            _run(engine, sys.stdin.read(STATEMENTS_BYTES_MAX + 1), make_writer, sys.stdout)
 
 
 @contextmanager
 def _engine(
     bootstrap: str,
+    text: str | None,
     *,
     engine_name: str,
     value_format: str,
@@ -118,6 +120,14 @@ def _engine(
     memory: str,
     master: str,
 ) -> Iterator[tuple[Engine, Topics]]:
+    if engine_name != "spark":
+        from barnabas.cli.without_pandas import do_without_pandas
+
+        do_without_pandas()
+    elif text is not None:
+        from barnabas.sql.spark_engine import split_queries
+
+        split_queries(text)  # what is no query is refused before Spark starts, which takes seconds
     from barnabas.sql.sampling import ValueOptions, json_rules
     from barnabas.sql.topics import Topics
 

@@ -42,11 +42,7 @@ class SparkEngine:
 
     def split(self, text: str) -> list[str]:
         """Return the queries that a text has; see `Engine`."""
-        statements = split_at_semicolons(text)
-        for statement in statements:
-            if not is_query(statement):
-                raise SqlError(f"{REFUSED}; this begins with {statement.split()[0][:WORD_LETTERS_SHOWN]!r}")
-        return statements
+        return split_queries(text)
 
     def run(self, query: str) -> Result:
         """Begin a query; see `Engine`."""
@@ -80,6 +76,18 @@ class SparkEngine:
         self._queries.make_topic_view(
             self._spark, self._topics.bootstrap, table.name, values.schema, decode, as_text, headers_as_map
         )
+
+
+def split_queries(text: str) -> list[str]:
+    """Return the queries that a text has, separated by semicolons; Spark need not run for that.
+
+    :raises SqlError: there is a statement that is no query.
+    """
+    statements = split_at_semicolons(text)
+    for statement in statements:
+        if not is_query(statement):
+            raise SqlError(f"{REFUSED}; this begins with {statement.split()[0][:WORD_LETTERS_SHOWN]!r}")
+    return statements
 
 
 def split_at_semicolons(text: str) -> list[str]:

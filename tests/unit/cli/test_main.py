@@ -42,6 +42,18 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
+def test_queries_do_without_pandas() -> None:
+    loaded = loaded_by("sql", "select 1", "-b", "127.0.0.1:1")
+    assert "barnabas.sql.topics" in loaded
+    assert "pandas" not in loaded
+
+
+def test_neither_brokers_nor_spark_are_asked_what_is_no_query(run) -> None:
+    outcome = run("sql", "drop table clicks", "--engine", "spark", "-b", "127.0.0.1:1")
+    assert outcome.code == 1
+    assert "only queries are carried out" in outcome.err
+
+
 def test_version_imports_next_to_nothing() -> None:
     loaded = loaded_by("--version")
     assert "barnabas.cli.version" in loaded
