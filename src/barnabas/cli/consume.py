@@ -146,7 +146,7 @@ def _render(
     if format_ is None:
         format_ = plain_format(key_delimiter, r"\n" if delimiter is None else delimiter)
     try:
-        return compile_format(format_, show_null=show_null)
+        return compile_format(format_, show_null=show_null, for_terminal=sys.stdout.isatty())
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 

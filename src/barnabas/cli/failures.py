@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import click
 
+from barnabas.cli.terminal_text import written_out
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 
 _ADVICE = {
@@ -28,6 +29,10 @@ def explain(error: BarnabasError | OSError) -> str:
     >>> explain(KafkaError(ErrorCode.INVALID_PARTITIONS, subject="topic 'clicks'"))
     "topic 'clicks': invalid partitions; a topic has at least one partition, and never shrinks"
     """
+    return written_out(_explain(error))
+
+
+def _explain(error: BarnabasError | OSError) -> str:
     if isinstance(error, KafkaError):
         return _explain_code(error)
     if isinstance(error, OSError) and error.strerror is not None:

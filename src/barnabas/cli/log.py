@@ -19,6 +19,7 @@ from barnabas.cli.segment_dump import (
     dump_offset_index,
     dump_time_index,
 )
+from barnabas.cli.terminal_text import json_written_out, written_out
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.model import NO_PRODUCER_ID, TopicPartition
 from barnabas.records import Record
@@ -144,14 +145,16 @@ def _batch_line(batch: DumpedBatch) -> str:
 
 
 def _record_line(record: Record) -> str:
-    headers = " ".join(f"{name}={_show(value)}" for name, value in record.headers)
+    headers = " ".join(f"{written_out(name)}={_show(value)}" for name, value in record.headers)
     line = f"{record.offset:>41}  {show_time_ms(record.timestamp_ms):24}  {_show(record.key)} {_show(record.value)}"
     return f"{line} {headers}".rstrip()
 
 
 def _show(data: bytes | None) -> str:
     """Return bytes on one line: as a quoted string, or null."""
-    return "null" if data is None else json.dumps(data.decode("utf-8", "backslashreplace"), ensure_ascii=False)
+    if data is None:
+        return "null"
+    return json_written_out(json.dumps(data.decode("utf-8", "backslashreplace"), ensure_ascii=False))
 
 
 def _fields(found: Found, with_records: bool) -> Mapping[str, object]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from barnabas.cli.escapes import ESCAPES
 from barnabas.cli.json_bytes import bytes_field, bytes_value
+from barnabas.cli.terminal_text import bytes_written_out, json_written_out
 from barnabas.model import Headers, TimestampType
 from barnabas.records import Record
 
@@ -62,10 +63,18 @@ _FIELDS_WITH_NULL: dict[str, Part] = {
 }
 
 
-def compile_format(text: str, *, show_null: bool = False) -> Callable[[Record], bytes]:
+_OF_STRANGERS = ("k", "s", "h", "R")
+
+
+def _for_terminal(part: Part) -> Part:
+    return bytes_written_out(part) if isinstance(part, bytes) else lambda record: bytes_written_out(part(record))
+
+
+def compile_format(text: str, *, show_null: bool = False, for_terminal: bool = False) -> Callable[[Record], bytes]:
     r"""Return the function that renders a record as the format `text` says (see FORMAT_HELP).
 
     :param show_null: print a null key or value as NULL, and not as nothing.
+    :param for_terminal: write out the control characters in keys, values and headers (see `terminal_text`).
     :raises ValueError: `text` has a field or an escape that does not exist.
 
     >>> record = Record("clicks", 1, 7, 1700, TimestampType.CREATE_TIME, b"k", None, ())
@@ -73,6 +82,8 @@ def compile_format(text: str, *, show_null: bool = False) -> Callable[[Record], 
     b'clicks[1]@7 k= (-1)\n'
     """
     fields = _FIELDS_WITH_NULL if show_null else _FIELDS
+    if for_terminal:
+        fields = {**fields, **{name: _for_terminal(fields[name]) for name in _OF_STRANGERS}}
     parts = [_part(match, fields) for match in _TOKEN.finditer(text)]
     return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
@@ -117,4 +128,4 @@ def json_line(record: Record) -> bytes:
         **bytes_field("key", record.key),
         **bytes_field("payload", record.value),
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json_written_out(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))).encode() + b"\n"

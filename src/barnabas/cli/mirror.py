@@ -14,6 +14,7 @@ import click
 from barnabas.cli.intervals import parse_interval_s
 from barnabas.cli.metrics_server import serving_metrics
 from barnabas.cli.options import properties_option
+from barnabas.cli.terminal_text import written_out
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 
@@ -132,7 +133,7 @@ class _Output:
         self.end_line()
         about, kind = event.get("about", ""), event.get("event", "")
         more = [_plain(name, value) for name, value in event.items() if name not in ("about", "event")]
-        click.echo(f"{time} {about}: {kind}{': ' if more else ''}{', '.join(more)}")
+        click.echo(written_out(f"{time} {about}: {kind}{': ' if more else ''}{', '.join(more)}"))
 
     def status(self, sums: Sums) -> None:
         """Print how far it is."""

@@ -1,24 +1,25 @@
 """Rows of a query as people and programs want them: a table, lines of JSON, CSV; written as the rows come.
 
 A table's columns are as wide as its first rows need, so that a result of any size is written with what one batch takes
-in memory. On a terminal a row is a line: what is too long is cut. Control characters are written out, as values come
-from anybody, and a terminal would obey them.
+in memory. On a terminal a row is a line: what is too long is cut. Control characters are written out there
+(`terminal_text`).
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from math import isfinite
 from typing import Any, Protocol, TextIO
 
 import pyarrow as pa
 
 from barnabas.cli.json_bytes import bytes_value
+from barnabas.cli.terminal_text import json_written_out, lines_written_out, written_out
 
 NULL = "NULL"
 ROWS_MEASURED = 1_000
@@ -27,8 +28,6 @@ CELL_LETTERS_MIN = 8
 PLANS = (["explain_key", "explain_value"], ["plan"])
 """The columns of what EXPLAIN gives, in DuckDB and in Spark."""
 GAP = "  "
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 class RowWriter(Protocol):
@@ -52,13 +51,13 @@ class TableWriter:
     def __init__(self, schema: pa.Schema, output: TextIO, width: int | None = None) -> None:
         self._output = output
         self._width = width
-        self._names = [_written_out(field.name) for field in schema]
+        self._names = [written_out(field.name) for field in schema]
         self._right = [_is_number(field.type) for field in schema]
         self._waiting: list[list[str]] = []
         self._widths: list[int] | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._waiting += [[_written_out(cell_text(value)) for value in row] for row in rows_of(batch)]
+        self._waiting += [[written_out(cell_text(value)) for value in row] for row in rows_of(batch)]
         if self._widths is not None or len(self._waiting) >= ROWS_MEASURED:
             self._write_waiting()
 
@@ -93,21 +92,27 @@ class JsonWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         for row in rows_of(batch):
             line = {name: json_value(value) for name, value in zip(self._names, row, strict=True)}
-            self._output.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._output.write(json_written_out(json.dumps(line, ensure_ascii=False)) + "\n")
 
     def finish(self) -> None:
         """Nothing is left."""
 
 
 class CsvWriter:
-    """RFC 4180, with the names first; null is empty."""
+    """RFC 4180, with the names first; null is empty.
 
-    def __init__(self, schema: pa.Schema, output: TextIO) -> None:
+    :param for_terminal: whether control characters are written out.
+    """
+
+    def __init__(self, schema: pa.Schema, output: TextIO, *, for_terminal: bool = False) -> None:
         self._writer = csv.writer(output, lineterminator="\n")
-        self._writer.writerow(schema.names)
+        self._shown: Callable[[str], str] = lines_written_out if for_terminal else str
+        self._writer.writerow(map(self._shown, schema.names))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.writerows(["" if value is None else cell_text(value) for value in row] for row in rows_of(batch))
+        self._writer.writerows(
+            ["" if value is None else self._shown(cell_text(value)) for value in row] for row in rows_of(batch)
+        )
 
     def finish(self) -> None:
         """Nothing is left."""
@@ -121,7 +126,7 @@ class PlanWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for row in rows_of(batch):
-            self._output.write(f"{row[-1]}\n")
+            self._output.write(lines_written_out(f"{row[-1]}\n"))
 
     def finish(self) -> None:
         """Nothing is left."""
@@ -135,7 +140,7 @@ def writer_for(*, as_json: bool, as_csv: bool, is_terminal: bool) -> MakeWriter:
     if as_json:
         return JsonWriter
     if as_csv:
-        return CsvWriter
+        return partial(CsvWriter, for_terminal=is_terminal)
     width = shutil.get_terminal_size().columns if is_terminal else None
 
     def table_writer(schema: pa.Schema, output: TextIO) -> RowWriter:
@@ -215,12 +220,6 @@ def _time_text(value: date) -> str:
     if value.tzinfo is None:
         return value.isoformat(timespec=precision)
     return value.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
-
-
-def _written_out(text: str) -> str:
-    if text.isprintable():
-        return text
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _is_number(kind: pa.DataType) -> bool:

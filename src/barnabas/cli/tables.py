@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import click
 
+from barnabas.cli.terminal_text import written_out
+
 Cell = str | int | None
 Row = Sequence[Cell]
 
@@ -69,4 +71,4 @@ def _numeric_columns(columns: Sequence[str], rows: Sequence[Row]) -> list[bool]:
 
 
 def _text(cell: Cell) -> str:
-    return "-" if cell is None else str(cell)
+    return "-" if cell is None else written_out(str(cell))

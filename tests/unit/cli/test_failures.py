@@ -59,3 +59,7 @@ def test_far_fetched_names_are_not_offered() -> None:
     known = ["local.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms", "segment.ms"]
     line = unknown_setting("retention", known, "topic", "clicks").message
     assert line == "no setting 'retention'; see: barnabas config show topic clicks"
+
+
+def test_control_characters_in_what_a_broker_says_do_not_reach_a_terminal() -> None:
+    assert explain(KafkaError(ErrorCode.INVALID_CONFIG, "no\x1b[2J\nsetting")).endswith(r"no\x1b[2J\nsetting")

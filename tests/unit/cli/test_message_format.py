@@ -81,3 +81,21 @@ def test_json_line_keeps_null_and_is_one_line_of_readable_text() -> None:
     assert line.count(b"\n") == 1
     assert "żółw".encode() in line
     assert json.loads(json_line(EMPTY))["payload"] is None
+
+
+HOSTILE = b"a\x1b[2J\xc2\x9b1m\xff\nb"
+
+
+def test_control_characters_do_not_reach_a_terminal() -> None:
+    hostile = record(HOSTILE, HOSTILE, ("h\x1b]0;x\x07", HOSTILE))
+    shown = compile_format(r"%k|%s|%h\n", for_terminal=True)(hostile)
+    text = rb"a\x1b[2J\x9b1m\xff" + b"\nb"
+    assert shown == text + b"|" + text + rb"|h\x1b]0;x\x07=" + text + b"\n"
+    assert compile_format("%k%s")(hostile) == HOSTILE * 2, "another program gets the bytes"
+
+
+def test_json_line_has_no_control_characters_and_means_the_same() -> None:
+    text = "a\x1b[2J\x9b1m\u202e\nb"
+    line = json_line(record(text.encode(), None))
+    assert line[:-1].decode().isprintable()
+    assert json.loads(line)["key"] == text

@@ -49,6 +49,17 @@ def test_control_characters_do_not_reach_a_terminal() -> None:
     assert len(text.splitlines()) == 2
 
 
+@pytest.mark.parametrize("options", [{"as_json": True, "as_csv": False}, {"as_json": False, "as_csv": True}])
+def test_nor_do_they_as_json_or_csv(options: dict[str, bool]) -> None:
+    text = written(writer_for(**options, is_terminal=True), batch(page=["a\x1b[31m\x9b1m\u202e"]))
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "[31m" in text
+
+
+def test_csv_for_another_program_is_as_it_came() -> None:
+    assert NASTY in written(writer_for(as_json=False, as_csv=True, is_terminal=False), batch(page=[NASTY]))
+
+
 def test_a_row_is_a_line_on_a_terminal() -> None:
     def narrow(schema: pa.Schema, output: io.StringIO) -> TableWriter:
         return TableWriter(schema, output, 30)

@@ -35,3 +35,12 @@ def test_terminal_gets_a_drawn_table_with_text_as_it_is(
     assert "1,234,567" in out
     assert "[red]x" in out
     assert "─" in out
+
+
+def test_control_characters_do_not_reach_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show_table(["host"], [["web\x1b[2J\x9b1m\u202e"]])
+    assert r"web\x1b[2J\x9b1m\u202e" in capsys.readouterr().out
+    assert plain_table(["host"], [["a\nb"]]) == "host\na\\nb"
