@@ -119,6 +119,8 @@ def of_cells(tree: AvroType, array: pa.Array | None, count: int) -> pa.Array:
 def _of_struct(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(array.type):
         return pa.nulls(len(array), kind)
+    if not tree.inner:  # Arrow tells the length of a struct by its children
+        return pa.array([{} if is_there else None for is_there in array.is_valid().to_pylist()], kind)
     parts = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
     children = [of_cells(each, parts.get(name), len(array)) for name, each in tree.inner.items()]
     mask = array.is_null() if array.null_count else None

@@ -215,6 +215,16 @@ def test_fields_of_before_go_to_the_column_of_their_new_name() -> None:
     assert come_back(values, {"url": "string"}, decoded, renamed) == values.to_pylist()
 
 
+def test_a_record_that_has_lost_all_its_fields_goes_into_the_struct_that_it_was() -> None:
+    schema = record({"name": "a", "type": ["long", record(name="R")]})
+    values = binary(written(b"\x02"))
+    fields: dict[str, ColumnType] = {"a": {"long": "long", "R": {"x": "int"}}}
+    decoded = decoder(schema).decode(values, fields)
+    assert decoded.columns[0].to_pylist() == [{"long": None, "R": {"x": None}}]
+    assert decoded.forms.to_pylist() == ["avro:1"]
+    assert come_back(values, fields, decoded, decoder(schema)) == values.to_pylist()
+
+
 def test_a_name_that_was_another_field_has_no_column_again() -> None:
     both = record({"name": "url", "type": "string"}, PAGE)
     values = binary(avro_record(1, both, {"url": "/a", "page": "p"}))
