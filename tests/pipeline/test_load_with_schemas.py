@@ -17,8 +17,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 import barnabas
 from barnabas.serialization import wire_format
 from barnabas.serialization.protobuf import message_class
-from barnabas.spark import load, open_table, read_table
+from barnabas.spark import load, open_table, read_table, scan_table
 from barnabas.spark.load_types import TableLoad
+from barnabas.spark.table_formats import open_place
+from barnabas.spark.table_place import TablePlace
+from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import Warehouse
 from tests.conftest import BrokerProcess
 from tests.registry_process import RegistryProcess
@@ -101,11 +104,13 @@ def rows_of(folder: Path, topic: str) -> pa.Table:
 
 def restored(folder: Path, topic: str, registry: str) -> list[bytes | None]:
     """Return the values as the table gives them back."""
-    shape = Warehouse.open(folder).begin(topic).shape()
+    return restored_rows(Warehouse.open(folder).begin(topic).shape(), rows_of(folder, topic), registry)
+
+
+def restored_rows(shape: TableShape | None, rows: pa.Table, registry: str) -> list[bytes | None]:
     assert shape is not None
     decoder = shape.decoder(registry)
     assert decoder is not None
-    rows = rows_of(folder, topic)
     columns = {field: rows[column].combine_chunks() for field, column in shape.columns.items()}
     values = decoder.restore(rows["value"].combine_chunks(), rows["value_form"].combine_chunks(), columns)
     return list(values.to_pylist())
@@ -164,6 +169,105 @@ def test_avro_is_loaded_grows_and_keeps_its_columns_under_new_names(
     by_spark = read_table(spark, tmp_path, "avro_clicks").where("id is not null")
     by_spark = by_spark.selectExpr("url", "place.x", "counts['y']")
     assert {tuple(row) for row in by_spark.collect()} == {("/jobs", 0.5, 2), ("/about", 0.5, 2), ("/old", 0.5, 2)}
+
+
+def placed(name: str, *, x: str, tags: str, k: str, y: str, is_new: bool) -> dict[str, Any]:
+    """Return a schema with fields of these names in a record, in a list of records, and in a map of records."""
+    before = {"x": "x", "tags": "tags", "k": "k", "y": "y"} if is_new else {}
+
+    def named(old: str, new: str, kind: Any) -> dict[str, Any]:
+        told = {"aliases": [before[old]]} if old in before and before[old] != new else {}
+        return {"name": new, "type": kind} | told
+
+    tag = {"type": "record", "name": "Tag", "fields": [named("k", k, "string")]}
+    fields = [named("x", x, "double"), named("tags", tags, {"type": "array", "items": tag})]
+    corner = {"type": "record", "name": "Corner", "fields": [named("y", y, "int")]}
+    place = {"type": "record", "name": "Place", "fields": fields}
+    return {
+        "type": "record",
+        "name": "web.Visit",
+        "fields": [
+            {"name": name, "type": ["null", place]} | ({"aliases": ["place"]} if name != "place" else {}),
+            {"name": "corners", "type": {"type": "map", "values": corner}},
+        ],
+    }
+
+
+BEFORE = placed("place", x="x", tags="tags", k="k", y="y", is_new=False)
+AFTER = placed("spot", x="longitude", tags="labels", k="key", y="height", is_new=True)
+VISIT: dict[str, Any] = {"place": {"x": 1.5, "tags": [{"k": "a"}, {"k": "b"}]}, "corners": {"n": {"y": 7}}}
+LATER: dict[str, Any] = {"spot": {"longitude": 2.5, "labels": [{"key": "c"}]}, "corners": {"n": {"height": 8}}}
+PATHS = {
+    "place": "spot",
+    "place.x": "spot.longitude",
+    "place.tags": "spot.labels",
+    "place.tags.element.k": "spot.labels.element.key",
+    "corners.value.y": "corners.value.height",
+}
+
+
+@pytest.mark.parametrize("order", ["old first", "new first", "at once"])
+def test_fields_within_structs_keep_their_columns_under_new_names(
+    order: str, spark: SparkSession, shared_broker: BrokerProcess, registry: RegistryProcess, tmp_path: Path
+) -> None:
+    topic = f"avro-visits-{order.replace(' ', '-')}"
+    table = topic.replace("-", "_")
+    old, new = (registry.register(f"{topic}-value", schema) for schema in (BEFORE, AFTER))
+    visit, empty, later = avro(old, BEFORE, VISIT), avro(old, BEFORE, {**VISIT, "place": None}), avro(new, AFTER, LATER)
+    sends = {"old first": [[visit, empty], [later, visit]], "new first": [[later], [visit, empty]]}
+    loaded, results = [], []
+    for values in sends.get(order, [[visit, later, empty]]):
+        send(shared_broker.bootstrap, topic, values)
+        place: dict[str, Any] = {"bootstrap": shared_broker.bootstrap, "warehouse": tmp_path, "spark": spark}
+        results.append(load(topic, format="avro", registry=registry.url, **place).tables[0])
+        loaded += values
+    assert [(result.bad.count, result.kept_values, dict(result.not_renamed)) for result in results] == [
+        (0, 0, {}) for _ in results
+    ]
+    now = open_table(tmp_path, table)
+    rows = {visit: (1.5, ["a", "b"], 7), later: (2.5, ["c"], 8), empty: (None, None, 7)}
+    frame = read_table(spark, tmp_path, table).orderBy("offset")
+    frame = frame.selectExpr("spot.longitude", "spot.labels.key", "corners['n'].height")
+    assert [tuple(row) for row in frame.collect()] == [rows[value] for value in loaded]
+    assert restored(tmp_path, table, registry.url) == loaded
+    if order == "old first":
+        snapshot = now.snapshot_by_id(results[0].snapshot_id or 0)
+        assert snapshot is not None
+        before = now.schemas()[snapshot.schema_id or 0]
+        ids = {path: before.find_field(path).field_id for path in PATHS}
+        assert {path: now.schema().find_field(after).field_id for path, after in PATHS.items()} == ids
+        then = now.scan(snapshot_id=snapshot.snapshot_id).to_arrow().sort_by("offset").to_pylist()
+        assert [(row["place"], row["corners"]) for row in then] == [
+            (VISIT["place"], [("n", {"y": 7})]),
+            (None, [("n", {"y": 7})]),
+        ]
+
+
+def test_a_delta_table_gets_renamed_fields_as_new_ones_and_says_so(
+    spark: SparkSession, shared_broker: BrokerProcess, registry: RegistryProcess, tmp_path: Path
+) -> None:
+    pytest.importorskip("deltalake")
+    topic, loaded = "avro-visits-delta", []
+    place: dict[str, Any] = {"bootstrap": shared_broker.bootstrap, "warehouse": tmp_path, "spark": spark}
+    after = placed("place", x="longitude", tags="tags", k="key", y="y", is_new=True)
+    later = {"place": {"longitude": 2.5, "tags": [{"key": "c"}]}, "corners": {"n": {"y": 8}}}
+    old, new = (registry.register(f"{topic}-value", schema) for schema in (BEFORE, after))
+    for value in (avro(old, BEFORE, VISIT), avro(new, after, later)):
+        send(shared_broker.bootstrap, topic, [value])
+        loaded.append(value)
+        done = load(topic, format="avro", registry=registry.url, table_format="delta", **place).tables[0]
+    assert (done.kept_values, done.not_renamed) == (
+        0,
+        {"place.x": "place.longitude", "place.tags.k": "place.tags.key"},
+    )
+    batches = scan_table(tmp_path, "avro_visits_delta", table_format="delta")
+    rows = pa.Table.from_batches(batches).sort_by("offset").combine_chunks()
+    assert rows["place"].to_pylist() == [
+        {"x": 1.5, "longitude": None, "tags": [{"k": "a", "key": None}, {"k": "b", "key": None}]},
+        {"x": None, "longitude": 2.5, "tags": [{"k": None, "key": "c"}]},
+    ]
+    shape = open_place(TablePlace.of(tmp_path, table_format="delta")).begin("avro_visits_delta").shape()
+    assert restored_rows(shape, rows, registry.url) == loaded
 
 
 def person_file(*more: descriptor_pb2.FieldDescriptorProto) -> Any:

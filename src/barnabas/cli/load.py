@@ -338,6 +338,9 @@ def _remarks(table: TableLoad) -> Iterator[str]:
     """Yield what is worth a line beside the counts."""
     if table.new_fields:
         yield f"new columns: {', '.join(table.new_fields)}"
+    if table.not_renamed:
+        beside = ", ".join(f"{old} stays beside {new}" for old, new in table.not_renamed.items())
+        yield f"not renamed: {beside}, its new name by a schema"
     if table.bad.count:
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in table.bad.reasons.items())
         yield f"{table.bad.count:,} bad records, kept whole in `value`: {reasons}"
@@ -369,6 +372,7 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "dead_letter_rows": table.dead_letter_rows,
         "without_event_time": table.without_time,
         "new_fields": dict(table.new_fields),
+        "not_renamed": dict(table.not_renamed),
         "complete_until_ms": table.complete_until_ms,
         "ranges": [_range_as_json(loaded) for loaded in table.ranges],
         "missing": [_range_as_json(gap) for gap in table.missing],

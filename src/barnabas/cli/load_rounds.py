@@ -168,6 +168,8 @@ def _told(load: TableLoad) -> dict[str, object]:
         told["bad_records"] = dict(load.bad.reasons)
     if load.new_fields:
         told["new_fields"] = dict(load.new_fields)
+    if load.not_renamed:
+        told["not_renamed"] = dict(load.not_renamed)
     if load.missing:
         told["missing"] = [str(gap) for gap in load.missing]
     if load.complete_until_ms is not None:

@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from barnabas.formats.column_types import ColumnType, Fields
+from barnabas.formats.field_aliases import Aliases
 
 TOMBSTONE = "tombstone"
 """The form of a value that is null."""
@@ -44,7 +45,7 @@ class ValueDecoder(Protocol):
         """Return the fields that values (binary, null for tombstones) have, in the order in which they appear."""
         ...
 
-    def renames(self, values: pa.Array) -> Mapping[str, str]:
+    def renames(self, values: pa.Array) -> Aliases:
         """Return the fields that have another name by now, as the schemas of these values say: old names and new."""
         ...
 

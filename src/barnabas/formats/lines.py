@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from barnabas.formats import times
 from barnabas.formats.column_types import ColumnType, Fields, arrow_type
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.line_patterns import LinePattern, Piece, line_pattern
 from barnabas.formats.usual_types import without_large_types
 
@@ -55,8 +56,8 @@ class LineDecoder:
         found = {field.name: parts.filter(parts.is_valid()).field(field.name) for field in parts.type}
         return {group: self.pattern.types.get(group) or _type_of(texts) for group, texts in found.items()}
 
-    def renames(self, values: pa.Array) -> Mapping[str, str]:
-        return {}
+    def renames(self, values: pa.Array) -> Aliases:
+        return NO_ALIASES
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         texts = as_text(values)

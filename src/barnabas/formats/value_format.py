@@ -10,6 +10,7 @@ import pyarrow as pa
 from barnabas.errors import ConfigurationError
 from barnabas.formats.column_types import ColumnType, Fields
 from barnabas.formats.decoding import Decoded, ValueDecoder
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.json_fields import JsonRules, decode, infer_fields
 from barnabas.formats.json_text import restore, value_forms
 from barnabas.formats.line_patterns import NAMED_PATTERNS
@@ -29,8 +30,8 @@ class JsonDecoder:
     def infer(self, values: pa.Array) -> Fields:
         return infer_fields(values.to_pylist(), self.rules)
 
-    def renames(self, values: pa.Array) -> Mapping[str, str]:
-        return {}
+    def renames(self, values: pa.Array) -> Aliases:
+        return NO_ALIASES
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         parsed = decode(values.to_pylist(), fields, self.rules)

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from barnabas.errors import SerializationError
 from barnabas.formats.column_types import DECIMAL_DIGITS, STRUCT_DEPTH_MAX, ColumnType, is_good_struct
+from barnabas.formats.field_aliases import Aliases
 from barnabas.serialization.registry_client import AVRO, Schema, SchemaRegistry
 
 TYPES_MAX = 5_000
@@ -60,6 +61,7 @@ class AvroType:
         `values` of a map.
     :param symbols: of an enum. `size`: of a fixed. `decimal`: digits of a decimal, and how many behind the point.
     :param written: the JSON of the type without logical types and defaults, for codecs.
+    :param is_hidden: whether the field that is of this type has no column, as its name is one that another field had.
     """
 
     kind: str
@@ -72,6 +74,7 @@ class AvroType:
     symbols: tuple[str, ...] = ()
     size: int = 0
     decimal: tuple[int, int] | None = None
+    is_hidden: bool = False
 
     @property
     def inner(self) -> Mapping[str, AvroType]:
@@ -102,7 +105,7 @@ class AvroType:
 
     def column(self, depth: int = 0) -> ColumnType | None:
         """Return the type of the column, None where there is none."""
-        if depth > STRUCT_DEPTH_MAX or self.kind in ("null", "again"):
+        if depth > STRUCT_DEPTH_MAX or self.kind in ("null", "again") or self.is_hidden:
             return None
         if self.kind in ("record", "union"):
             found = {name: column for name, each in self.inner.items() if (column := each.column(depth + 1))}
@@ -115,6 +118,54 @@ class AvroType:
         if self.decimal:
             return f"decimal({self.decimal[0]},{self.decimal[1]})"
         return _LOGICAL_COLUMNS.get((self.kind, self.logical)) or _COLUMNS.get(self.kind, self.kind)
+
+    def told(self) -> Aliases:
+        """Return the aliases that the schema tells."""
+        if self.kind in ("array", "map"):
+            return next(iter(self.inner.values())).told()
+        within = {name: inner for name, each in self.inner.items() if (inner := each.told())}
+        return Aliases(self.aliases or {}, within)
+
+    def under_names(self, aliases: Aliases, depth: int = 0) -> AvroType:
+        """Return the type with the names that a column's fields have in a table; what is written stays as it is.
+
+        :param aliases: those that the table has within the column.
+        """
+        if not aliases:
+            return self
+        if self.kind in ("array", "map"):
+            return replace(
+                self, fields={part: each.under_names(aliases, depth + 1) for part, each in self.inner.items()}
+            )
+        names = aliases.targets([name for name, each in self.inner.items() if each.column(depth + 1)])
+        taken = set(names.values())
+        fields: dict[str, AvroType] = {}
+        for name, each in self.inner.items():
+            now = names.get(name)
+            if now is not None:
+                fields[now] = each.under_names(aliases.of(now), depth + 1)
+                continue
+            free = name
+            while free in taken or free in fields:
+                free = f".{free}"
+            fields[free] = replace(each, is_hidden=each.column(depth + 1) is not None)
+        return replace(self, fields=fields)
+
+    def has_columns_for_all(self, column: ColumnType, depth: int = 0) -> bool:
+        """Whether each field within has a column of its own, in a column of a type."""
+        if self.kind in ("array", "map"):
+            return not isinstance(column, list) or next(iter(self.inner.values())).has_columns_for_all(
+                column[-1], depth + 1
+            )
+        if not isinstance(column, dict):
+            return True
+        return all(
+            not each.is_hidden
+            and (
+                each.column(depth + 1) is None or (name in column and each.has_columns_for_all(column[name], depth + 1))
+            )
+            for name, each in self.inner.items()
+        )
 
 
 def avro_type(registry: SchemaRegistry, schema: Schema) -> AvroType:
@@ -238,7 +289,7 @@ class _Reading:
         if not others:
             return AvroType("null", written)
         if len(others) == 1:
-            return _replaced(others[0], written, null_at)
+            return replace(others[0], written=written, null_at=null_at)
         return AvroType("union", written, null_at=null_at, fields=_named_branches(others))
 
 
@@ -274,22 +325,7 @@ def _with_logical(plain: AvroType, data: Mapping[str, Any]) -> AvroType:
 
 def _as_reference(tree: AvroType, is_first: bool) -> AvroType:
     """Return a type that is written out where it comes first, and by its name afterwards."""
-    return tree if is_first else _replaced(tree, tree.name, tree.null_at)
-
-
-def _replaced(tree: AvroType, written: Any, null_at: int | None) -> AvroType:
-    return AvroType(
-        tree.kind,
-        written,
-        tree.name,
-        tree.logical,
-        null_at,
-        tree.fields,
-        tree.aliases,
-        tree.symbols,
-        tree.size,
-        tree.decimal,
-    )
+    return tree if is_first else replace(tree, written=tree.name)
 
 
 def takes_no_bytes(tree: AvroType) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.errors import SerializationError
 from barnabas.formats.column_types import ColumnType
+from barnabas.formats.field_aliases import Aliases
 from barnabas.serialization.avro_bytes import PythonCodec
 from barnabas.serialization.avro_cells import of_cells, to_cells
 from barnabas.serialization.avro_codec import codec_of
@@ -21,13 +23,14 @@ from barnabas.serialization.wire_format import Writer
 class AvroRecords:
     """The records of one Avro schema: a `RecordType`."""
 
-    def __init__(self, tree: AvroType) -> None:
-        self._tree = tree
+    def __init__(self, written: AvroType, known: Aliases) -> None:
+        inner = {name: each.under_names(known.of(known.now(name))) for name, each in written.inner.items()}
+        self._tree = tree = replace(written, fields=inner)
         self._codec = codec_of(tree)
         self._strict = PythonCodec(tree)
         columns = {name: each.column() for name, each in tree.inner.items()}
         self.fields: Mapping[str, ColumnType] = {name: kind for name, kind in columns.items() if kind is not None}
-        self.aliases: Mapping[str, str] = tree.aliases or {}
+        self.aliases = written.told()
 
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
         return dict(zip(self._tree.inner, self._codec.decode(payloads), strict=True))
@@ -44,6 +47,9 @@ class AvroRecords:
         except SerializationError as error:
             return str(error)
         return None
+
+    def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
+        return self._tree.inner[name].has_columns_for_all(column)
 
     def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return to_cells(self._tree.inner[name], values, wanted)
@@ -62,5 +68,5 @@ class AvroKind:
     def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
         return {Writer(schema_id): rows for schema_id, rows in writers_by_id(values, reasons).items()}
 
-    def record_type(self, registry: SchemaRegistry, writer: Writer) -> AvroRecords:
-        return AvroRecords(avro_type(registry, registry.schema(writer.schema_id)))
+    def record_type(self, registry: SchemaRegistry, writer: Writer, known: Aliases) -> AvroRecords:
+        return AvroRecords(avro_type(registry, registry.schema(writer.schema_id)), known)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from barnabas.errors import SchemaRegistryError
 from barnabas.formats.column_types import ColumnType, Fields
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.value_format import JsonDecoder
 from barnabas.serialization import wire_format
 from barnabas.serialization.record_values import BYTES_MAX, writers_by_id
@@ -37,8 +38,8 @@ class FramedJsonDecoder:
     def infer(self, values: pa.Array) -> Fields:
         return self.json.infer(_bare(values))
 
-    def renames(self, values: pa.Array) -> Mapping[str, str]:
-        return {}
+    def renames(self, values: pa.Array) -> Aliases:
+        return NO_ALIASES
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         decoded = self.json.decode(_bare(values), fields)

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from barnabas.errors import SerializationError
 from barnabas.formats.column_types import STRUCT_DEPTH_MAX, ColumnType, arrow_type, is_good_struct
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.times import TIME_US_MAX, TIME_US_MIN
 from barnabas.serialization import wire_format
 from barnabas.serialization.column_casts import fitted, with_items
@@ -92,7 +93,7 @@ class ProtobufRecords:
         self._failures = (need("google.protobuf.message", "protobuf").DecodeError, UnicodeDecodeError, RecursionError)
         self._fields = _fields_of(made.DESCRIPTOR, ())
         self.fields: Mapping[str, ColumnType] = {each.name: each.column for each in self._fields}
-        self.aliases: Mapping[str, str] = {}
+        self.aliases = NO_ALIASES
 
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
         try:
@@ -112,6 +113,9 @@ class ProtobufRecords:
         except SerializationError as error:
             return str(error)
         return None
+
+    def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
+        return True  # nothing is renamed
 
     def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return fitted(values, wanted)
@@ -159,7 +163,7 @@ class ProtobufKind:
                 found.setdefault(writer, []).append(pa.array(places, rows.type))
         return {writer: pa.concat_arrays(parts) for writer, parts in found.items()}
 
-    def record_type(self, registry: SchemaRegistry, writer: Writer) -> ProtobufRecords:
+    def record_type(self, registry: SchemaRegistry, writer: Writer, known: Aliases) -> ProtobufRecords:
         return ProtobufRecords(message_class(registry, writer.schema_id, writer.indexes))
 
 

@@ -3,12 +3,13 @@
 Each record is decoded with the schema that it was written with, and its fields go to the table's columns of their
 names. A column that a record's own schema has no field for is null, also where a newer schema has a default for it: so
 records of one schema look alike, whether they were loaded before there was the newer one or after. Fields that were
-renamed go to the column of their new name (`aliases`).
+renamed, also within structs, go to the column of their new name (`aliases`).
 
 `avro:7` is the form of a value that comes back from its columns, written with schema 7; for Protobuf `protobuf:7:0`,
 with the way to the message type. Whether it does is found out by writing it again and comparing, so nothing has to be
 known of how it may have been written: numbers with more bytes than they need, lists in several blocks, fields in
-another order. What does not come back byte for byte is kept.
+another order. What does not come back byte for byte is kept. So is a record with a field that has no column as its name
+is one that another field had: when that is renamed once more, both would go for its column.
 
 What is no such record is bad: no schema id, one that the registry does not know, a damaged body. That the registry does
 not answer is not a record's fault, and stops the load.
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 from barnabas.errors import SchemaRegistryError, SerializationError
 from barnabas.formats.column_types import ColumnType, Fields, arrow_type, merge_fields, wider
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
 from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
@@ -41,11 +43,12 @@ NAME_LETTERS_SHOWN = 60
 class RecordType(Protocol):
     """The records of one schema.
 
-    `fields`: those that have a column, with its type. `aliases`: names that fields had before, with those they have.
+    `fields`: those that have a column, with its type; within structs under the names that the table has.
+    `aliases`: names that fields had before, with those they have, as the schema tells.
     """
 
     fields: Mapping[str, ColumnType]
-    aliases: Mapping[str, str]
+    aliases: Aliases
 
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
         """Return the fields of records (without what stands before them) as they are written.
@@ -60,6 +63,10 @@ class RecordType(Protocol):
 
     def damage(self, payload: bytes) -> str | None:
         """Return why a record is bad; None where it is not."""
+        ...
+
+    def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
+        """Whether all fields within a field have columns of their own, in a column of a type."""
         ...
 
     def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
@@ -80,9 +87,10 @@ class RecordKind(Protocol):
         """Return the rows (ascending) of each writer; note why others have none."""
         ...
 
-    def record_type(self, registry: SchemaRegistry, writer: Writer) -> RecordType:
+    def record_type(self, registry: SchemaRegistry, writer: Writer, known: Aliases) -> RecordType:
         """Return the records of a schema.
 
+        :param known: the aliases that the table has.
         :raises SerializationError: it is none of this kind, or has no columns.
         """
         ...
@@ -102,22 +110,24 @@ class RecordDecoder:
     """Decodes records with schemas: a `ValueDecoder`. Not thread-safe.
 
     :param known: names that fields had before, with the names that they have in the table.
+    :param may_rename: whether the table's fields may get other names later.
     :param with_forms: whether it is found out if values come back from their columns. Who keeps the values saves that,
         which is half of the work.
     """
 
     kind: RecordKind
     registry: SchemaRegistry
-    known: Mapping[str, str] = field(default_factory=dict)
+    known: Aliases = NO_ALIASES
     with_forms: bool = True
+    may_rename: bool = True
     _types: dict[Writer, RecordType] = field(default_factory=dict)
     _unknown: UnknownIds[Writer] = field(default_factory=UnknownIds)
 
     def infer(self, values: pa.Array) -> Fields:
         return merge_fields(dict(each.fields) for each in self._types_in(values))
 
-    def renames(self, values: pa.Array) -> Mapping[str, str]:
-        return {alias: name for each in self._types_in(values) for alias, name in each.aliases.items()}
+    def renames(self, values: pa.Array) -> Aliases:
+        return Aliases.together(each.aliases for each in self._types_in(values))
 
     def _types_in(self, values: pa.Array) -> list[RecordType]:
         writers = self.kind.writers(values, {})
@@ -136,7 +146,10 @@ class RecordDecoder:
                 reasons.update(dict.fromkeys(rows.to_pylist(), record_type))
                 continue
             targets = self._targets(record_type, fields)
-            group = _Group(self.kind.name, writer, record_type, targets, fields, self.with_forms)
+            form = VALUE
+            if self._comes_back(record_type, targets, fields):
+                form = f"{self.kind.name}:{writer}"
+            group = _Group(form, writer, record_type, targets, fields, self.with_forms)
             found = merge_fields([found, group.found()])
             parts.append(group.decode(values, rows, reasons))
         return _joined(values, fields, parts, reasons, found)
@@ -172,10 +185,24 @@ class RecordDecoder:
         """
         targets = {}
         for name in record_type.fields:
-            target = self.known.get(name, name)
+            target = self.known.now(name)
             if target in fields and (target == name or target not in record_type.fields):
                 targets[name] = target
         return targets
+
+    def _comes_back(
+        self, record_type: RecordType, targets: Mapping[str, str], fields: Mapping[str, ColumnType]
+    ) -> bool:
+        """Whether records that come back from their columns do so for ever, whatever is renamed."""
+        if not self.may_rename:
+            return True
+        are_distinct = len(set(targets.values())) == len(targets)
+        has_hidden = any(name in self.known.names and name not in targets for name in record_type.fields)
+        return (
+            are_distinct
+            and not has_hidden
+            and all(record_type.has_columns_for_all(name, fields[target]) for name, target in targets.items())
+        )
 
     def _look_up(self, writers: Mapping[Writer, pa.Array]) -> None:
         """Find out what the writers of a batch are, as far as the registry may be asked.
@@ -200,7 +227,7 @@ class RecordDecoder:
 
     def _make(self, writer: Writer) -> RecordType | str:
         try:
-            return self.kind.record_type(self.registry, writer)
+            return self.kind.record_type(self.registry, writer, self.known)
         except SerializationError as error:
             return f"schema {writer.schema_id}: {error}"
         except SchemaRegistryError as error:
@@ -213,10 +240,11 @@ class RecordDecoder:
 class _Group:
     """The records of one writer, on their way to the columns of a table.
 
-    `targets`: the table's field for each field of the records that has one; `fields`: all of the table's.
+    `form`: that of records that come back from their columns. `targets`: the table's field for each field of the
+    records that has one; `fields`: all of the table's.
     """
 
-    format_name: str
+    form: str
     writer: Writer
     record_type: RecordType
     targets: Mapping[str, str]
@@ -266,7 +294,7 @@ class _Group:
             return _Columns(rows, list(columns.values()), pa.repeat(pa.scalar(VALUE), count))
         sources = {name: columns[target] for name, target in self.targets.items()}
         is_same = pc.equal(self.record_type.encode(sources, count), payloads)
-        forms = pc.if_else(is_same, f"{self.format_name}:{self.writer}", VALUE)
+        forms = pc.if_else(is_same, self.form, VALUE)
         if is_same.true_count < count:
             self._clear_damaged(columns, decoded, payloads, is_same, rows, reasons)
         return _Columns(rows, list(columns.values()), forms)

@@ -13,8 +13,11 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import MappedField
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from pyspark.sql import DataFrame, SparkSession
 
+from barnabas.formats.field_aliases import Path
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.parquet_frame import frame_of_files
 from barnabas.spark.table_store import StoredTable
@@ -43,11 +46,30 @@ def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFr
     return frame_of_files(spark, paths, schema, stored.location().properties, _former_names(stored.table))
 
 
-def _former_names(table: Table) -> dict[str, list[str]]:
-    """Return the names that columns have in files of before they were renamed; the table's name mapping has them."""
+def _former_names(table: Table) -> dict[Path, list[str]]:
+    """Return the names that fields have in files of before they were renamed; the table's name mapping has them."""
     mapping = table.name_mapping()
-    now = {field.field_id: field.name for field in table.schema().fields}
-    own = set(now.values())
-    known = [(now.get(each.field_id or 0), each.names) for each in ([] if mapping is None else mapping.root)]
-    found = {column: [name for name in names if name not in own] for column, names in known if column is not None}
-    return {column: names for column, names in found.items() if names}
+    return {} if mapping is None else dict(_former_names_in(mapping.root, table.schema().as_struct(), ()))
+
+
+def _former_names_in(mapped: Sequence[MappedField], kind: IcebergType, path: Path) -> Iterator[tuple[Path, list[str]]]:
+    known = {each.field_id: each for each in mapped}
+    inner = _fields_in(kind)
+    own = {field.name for field in inner}
+    for field in inner:
+        each = known.get(field.field_id)
+        if each is None:
+            continue
+        names = [name for name in each.names if name not in own]
+        if names:
+            yield (*path, field.name), names
+        yield from _former_names_in(each.fields, field.field_type, (*path, field.name))
+
+
+def _fields_in(kind: IcebergType) -> tuple[NestedField, ...]:
+    """Return the fields of a struct, and what a list or a map has as one; a map's key has no other names."""
+    if isinstance(kind, StructType):
+        return kind.fields
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return (kind.value_field,) if isinstance(kind, MapType) else ()

@@ -39,6 +39,8 @@ class TableLoad:
     dead-letter table got.
     `without_time`: how many records have no event time.
     `new_fields`: the fields that got a column with this load, or a wider one, with the types that they have now.
+    `not_renamed`: where the columns changed, fields that a schema calls otherwise now, and that stay beside the new
+    ones: old names and new, with a dot before what is within a field.
     `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
     and (with fail_on_data_loss=False) since the last one.
     `complete_until_ms`: the event time up to which producers and table agree (docs/audit.md); None where that is not
@@ -59,6 +61,7 @@ class TableLoad:
     new_fields: Mapping[str, ColumnType] = field(default_factory=dict)
     complete_until_ms: int | None = None
     dead_letter_rows: int = 0
+    not_renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

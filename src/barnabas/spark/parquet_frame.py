@@ -6,18 +6,21 @@ that match its Hadoop; without them, tasks read the files with Arrow, under the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import coalesce
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import coalesce, struct, transform, transform_values, when
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from barnabas.formats.column_names import sql_key
+from barnabas.formats.field_aliases import Path
 from barnabas.spark.object_files import file_system_of
-from barnabas.spark.projection import project
+from barnabas.spark.projection import FormerNames, project
 
 READ_BY_SPARK = frozenset({"", "file", "hdfs", "viewfs"})
 BATCH_ROWS = 65_536
@@ -28,13 +31,13 @@ def frame_of_files(
     files: Sequence[str],
     schema: pa.Schema,
     properties: Mapping[str, str],
-    former: Mapping[str, Sequence[str]] | None = None,
+    former: FormerNames | None = None,
 ) -> DataFrame:
     """Return the rows of files.
 
     :param schema: the table's; files that lack columns of it have nulls there.
     :param properties: how the files are reached, as pyiceberg names them.
-    :param former: names that columns have in some of the files, as they were renamed since.
+    :param former: of fields that were renamed since some of the files were written.
     """
     types = from_arrow_schema(schema)
     if not files:
@@ -53,24 +56,60 @@ def frame_of_files(
     return listed.mapInArrow(read, types)
 
 
-def _read_by_spark(
-    spark: SparkSession, files: Sequence[str], types: StructType, former: Mapping[str, Sequence[str]]
-) -> DataFrame:
+def _read_by_spark(spark: SparkSession, files: Sequence[str], types: StructType, former: FormerNames) -> DataFrame:
     if not former:
         return spark.read.schema(types).parquet(*files)
-    whole = StructType(list(types))
-    for column, names in former.items():
-        for former_name in names:
-            whole = whole.add(former_name, types[column].dataType)
-    rows = spark.read.schema(whole).parquet(*files)
-    # A file has a column under one of its names only, and the others are null.
-    columns = {name: [rows[f"`{each}`"] for each in (name, *former.get(name, ()))] for name in types.names}
-    return rows.select(*(coalesce(*each).alias(name) for name, each in columns.items()))
+    rows = spark.read.schema(cast("StructType", _with_all_names(types, (), former))).parquet(*files)
+    return rows.select(*_under_one_name(lambda name: rows[f"`{name}`"], types, (), former))
 
 
-def _rows(
-    file: str, schema: pa.Schema, properties: Mapping[str, str], former: Mapping[str, Sequence[str]]
-) -> Iterator[pa.RecordBatch]:
+def _with_all_names(kind: DataType, path: Path, former: FormerNames) -> DataType:
+    """Return a type with a field for each name that one may have in a file."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_all_names(kind.elementType, (*path, "element"), former))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _with_all_names(kind.valueType, (*path, "value"), former))
+    if not isinstance(kind, StructType):
+        return kind
+    whole = StructType()
+    for field in kind:
+        own = (*path, field.name)
+        for name in _names(own, former):
+            whole = whole.add(name, _with_all_names(field.dataType, own, former))
+    return whole
+
+
+def _under_one_name(
+    field_of: Callable[[str], Column], kind: StructType, path: Path, former: FormerNames
+) -> list[Column]:
+    """Return the fields of a struct: a file has each of them under one of its names only, and the others are null."""
+    columns = []
+    for field in kind:
+        own = (*path, field.name)
+        parts = [_merged(field_of(name), field.dataType, own, former) for name in _names(own, former)]
+        columns.append(coalesce(*parts).alias(field.name))
+    return columns
+
+
+def _merged(column: Column, kind: DataType, path: Path, former: FormerNames) -> Column:
+    """Return a column of which the fields within have one name each."""
+    if not any(len(way) > len(path) and way[: len(path)] == path for way in former):
+        return column
+    if isinstance(kind, ArrayType):
+        return transform(column, lambda each: _merged(each, kind.elementType, (*path, "element"), former))
+    if isinstance(kind, MapType):
+        return transform_values(column, lambda _, each: _merged(each, kind.valueType, (*path, "value"), former))
+    assert isinstance(kind, StructType), "what has fields"
+    return when(column.isNotNull(), struct(*_under_one_name(column.getField, kind, path, former)))
+
+
+def _names(path: Path, former: FormerNames) -> list[str]:
+    """Return the names that a field may have; Spark reads those that differ by case alone as the same."""
+    own = path[-1]
+    return [own, *(name for name in former.get(path, ()) if sql_key(name) != sql_key(own))]
+
+
+def _rows(file: str, schema: pa.Schema, properties: Mapping[str, str], former: FormerNames) -> Iterator[pa.RecordBatch]:
     system, path = file_system_of(properties, file)
     with pq.ParquetFile(path, filesystem=system) as opened:
         for batch in opened.iter_batches(BATCH_ROWS):

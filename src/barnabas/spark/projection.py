@@ -5,18 +5,19 @@ By names: tables that loads have made drop no column, and say under which names 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from barnabas.formats.field_aliases import Path
 
-def project(
-    batch: pa.RecordBatch, schema: pa.Schema, former: Mapping[str, Sequence[str]] | None = None
-) -> pa.RecordBatch:
+FormerNames = Mapping[Path, Sequence[str]]
+"""The names that fields may have in a file instead of those that they have now, which the ways to them have."""
+
+
+def project(batch: pa.RecordBatch, schema: pa.Schema, former: FormerNames | None = None) -> pa.RecordBatch:
     """Return a batch with the columns of a schema, in its order.
-
-    :param former: names that columns may have instead.
 
     >>> project(pa.record_batch({"n": pa.array([1], pa.int32())}), pa.schema([("new", "string"), ("n", "int64")]))
     pyarrow.RecordBatch
@@ -26,30 +27,38 @@ def project(
     new: [null]
     n: [1]
     """
-    there = set(batch.schema.names)
-    columns = []
-    for field in schema:
-        names = [name for name in (field.name, *(former or {}).get(field.name, ())) if name in there]
-        columns.append(_conform(batch.column(names[0]), field.type) if names else pa.nulls(len(batch), field.type))
+    parts = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = _fields(parts, schema, len(batch), (), former or {})
     return pa.RecordBatch.from_arrays(columns, schema=schema.remove_metadata())
 
 
-def _conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _fields(
+    parts: Mapping[str, pa.Array], wanted: Iterable[pa.Field], count: int, path: Path, former: FormerNames
+) -> list[pa.Array]:
+    """Return the fields of a struct at the end of a way."""
+    columns = []
+    for field in wanted:
+        own = (*path, field.name)
+        names = [name for name in (field.name, *former.get(own, ())) if name in parts]
+        columns.append(_conform(parts[names[0]], field.type, own, former) if names else pa.nulls(count, field.type))
+    return columns
+
+
+def _conform(array: pa.Array, wanted: pa.DataType, path: Path, former: FormerNames) -> pa.Array:
     if array.type == wanted:
         return array
     if pa.types.is_struct(wanted):
-        known = {field.name for field in array.type}
         # `flatten` knows the offset of a slice, and which structs are null.
         parts = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
-        children = [
-            _conform(parts[field.name], field.type) if field.name in known else pa.nulls(len(array), field.type)
-            for field in wanted
-        ]
+        children = _fields(parts, wanted, len(array), path, former)
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
     if pa.types.is_map(wanted):
-        return array.cast(wanted)
+        keys = array.keys.cast(wanted.key_type)
+        items = _conform(array.items, wanted.item_type, (*path, "value"), former)
+        pairs = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
+        return pa.Array.from_buffers(wanted, len(array), array.buffers()[:2], array.null_count, array.offset, [pairs])
     if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
-        values = _conform(array.flatten(), wanted.value_type)
+        values = _conform(array.flatten(), wanted.value_type, (*path, "element"), former)
         lengths = array.value_lengths().fill_null(0)
         ends = pc.cumulative_sum(lengths).cast(pa.int32())
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])

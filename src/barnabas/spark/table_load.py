@@ -24,7 +24,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -38,6 +38,7 @@ from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import merge_fields, settled
 from barnabas.formats.event_time import RECORD, EventTime
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases, kept_beside
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.line_patterns import TIME_GROUP
 from barnabas.formats.value_format import JSON, LINES, RAW
@@ -92,6 +93,7 @@ class _Outcome:
     written: Sequence[Written]
     gathered: Sequence[DataFile] = ()
     """The files, after small ones were put together."""
+    not_renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -318,13 +320,13 @@ class TableLoader:
         """Return the fields of the records, and whether they are but those of a sample."""
         chosen = sampled(shares) if guesses else shares
         parts = self._run("inferring", chosen, partial(_infer, self._reading, shape), _count)
-        told = {old: new for part in parts for old, new in part.renames.items()}
+        told = Aliases.together(part.renames for part in parts)
         fields = merge_fields(part.fields for part in parts)
         is_guess = sum(map(_count, chosen)) < sum(map(_count, shares))
         if is_guess and (len(fields) > FIELDS_MAX or any(settled(kind) != kind for kind in fields.values())):
             # Fields that were always null may have a type in the other records.
             return self._infer(shares, shape, guesses=False)
-        return Renaming.of({}, fields, told, {}), is_guess
+        return Renaming.of({}, fields, told, NO_ALIASES, FIELDS_MAX), is_guess
 
     def _dead_letter_table(self, base: StoredTable) -> DeadLetterTable | None:
         name = self._settings.dead_letter_table
@@ -364,13 +366,13 @@ class TableLoader:
         if shape.is_guess and not all(shape.has_room_for(task.found, task.renames) for task in written):
             self._remove_files(location, written)
             return None
-        renames = {old: new for task in written for old, new in task.renames.items()}
+        renames = Aliases.together(task.renames for task in written)
         grown = shape.grown_by(merge_fields(task.found for task in written), renames)
         if grown is shape:
             return _Outcome(shape, written)
         # Only the tasks that would have used the new columns; the files of the others lack them, which is a null. But
         # where a column has got another name, all of them: a file of this commit must not have the old one.
-        has_renamed = any(name not in (grown.fields or {}) for name in shape.fields or {})
+        has_renamed = bool(shape.columns_renamed_in(grown))
         again = [
             number
             for number, task in enumerate(written)
@@ -381,7 +383,7 @@ class TableLoader:
         redone = self._run("writing", [shares[number] for number in again], write, _count)
         for number, task in zip(again, redone, strict=True):
             written[number] = task
-        return _Outcome(grown, written)
+        return _Outcome(grown, written, not_renamed=kept_beside(grown.fields or {}, renames))
 
     def _gathering(self, location: Location, outcome: _Outcome) -> Gathering:
         folder, time_column = self._folder(location), outcome.shape.time_column
@@ -468,6 +470,7 @@ class TableLoader:
             without_time=sum(task.without_time for task in outcome.written),
             new_fields={name: column_type for name, column_type in after.items() if known.get(name) != column_type},
             complete_until_ms=complete_until_ms,
+            not_renamed=outcome.not_renamed,
         )
 
 

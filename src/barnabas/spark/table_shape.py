@@ -7,7 +7,7 @@ The table itself remembers it, in its columns and in these properties:
     barnabas.event-time    where the column `event_time` comes from; not there where there is no such column
     barnabas.json          `nested` and `decimals`, where they were asked for
     barnabas.new-fields    `value` where fields that get no column stay in the values; else they become columns
-    barnabas.aliases       names that fields had before, with those that they have in the table
+    barnabas.aliases       names that fields had before, with those that they have in the table; also within fields
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import ColumnType, Fields, grown, merge_fields
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, renamed_within
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import RAW
 from barnabas.spark.field_names import Renaming
@@ -54,7 +55,7 @@ class TableShape:
     event_time: EventTime = field(default_factory=lambda: EventTime(RECORD))
     rules: JsonRules = field(default_factory=JsonRules)
     takes_new_fields: bool = True
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Aliases = NO_ALIASES
     widens_types: bool = True
     taken: tuple[str, ...] = ()
     is_guess: bool = False
@@ -69,7 +70,11 @@ class TableShape:
 
         :param registry: the url of the schema registry.
         """
-        return value_decoder(self.value_format, self.rules, registry, self.aliases)
+        return value_decoder(self.value_format, self.rules, registry, self.aliases, may_rename=self._may_rename)
+
+    @property
+    def _may_rename(self) -> bool:
+        return self.widens_types and self.takes_new_fields
 
     @property
     def has_event_time(self) -> bool:
@@ -86,7 +91,7 @@ class TableShape:
         """The column by whose day the table is partitioned."""
         return EVENT_TIME if self.has_event_time else "timestamp"
 
-    def has_room_for(self, found: Fields, renames: Mapping[str, str]) -> bool:
+    def has_room_for(self, found: Fields, renames: Aliases) -> bool:
         """Whether records with other fields, or of other types, can be written as this shape has it.
 
         Of a guess nothing is settled yet: no type may stay that is not the one that all records would have told.
@@ -98,17 +103,15 @@ class TableShape:
             return not renames and merge_fields([cast("Fields", fields), found]) == fields
         return self.grown_by(found, renames) is self
 
-    def grown_by(self, found: Fields, renames: Mapping[str, str] | None = None) -> TableShape:
+    def grown_by(self, found: Fields, renames: Aliases = NO_ALIASES) -> TableShape:
         """Return the shape after records with other fields came; the same object where nothing is new.
 
         :param renames: fields that have another name by now, as the records' schemas say: old names and new.
         """
         if self.fields is None or not self.takes_new_fields or not found:
             return self
-        # In a full table a value may have come back without a column for a field that is now the new name of another
-        # one: both would go for the same column then, and the value would not come back any more.
-        may_rename = self.widens_types and len(self.fields) < FIELDS_MAX
-        renaming = Renaming.of(self.fields, found, (renames or {}) if may_rename else {}, self.aliases)
+        told = renames if self._may_rename else NO_ALIASES
+        renaming = Renaming.of(self.fields, found, told, self.aliases, FIELDS_MAX)
         before = self.renamed(renaming)
         assert before.fields is not None, "values are decoded"
         after = grown(before.fields, renaming.found, FIELDS_MAX, widens=self.widens_types)
@@ -121,22 +124,35 @@ class TableShape:
 
     def renamed(self, renaming: Renaming) -> TableShape:
         """Return the shape with fields, and their columns, under other names."""
-        fields, columns = dict(self.fields or {}), dict(self.columns)
+        columns = dict(self.columns)
         event_time = self.event_time
         for old, new in renaming.renamed.items():
             others = [column for name, column in columns.items() if name != old]
             columns[new] = column_names([new], taken=(*others, *self.taken))[new]
             del columns[old]
-            fields = {new if name == old else name: kind for name, kind in fields.items()}
             if event_time.field == old:
                 event_time = replace(event_time, source=new)
-        ordered = {name: columns[name] for name in fields}
-        return replace(self, fields=fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
+        ordered = {name: columns[name] for name in renaming.fields}
+        return replace(self, fields=renaming.fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
 
-    def columns_renamed_in(self, after: TableShape) -> dict[str, str]:
-        """Return the columns that have another name after this shape has grown: old names and new."""
-        gone = {name: self.columns[name] for name in self.fields or {} if name not in (after.fields or {})}
-        return {column: after.columns[after.aliases[name]] for name, column in gone.items() if name in after.aliases}
+    def columns_renamed_in(self, after: TableShape) -> dict[Path, str]:
+        """Return the columns that have another name after this shape has grown, and fields within them.
+
+        Each is named by its way from the column as it is called now, with `element` for what a list has and `value` for
+        what a map has.
+        """
+        renamed: dict[Path, str] = {}
+        after_fields = after.fields or {}
+        for name, kind in (self.fields or {}).items():
+            now = name if name in after_fields else after.aliases.now(name)
+            if now not in after_fields:
+                continue
+            column, new_column = self.columns[name], after.columns[now]
+            if now != name:
+                renamed[(column,)] = new_column
+            for path, inner in renamed_within(kind, after_fields[now], after.aliases.of(now)):
+                renamed[(column, *path)] = inner
+        return renamed
 
     def properties(self) -> dict[str, str]:
         """Return what the table is to remember."""
@@ -148,7 +164,7 @@ class TableShape:
         if not self.takes_new_fields:
             told[NEW_FIELDS] = "value"
         if self.aliases:
-            told[ALIASES] = json.dumps(self.aliases)
+            told[ALIASES] = self.aliases.dump()
         return told
 
     @classmethod
@@ -175,7 +191,7 @@ class TableShape:
             EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)),
             JsonRules(nested="nested" in rules, decimals="decimals" in rules),
             takes_new_fields=properties.get(NEW_FIELDS) != "value",
-            aliases=json.loads(properties.get(ALIASES, "{}")),
+            aliases=Aliases.parse(properties.get(ALIASES, "{}")),
             widens_types=widens_types,
             taken=tuple(name for name in names if name not in known),
         )

@@ -19,6 +19,7 @@ from barnabas.audit.account import Account
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.formats.column_types import Fields, merge_fields
 from barnabas.formats.decoding import ValueDecoder
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
@@ -81,7 +82,7 @@ class Written:
     found: Fields = field(default_factory=dict)
     event_times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
-    renames: Mapping[str, str] = field(default_factory=dict)
+    renames: Aliases = NO_ALIASES
     dead_letter_files: tuple[DataFile, ...] = ()
 
 
@@ -90,7 +91,7 @@ class Inferred:
     """The fields of records, and those that have another name by now: old names and new."""
 
     fields: Fields
-    renames: Mapping[str, str]
+    renames: Aliases
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class _Task:
         self._bad = bad
         self._records = self._kept_values = self._without_time = 0
         self._found: Fields = {}
-        self._renames: dict[str, str] = {}
+        self._renames = NO_ALIASES
         self._event_times_ms: dict[TopicPartition, int] = {}
         self._audit = None if writing.audit_width_ms is None else AccountBuilder(writing.audit_width_ms)
         self.on_batches = None if self._audit is None else self._audit.saw
@@ -158,7 +159,7 @@ class _Task:
         for number, batch in enumerate(_batches(part)):
             rows = to_rows(batch, self._writing.shape, self._decoder)
             if rows.found and self._decoder is not None:
-                self._renames.update(self._decoder.renames(batch.column("value")))
+                self._renames = Aliases.together([self._renames, self._decoder.renames(batch.column("value"))])
             self._files.add(rows.batch)
             self._count(partition, rows)
             if rows.reasons.null_count < len(rows.reasons):
@@ -214,7 +215,7 @@ def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableSh
     """
     current = wanted[0]
     found: Fields = {}
-    renames: dict[str, str] = {}
+    renames = NO_ALIASES
     try:
         decoder = shape.decoder(reading.registry)
         with closing(Connections()) as connections:
@@ -224,8 +225,9 @@ def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableSh
                 )
                 for part in parts:
                     if decoder is not None:
-                        found = merge_fields([found, decoder.infer(part.column("value"))])
-                        renames.update(decoder.renames(part.column("value")))
+                        values = part.column("value")
+                        found = merge_fields([found, decoder.infer(values)])
+                        renames = Aliases.together([renames, decoder.renames(values)])
     except (BarnabasError, OSError) as error:
         return _failed(current, error)
     return Inferred(found, renames)

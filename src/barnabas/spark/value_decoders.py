@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats.decoding import ValueDecoder
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import JSON, JsonDecoder, decoder_of
 from barnabas.serialization.avro_values import AvroKind
@@ -27,13 +28,16 @@ def value_decoder(
     value_format: str,
     rules: JsonRules | None = None,
     registry: str | None = None,
-    aliases: Mapping[str, str] | None = None,
+    aliases: Aliases = NO_ALIASES,
+    *,
+    may_rename: bool = True,
 ) -> ValueDecoder | None:
     """Return the decoder for a format, None for raw values.
 
     :param rules: how JSON becomes columns.
     :param registry: the url of a schema registry.
     :param aliases: names that fields had before, with the names that they have in the table.
+    :param may_rename: whether the table's fields may get other names later.
     :raises ConfigurationError: there is no such format, a registry is missing, or there is no use for it.
     """
     kind = _KINDS.get(value_format)
@@ -51,7 +55,7 @@ def value_decoder(
         )
     if rules and rules != JsonRules():
         raise ConfigurationError(f"nested and decimals (--nested, --decimals) are for format {JSON} (--format {JSON})")
-    return RecordDecoder(kind(), _registry(registry), aliases or {})
+    return RecordDecoder(kind(), _registry(registry), aliases, may_rename=may_rename)
 
 
 @lru_cache(maxsize=16)

@@ -404,8 +404,8 @@ class TableBase:
         renamed = {} if before is None else before.columns_renamed_in(shape)
         if renamed:
             with transaction.update_schema() as update:
-                for old, new in renamed.items():
-                    update.rename_column(old, new)
+                for path, new in renamed.items():
+                    update.rename_column(path, new)
         if shape.fields:
             with transaction.update_schema() as update:
                 update.union_by_name(_schema_of(shape))

@@ -18,6 +18,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import SchemaRegistryError, TimedOutError
 from barnabas.formats.column_types import ColumnType, settled
 from barnabas.formats.decoding import Decoded
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import JsonDecoder
 from barnabas.serialization.avro_bytes import PythonCodec
@@ -27,6 +28,7 @@ from barnabas.serialization.framed_json import FramedJsonDecoder
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 from barnabas.serialization.unknown_ids import UNKNOWN_IDS_MAX
+from barnabas.serialization.wire_format import Writer
 from tests.known_schemas import avro_record, registry_of
 
 PAGE: dict[str, Any] = {"name": "page", "type": "string"}
@@ -41,8 +43,8 @@ def binary(*values: bytes | None) -> pa.Array:
     return pa.array(values, pa.binary())
 
 
-def decoder(*schemas: Schema | dict[str, Any], aliases: Mapping[str, str] | None = None) -> RecordDecoder:
-    return RecordDecoder(AvroKind(), registry_of(*schemas), aliases or {})
+def decoder(*schemas: Schema | dict[str, Any], aliases: Aliases = NO_ALIASES) -> RecordDecoder:
+    return RecordDecoder(AvroKind(), registry_of(*schemas), aliases)
 
 
 def fields_of(values: pa.Array, *schemas: Schema | dict[str, Any]) -> dict[str, ColumnType]:
@@ -164,7 +166,7 @@ def test_each_type_has_its_column_and_comes_back(kind: Any, value: Any, column: 
 
 def test_usual_schemas_are_compiled_and_the_others_read_in_python() -> None:
     def codec(schema: dict[str, Any]) -> object:
-        found = AvroKind().record_type(registry_of(schema), next(iter(AvroKind().writers(binary(b"\0\0\0\0\1"), {}))))
+        found = AvroKind().record_type(registry_of(schema), Writer(1), NO_ALIASES)
         return type(found._codec)
 
     assert codec(record(PAGE, {"name": "b", "type": "bytes"}, {"name": "m", "type": {"type": "map", "values": "int"}}))
@@ -208,8 +210,8 @@ def test_a_field_that_a_column_does_not_take_is_found_told_and_kept() -> None:
 def test_fields_of_before_go_to_the_column_of_their_new_name() -> None:
     old, new = record(PAGE), record({"name": "url", "type": "string", "aliases": ["page"]})
     values = binary(avro_record(1, old, {"page": "/a"}), avro_record(2, new, {"url": "/b"}))
-    assert decoder(old, new).renames(values) == {"page": "url"}
-    renamed = decoder(old, new, aliases={"page": "url"})
+    assert decoder(old, new).renames(values) == Aliases({"page": "url"})
+    renamed = decoder(old, new, aliases=Aliases({"page": "url"}))
     decoded = renamed.decode(values, {"url": "string"})
     assert (decoded.columns[0].to_pylist(), decoded.found) == (["/a", "/b"], {})
     assert come_back(values, {"url": "string"}, decoded, renamed) == values.to_pylist()
@@ -228,8 +230,52 @@ def test_a_record_that_has_lost_all_its_fields_goes_into_the_struct_that_it_was(
 def test_a_name_that_was_another_field_has_no_column_again() -> None:
     both = record({"name": "url", "type": "string"}, PAGE)
     values = binary(avro_record(1, both, {"url": "/a", "page": "p"}))
-    decoded = decoder(both, aliases={"page": "url"}).decode(values, {"url": "string"})
+    decoded = decoder(both, aliases=Aliases({"page": "url"})).decode(values, {"url": "string"})
     assert (decoded.columns[0].to_pylist(), decoded.forms.to_pylist()) == (["/a"], ["value"])
+
+
+def test_a_value_is_kept_whose_field_has_no_column_as_its_name_was_another_field() -> None:
+    both = record(PAGE, {"name": "url", "type": "string"})
+    values = binary(avro_record(1, both, {"page": "", "url": "/a"}))
+    decoded = decoder(both, aliases=Aliases({"page": "url"})).decode(values, {"url": "string"})
+    assert decoded.forms.to_pylist() == ["value"], "when url is renamed too, both names are those of its column"
+    fixed = RecordDecoder(AvroKind(), registry_of(both), Aliases({"page": "url"}), may_rename=False)
+    assert fixed.decode(values, {"url": "string"}).forms.to_pylist() == ["avro:1"]
+
+
+def test_fields_within_go_to_the_columns_of_their_new_names() -> None:
+    def visits(x: dict[str, Any]) -> dict[str, Any]:
+        place = {"type": "array", "items": ["null", record(x, NUMBER, name="Place")]}
+        return record({"name": "places", "type": ["null", place]})
+
+    old = visits({"name": "x", "type": "float"})
+    new = visits({"name": "longitude", "type": "double", "aliases": ["x"]})
+    aliases = Aliases(within={"places": Aliases({"x": "longitude"})})
+    values = binary(
+        avro_record(1, old, {"places": [{"x": 1.5, "number": 7}, None]}),
+        avro_record(2, new, {"places": [{"longitude": 2.5, "number": 8}]}),
+    )
+    assert decoder(old, new).renames(values) == aliases
+    renamed = decoder(old, new, aliases=aliases)
+    fields: dict[str, ColumnType] = {"places": [{"number": "int", "longitude": "double"}]}
+    decoded = renamed.decode(values, fields)
+    assert decoded.columns[0].to_pylist() == [
+        [{"number": 7, "longitude": 1.5}, None],
+        [{"number": 8, "longitude": 2.5}],
+    ]
+    assert (decoded.forms.to_pylist(), decoded.found) == (["avro:1", "avro:2"], {})
+    assert come_back(values, fields, decoded, renamed) == values.to_pylist()
+
+
+def test_a_value_is_kept_whose_fields_within_have_not_all_a_column_where_they_may_be_renamed() -> None:
+    schema = record({"name": "place", "type": record(PAGE, {"name": "url", "type": "string"}, name="Place")})
+    values = binary(avro_record(1, schema, {"place": {"page": "", "url": "/a"}}))
+    aliases = Aliases(within={"place": Aliases({"page": "url"})})
+    for column in ({"url": "string"}, {"url": "string", "page": "string"}):
+        decoded = decoder(schema, aliases=aliases).decode(values, {"place": column})
+        assert decoded.columns[0].to_pylist() == [dict.fromkeys(column) | {"url": "/a"}]
+        assert decoded.forms.to_pylist() == ["value"]
+    assert decoder(schema).decode(values, {"place": {"url": "string"}}).forms.to_pylist() == ["value"]
 
 
 def written(*parts: bytes) -> bytes:
@@ -377,7 +423,7 @@ def test_values_that_look_like_many_ids_cost_no_pass_over_all_values_for_each(mo
 
 def test_compiled_and_python_codecs_agree() -> None:
     schema = record(PAGE, NUMBER, {"name": "x", "type": {"type": "map", "values": ["null", "bytes"]}})
-    tree = AvroKind().record_type(registry_of(schema), next(iter(AvroKind().writers(binary(written()), {}))))._tree
+    tree = AvroKind().record_type(registry_of(schema), Writer(1), NO_ALIASES)._tree
     rows = [{"page": "p" * n, "number": -n, "x": {"k": b"\xff" * n, "n": None}} for n in range(200)]
     out = []
     for row in rows:
@@ -388,4 +434,4 @@ def test_compiled_and_python_codecs_agree() -> None:
     columns = fast.decode(out)
     assert [each.to_pylist() for each in columns] == [each.to_pylist() for each in slow.decode(out)]
     assert fast.encode(columns, 200).to_pylist() == slow.encode(columns, 200).to_pylist() == out
-    assert isinstance(AvroRecords(tree), AvroRecords)
+    assert isinstance(AvroRecords(tree, NO_ALIASES), AvroRecords)

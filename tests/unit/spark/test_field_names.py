@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields
 from barnabas.formats.event_time import EventTime
+from barnabas.formats.field_aliases import Aliases, kept_beside
 from barnabas.serialization.avro_values import AvroKind
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.spark.field_names import Renaming
@@ -15,68 +17,140 @@ from barnabas.spark.table_shape import TableShape
 from tests.known_schemas import avro_record, registry_of
 
 
-def shape(**fields: str) -> TableShape:
+def shape(**fields: ColumnType) -> TableShape:
     return TableShape.of("avro", fields)
 
 
 def test_a_column_gets_the_new_name_and_keeps_its_place() -> None:
     before = shape(id="int", page="string", user="string")
-    after = before.grown_by({"url": "string", "id": "long"}, {"page": "url"})
+    after = before.grown_by({"url": "string", "id": "long"}, Aliases({"page": "url"}))
     assert after.fields == {"id": "long", "url": "string", "user": "string"}
     assert list(after.columns.values()) == ["id", "url", "user"]
-    assert before.columns_renamed_in(after) == {"page": "url"}
-    assert after.aliases == {"page": "url"}
+    assert before.columns_renamed_in(after) == {("page",): "url"}
+    assert after.aliases == Aliases({"page": "url"})
 
 
 def test_names_follow_one_another() -> None:
-    first = shape(a="long").grown_by({"b": "long"}, {"a": "b"})
-    second = first.grown_by({"c": "long"}, {"b": "c"})
-    assert (second.fields, second.aliases) == ({"c": "long"}, {"a": "c", "b": "c"})
-    at_once = shape(a="long").grown_by({"b": "long", "c": "long"}, {"a": "b", "b": "c"})
-    assert (at_once.fields, at_once.aliases) == ({"c": "long"}, {"a": "c", "b": "c"})
+    first = shape(a="long").grown_by({"b": "long"}, Aliases({"a": "b"}))
+    second = first.grown_by({"c": "long"}, Aliases({"b": "c"}))
+    assert (second.fields, second.aliases) == ({"c": "long"}, Aliases({"a": "c", "b": "c"}))
+    at_once = shape(a="long").grown_by({"b": "long", "c": "long"}, Aliases({"a": "b", "b": "c"}))
+    assert (at_once.fields, at_once.aliases) == ({"c": "long"}, Aliases({"a": "c", "b": "c"}))
 
 
 def test_an_alias_that_comes_too_late_changes_nothing() -> None:
     before = shape(page="string", url="string")
-    after = before.grown_by({"user": "string"}, {"page": "url"})
-    assert (after.fields, after.aliases) == ({"page": "string", "url": "string", "user": "string"}, {})
+    after = before.grown_by({"user": "string"}, Aliases({"page": "url"}))
+    assert (after.fields, after.aliases) == (
+        {"page": "string", "url": "string", "user": "string"},
+        Aliases(),
+    )
 
 
 def test_records_of_before_find_a_table_that_only_knew_the_new_name() -> None:
-    table = replace(shape(url="string"), aliases={"page": "url"})
-    assert table.grown_by({"page": "string"}, {}) is table
+    table = replace(shape(url="string"), aliases=Aliases({"page": "url"}))
+    assert table.grown_by({"page": "string"}, Aliases()) is table
 
 
 def test_aliases_in_a_circle_are_none() -> None:
-    assert Renaming.of({"a": "long"}, {"b": "long"}, {"a": "b", "b": "a"}, {}).renamed == {}
+    assert Renaming.of({"a": "long"}, {"b": "long"}, Aliases({"a": "b", "b": "a"}), Aliases(), 10).renamed == {}
 
 
 def test_event_times_follow_their_field() -> None:
     before = replace(shape(at="timestamp"), event_time=EventTime("at"))
-    assert before.grown_by({"happened": "timestamp"}, {"at": "happened"}).event_time == EventTime("happened")
+    assert before.grown_by({"happened": "timestamp"}, Aliases({"at": "happened"})).event_time == EventTime("happened")
 
 
 def test_a_new_name_that_is_taken_by_another_column_is_told_apart() -> None:
     before = shape(page="string", URL="string")
-    after = before.grown_by({"url": "string"}, {"page": "url"})
-    assert before.columns_renamed_in(after) == {"page": "value_url"}
+    after = before.grown_by({"url": "string"}, Aliases({"page": "url"}))
+    assert before.columns_renamed_in(after) == {("page",): "value_url"}
 
 
 def test_a_field_gets_no_name_of_a_column_that_others_have_added() -> None:
     before = replace(shape(page="string"), taken=("Note", "URL"))
     assert before.grown_by({"note": "string"}).columns == {"page": "page", "note": "value_note"}
-    assert before.columns_renamed_in(before.grown_by({"url": "string"}, {"page": "url"})) == {"page": "value_url"}
+    assert before.columns_renamed_in(before.grown_by({"url": "string"}, Aliases({"page": "url"}))) == {
+        ("page",): "value_url"
+    }
+
+
+PLACE: ColumnType = {"x": "float", "tags": [{"k": "string"}]}
+WITHIN = Aliases(within={"place": Aliases({"x": "longitude"}, {"tags": Aliases({"k": "key"})})})
+
+
+def test_fields_within_structs_and_lists_get_new_names() -> None:
+    before = shape(id="int", place=PLACE)
+    after = before.grown_by({"place": {"longitude": "float", "tags": [{"key": "string"}]}}, WITHIN)
+    assert after.fields == {"id": "int", "place": {"longitude": "float", "tags": [{"key": "string"}]}}
+    assert before.columns_renamed_in(after) == {
+        ("place", "x"): "longitude",
+        ("place", "tags", "element", "k"): "key",
+    }
+    assert after.aliases == WITHIN
+
+
+def test_a_field_and_what_is_within_it_are_renamed_at_once() -> None:
+    told = Aliases({"place": "spot"}, {"spot": Aliases({"x": "longitude"})})
+    before = shape(place=["string", {"x": "float"}])
+    after = before.grown_by({"spot": ["string", {"longitude": "float", "y": "float"}]}, told)
+    assert after.fields == {"spot": ["string", {"longitude": "float", "y": "float"}]}
+    assert before.columns_renamed_in(after) == {("place",): "spot", ("place", "value", "x"): "longitude"}
+    again = after.grown_by(
+        {"spot": ["string", {"lon": "float"}]}, Aliases(within={"spot": Aliases({"longitude": "lon"})})
+    )
+    assert after.columns_renamed_in(again) == {("spot", "value", "longitude"): "lon"}
+    assert again.aliases == Aliases({"place": "spot"}, {"spot": Aliases({"x": "lon", "longitude": "lon"})})
+
+
+def test_the_first_load_finds_fields_within_under_their_newest_names() -> None:
+    found: Fields = {"place": {"x": "float", "longitude": "double", "tags": [{"k": "string", "key": "string"}]}}
+    renaming = Renaming.of({}, found, WITHIN, Aliases(), FIELDS_MAX)
+    assert renaming.found == {"place": {"longitude": "double", "tags": [{"key": "string"}]}}
+    assert renaming.aliases == WITHIN
+
+
+def test_an_alias_within_that_comes_too_late_changes_nothing_and_is_told() -> None:
+    before = shape(place={"x": "float", "longitude": "float"})
+    after = before.grown_by({"place": {"y": "float"}}, WITHIN)
+    assert (after.fields, after.aliases) == ({"place": {"x": "float", "longitude": "float", "y": "float"}}, Aliases())
+    assert kept_beside(after.fields or {}, WITHIN) == {"place.x": "place.longitude"}
+
+
+def test_nothing_is_renamed_within_a_full_struct() -> None:
+    full: dict[str, ColumnType] = {"x": "float", **{f"f{number}": "long" for number in range(STRUCT_FIELDS_MAX - 1)}}
+    before = shape(place=full)
+    assert before.grown_by({"place": {"longitude": "float"}}, WITHIN) is before
+
+
+def test_no_field_within_gets_a_name_that_sql_cannot_tell_from_another_one() -> None:
+    before = shape(place={"x": "float", "LONGITUDE": "float"})
+    assert before.grown_by({"place": {"longitude": "float"}}, WITHIN) is before
+    told = Aliases(within={"place": Aliases({"x": "X"})})
+    assert shape(place={"x": "float"}).grown_by({"place": {"X": "float"}}, told).fields == {"place": {"X": "float"}}
+
+
+def test_delta_renames_nothing_within_either() -> None:
+    before = replace(shape(place={"x": "float"}), widens_types=False)
+    after = before.grown_by({"place": {"longitude": "float"}}, WITHIN)
+    assert (after.fields, after.aliases) == ({"place": {"x": "float", "longitude": "float"}}, Aliases())
+
+
+def test_a_table_remembers_aliases_within() -> None:
+    after = replace(shape(place={"longitude": "float"}), aliases=WITHIN)
+    known = {name: (after.columns[name], kind) for name, kind in (after.fields or {}).items()}
+    assert TableShape.parse(after.properties(), known, names=list(known)) == after
 
 
 def test_a_table_remembers_its_aliases() -> None:
-    after = shape(page="string").grown_by({"url": "string"}, {"page": "url"})
+    after = shape(page="string").grown_by({"url": "string"}, Aliases({"page": "url"}))
     known = {name: (after.columns[name], kind) for name, kind in (after.fields or {}).items()}
     assert TableShape.parse(after.properties(), known, names=[column for column, _ in known.values()]) == after
 
 
 def test_a_table_that_takes_no_new_fields_renames_none() -> None:
     fixed = replace(shape(page="string"), takes_new_fields=False)
-    assert fixed.grown_by({"url": "string"}, {"page": "url"}) is fixed
+    assert fixed.grown_by({"url": "string"}, Aliases({"page": "url"})) is fixed
 
 
 def test_a_full_table_renames_nothing_so_that_values_come_back_whose_new_name_had_no_column() -> None:

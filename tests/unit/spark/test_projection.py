@@ -28,6 +28,24 @@ def test_fields_that_came_later_are_null_inside_of_structs_and_lists() -> None:
         assert told.column("late").null_count == len(rows)
 
 
+def test_fields_are_found_under_the_names_that_they_had_also_in_maps() -> None:
+    old = pa.struct([("x", pa.int32())])
+    batch = pa.record_batch(
+        {
+            "place": pa.array([{"x": 1}, None], old),
+            "corners": pa.array([[("n", {"x": 2})], None], pa.map_(pa.string(), old)),
+        }
+    )
+    new = pa.struct([("late", pa.string()), ("y", pa.int64())])
+    wanted = pa.schema([("spot", new), ("corners", pa.map_(pa.string(), new))])
+    former = {("spot",): ["place"], ("spot", "y"): ["x"], ("corners", "value", "y"): ["x"]}
+    assert project(batch, wanted, former).to_pylist() == [
+        {"spot": {"late": None, "y": 1}, "corners": [("n", {"late": None, "y": 2})]},
+        {"spot": None, "corners": None},
+    ]
+    assert project(batch.slice(1), wanted, former).to_pylist() == [{"spot": None, "corners": None}]
+
+
 def _with_city(value: object) -> object:
     if isinstance(value, list):
         return [_with_city(each) for each in value]
