@@ -2,8 +2,10 @@
 
 A round that fails is told in a line and tried again with the next one: a broker or a catalog that is away stops
 nothing, and a load that was not committed has left the table as it was. Settings that are wrong, and software that is
-missing, end it instead: they would be wrong in the next round too. Once a round has worked the settings are right, and
-what refuses them is something that changed around them, which may change back.
+missing, end it instead: they would be wrong in the next round too. Once records have been loaded into a table its
+settings are right, and what refuses them is something that changed around them, which may change back. A round with
+nothing new proves less: some settings are looked at where there are records. What it does prove is that there are
+the topics, so that one that is missing later may come back.
 
 What a round did is a line, with `--json` a JSON object; the sums are metrics in Prometheus' text format.
 """
@@ -20,6 +22,7 @@ from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import Clock
 from barnabas.errors import ConfigurationError
 from barnabas.spark import JavaNotFoundError, MissingExtraError
+from barnabas.spark.errors import UnknownTopicError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
@@ -138,9 +141,8 @@ class LoadRounds:
         time = show_time_ms(self._clock.time_ms())
         try:
             result, failures = self._load()
-            _raise_if_nothing_can_be_loaded(result, failures)
         except Exception as error:  # whatever it is, it is told, and the next round tries again
-            if isinstance(error, _AS_IT_IS_SET_UP) and not self.metrics.last_success_s:
+            if self._is_hopeless(error, any(counts.loads for counts in self.metrics.tables.values())):
                 raise
             self.metrics.failed_rounds += 1
             self._tell({"time": time, "error": f"{type(error).__name__}: {error}"})
@@ -155,11 +157,25 @@ class LoadRounds:
             self.metrics.failed_rounds += 1
         else:
             self.metrics.last_success_s = self._clock.time_s()
+        self._raise_what_is_hopeless(result, failures)
 
+    def _raise_what_is_hopeless(self, result: LoadResult, failures: Mapping[str, Exception]) -> None:
+        """Raise for a table whose settings can never work; of topics only where none of them is there."""
+        unknown = [failure for failure in failures.values() if isinstance(failure, UnknownTopicError)]
+        for table, failure in failures.items():
+            if failure not in unknown and self._is_hopeless(failure, self.metrics.tables[table].loads > 0):
+                raise failure
+        if unknown and len(unknown) == len(failures) and not result.tables and self._is_hopeless(unknown[0], False):
+            raise unknown[0]
 
-def _raise_if_nothing_can_be_loaded(result: LoadResult, failures: Mapping[str, Exception]) -> None:
-    if failures and not result.tables and all(isinstance(failure, _AS_IT_IS_SET_UP) for failure in failures.values()):
-        raise next(iter(failures.values()))
+    def _is_hopeless(self, error: Exception, has_loaded: bool) -> bool:
+        """Whether all further rounds would end like this.
+
+        :param has_loaded: whether records were loaded with the same settings.
+        """
+        if isinstance(error, UnknownTopicError):
+            return not self.metrics.last_success_s
+        return isinstance(error, _AS_IT_IS_SET_UP) and not has_loaded
 
 
 def _told(load: TableLoad) -> dict[str, object]:

@@ -73,7 +73,8 @@ class LoadUntil:
     def run(self) -> bool:
         """Do the rounds; return whether the tables are complete, or time was up.
 
-        :raises BarnabasError: the first round failed, or a later one for a reason that does not pass by itself.
+        :raises BarnabasError: the first round failed, or a later one, or one of the tables, for a reason that does not
+            pass by itself.
         """
         began_s = self._clock.monotonic()
         while True:
@@ -99,6 +100,9 @@ class LoadUntil:
             return [f"{type(error).__name__}: {error}"]  # a broker or a catalog that is away: it may come back
         self._has_loaded = True
         self._done(result, failures)
+        for failure in failures.values():
+            if isinstance(failure, BarnabasError) and not failure.retriable:
+                raise failure  # that table would be waited for in vain
         waiting = [*map(self._what_is_missing, result.tables), *(f"{table} is not loaded" for table in failures)]
         return [line for line in waiting if line]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, ConfigurationError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult
@@ -17,6 +17,14 @@ class MissingExtraError(BarnabasError):
 
 class JavaNotFoundError(BarnabasError):
     """Spark runs on Java, and none of a version that it can use was found on this machine."""
+
+
+class UnknownTopicError(ConfigurationError):
+    """A topic that is to be loaded does not exist, which somebody else may change yet."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
 
 
 class LoadError(BarnabasError):

@@ -48,7 +48,7 @@ from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Compl
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
 from barnabas.spark.dead_letter_files import DeadLetterWriting
 from barnabas.spark.dead_letter_table import DeadLetterTable
-from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, WarehouseError
+from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, UnknownTopicError, WarehouseError
 from barnabas.spark.field_names import Renaming
 from barnabas.spark.gathering import Bundle, Gathering, bundles_of, gather
 from barnabas.spark.jobs import parallelism, run_here, run_tasks
@@ -507,7 +507,7 @@ def _describe(admin: Admin, topics: Sequence[str]) -> list[TopicNow]:
     known = {topic.name: topic for topic in admin.describe_topics()}
     unknown = [name for name in topics if name not in known]
     if unknown:
-        raise ConfigurationError(f"topic {unknown[0]!r} does not exist: see `barnabas topic list`")
+        raise UnknownTopicError(f"topic {unknown[0]!r} does not exist: see `barnabas topic list`")
     require(known[name] for name in topics)
     partitions = [TopicPartition(name, part.partition) for name in topics for part in known[name].partitions]
     first, last = admin.beginning_offsets(partitions), admin.end_offsets(partitions)

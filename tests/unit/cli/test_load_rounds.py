@@ -15,7 +15,14 @@ from barnabas.cli.metrics_server import serving_metrics
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError
 from barnabas.spark.bad_records import BadRecords
-from barnabas.spark.errors import DataLossError, LoadError, MissingExtraError, WarehouseError
+from barnabas.spark.errors import (
+    DataLossError,
+    JavaNotFoundError,
+    LoadError,
+    MissingExtraError,
+    UnknownTopicError,
+    WarehouseError,
+)
 from barnabas.spark.load_types import LoadResult, TableLoad
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_store import Maintained
@@ -24,9 +31,12 @@ LOADED = TableLoad("default.t", 7, 50, (), 2, bad=BadRecords({"not JSON": 3}), m
 NOTHING = TableLoad("default.t", None, 0, ())
 
 
-def run(*outcomes: object, takes_s: float = 1.0) -> tuple[LoadRounds, list[Mapping[str, object]], list[float]]:
+def run(
+    *outcomes: object, takes_s: float = 1.0, told: list[Mapping[str, object]] | None = None
+) -> tuple[LoadRounds, list[Mapping[str, object]], list[float]]:
     """Run a round for each outcome: a table's load, or an exception."""
-    clock, told, waits = ManualClock(), list[Mapping[str, object]](), list[float]()
+    told = [] if told is None else told
+    clock, waits = ManualClock(), list[float]()
     left = list(outcomes)
 
     def load() -> tuple[LoadResult, Mapping[str, Exception]]:
@@ -65,17 +75,38 @@ def test_a_round_that_fails_is_told_and_the_next_one_goes_on() -> None:
 def test_settings_that_are_wrong_end_it() -> None:
     with pytest.raises(ConfigurationError, match="no such pattern"):
         run(LoadError("no broker"), ConfigurationError("no such pattern"), LOADED)
-    with pytest.raises(ConfigurationError, match="no such topic"):
-        run({"default.t": ConfigurationError("no such topic"), "default.u": ConfigurationError("no such topic")})
+    with pytest.raises(UnknownTopicError, match="no such topic"):
+        run({"default.t": UnknownTopicError("no such topic"), "default.u": UnknownTopicError("no such topic")})
     with pytest.raises(MissingExtraError):
         run(MissingExtraError("no pyspark"))
 
 
 def test_what_refuses_settings_that_were_right_is_tried_again() -> None:
-    _, told, _ = run(LOADED, ConfigurationError("the topic does not exist"), LOADED)
-    assert [event.get("error") for event in told] == [None, "ConfigurationError: the topic does not exist", None]
-    _, told, _ = run({"default.t": ConfigurationError("no such topic"), "default.u": LoadError("no broker")}, LOADED)
+    _, told, _ = run(LOADED, ConfigurationError("other fields"), LOADED)
+    assert [event.get("error") for event in told] == [None, "ConfigurationError: other fields", None]
+    _, told, _ = run(LOADED, {"default.t": ConfigurationError("other fields")}, LOADED)
+    assert [event.get("error") for event in told] == [None, "ConfigurationError: other fields", None]
+
+
+def test_a_topic_that_is_missing_later_or_beside_others_may_come_back() -> None:
+    _, told, _ = run(NOTHING, UnknownTopicError("no such topic"), LOADED)
+    assert [event.get("error") for event in told] == [None, "UnknownTopicError: no such topic", None]
+    _, told, _ = run({"default.t": UnknownTopicError("no such topic"), "default.u": LoadError("no broker")}, LOADED)
     assert len(told) == 3
+
+
+def test_settings_that_are_looked_at_with_the_first_records_end_it_too() -> None:
+    told: list[Mapping[str, object]] = []
+    with pytest.raises(ConfigurationError, match="other fields"):
+        run(NOTHING, NOTHING, ConfigurationError("other fields"), LOADED)
+    with pytest.raises(JavaNotFoundError):
+        run(NOTHING, JavaNotFoundError("no Java"), LOADED)
+    with pytest.raises(ConfigurationError, match="other fields"):
+        run(LOADED, {"default.u": ConfigurationError("other fields")}, LOADED, told=told)
+    assert [(event["table"], event.get("error")) for event in told] == [
+        ("default.t", None),
+        ("default.u", "ConfigurationError: other fields"),
+    ]
 
 
 def test_an_interrupt_ends_it() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.cli.load_until import LoadUntil, parse_until_ms
 from barnabas.clock import ManualClock
+from barnabas.errors import ConfigurationError
 from barnabas.spark.load_types import LoadResult, TableLoad
 
 UNTIL_MS = 3_600_000
@@ -60,6 +61,13 @@ def test_table_that_could_not_be_loaded_is_waited_for() -> None:
     rounds = Rounds([table(UNTIL_MS)], failures={"default.views": OSError("full")})
     assert not rounds.run(within_s=5)
     assert "default.views is not loaded" in rounds.lines[0]
+
+
+def test_a_table_that_can_never_be_loaded_is_not_waited_for() -> None:
+    rounds = Rounds([table(UNTIL_MS)], failures={"default.views": ConfigurationError("other fields")})
+    with pytest.raises(ConfigurationError, match="other fields"):
+        rounds.run()
+    assert len(rounds.rounds) == 0, "the other table was loaded"
 
 
 def test_no_round_begins_when_time_is_up() -> None:
