@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
@@ -107,6 +106,8 @@ def _column(records: pa.RecordBatch, name: str) -> pa.Array:
 
 def split_timestamps(timestamps: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the columns `timestamp` and `raw_timestamp_ms`: of each row one has the time, the other is null."""
+    import pyarrow.compute as pc  # noqa: PLC0415  # a third of what a worker imports; those that plan make no columns
+
     milliseconds = timestamps.cast(pa.int64())
     least, greatest = pc.min_max(milliseconds).values()
     if not len(timestamps) or (least.as_py() >= TIMESTAMP_MS_MIN and greatest.as_py() <= TIMESTAMP_MS_MAX):
@@ -119,6 +120,8 @@ def split_timestamps(timestamps: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _headers_array(headers: pa.ListArray) -> pa.ListArray:
     """Return headers with Spark's names, and null where a record has none."""
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     pairs = pa.StructArray.from_arrays(headers.values.flatten(), fields=list(HEADERS_TYPE.value_type))
     has_none = pc.equal(headers.value_lengths(), 0)
     return pa.ListArray.from_arrays(headers.offsets, pairs, HEADERS_TYPE, mask=has_none)

@@ -16,6 +16,8 @@ directly and hand Arrow batches to Spark. No group is joined.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -27,7 +29,6 @@ from barnabas.spark.options import parse_any_options, parse_options, parse_strea
 from barnabas.spark.pushdown import keeps_scans_apart
 from barnabas.spark.range_partition import check_columns, make_schema
 from barnabas.spark.reading import check_reachable
-from barnabas.spark.sink import BarnabasStreamWriter, BarnabasWriter
 from barnabas.spark.sink_options import SinkOptions, parse_sink_options
 from barnabas.spark.stream_reader import BarnabasStreamReader, RefusedStream
 from barnabas.spark.table_options import (
@@ -40,6 +41,9 @@ from barnabas.spark.table_options import (
 from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_packages import check_workers
 from barnabas.spark.worker_python import worker_python
+
+if TYPE_CHECKING:
+    from barnabas.spark.sink import BarnabasStreamWriter, BarnabasWriter
 
 
 class BarnabasDataSource(DataSource):
@@ -84,6 +88,8 @@ class BarnabasDataSource(DataSource):
         :raises ConfigurationError: an option or a column is wrong.
         :raises TimedOutError: nobody listens at the brokers' addresses.
         """
+        from barnabas.spark.sink import BarnabasWriter  # noqa: PLC0415  # a producer: who reads need not load it
+
         with told_in_one_line():
             options = self._sink_options(schema, overwrite=overwrite)
             check_reachable(options.bootstrap, options.client_options)
@@ -95,6 +101,8 @@ class BarnabasDataSource(DataSource):
         :raises ConfigurationError: an option or a column is wrong.
         :raises TimedOutError: nobody listens at the brokers' addresses.
         """
+        from barnabas.spark.sink import BarnabasStreamWriter  # noqa: PLC0415
+
         with told_in_one_line():
             options = self._sink_options(schema, overwrite=overwrite)
             check_reachable(options.bootstrap, options.client_options)

@@ -21,6 +21,16 @@ def test_importing_the_package_imports_nothing_of_the_extra() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+def test_workers_that_plan_import_neither_a_producer_nor_what_makes_columns() -> None:
+    """Each stream has a process of its own that plans it, and waits for what that imports."""
+    script = (
+        "import sys, pyspark.sql.streaming.python_streaming_source_runner, barnabas.spark.source\n"
+        "heavy = {'pyarrow.compute', 'barnabas.spark.sink', 'barnabas.client.producer'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.delitem(sys.modules, "barnabas.spark.session", raising=False)
