@@ -14,6 +14,7 @@ from barnabas.spark.planning import split_ranges
 from barnabas.spark.range_partition import RangePartition, read_partition
 from barnabas.spark.reading import check_reachable, open_admin
 from barnabas.spark.telling import told_in_one_line
+from barnabas.spark.worker_memory import spare_collections
 
 
 class BarnabasReader(DataSourceReader):
@@ -29,6 +30,7 @@ class BarnabasReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ask the brokers for the offsets and split them into tasks."""
+        spare_collections()
         options = self._options
         with told_in_one_line():
             check_reachable(options.bootstrap, options.client_options)

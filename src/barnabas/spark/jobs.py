@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
+from barnabas.spark.worker_memory import spare_collections
 from barnabas.spark.worker_packages import explain_workers
 from barnabas.spark.worker_python import context_of, worker_python
 
@@ -96,6 +97,7 @@ def _run_as_rdd(
     done = context.accumulator(0)
 
     def run_one(item: ItemT) -> ResultT:
+        spare_collections()
         result = work(item, _attempt_id())
         done.add(weight(item))
         return result
@@ -123,6 +125,7 @@ def _run_as_rows(
     """
 
     def run_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_collections()
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 result = pickle.dumps(work(items[number], _attempt_id()))

@@ -25,6 +25,7 @@ from barnabas.spark.options import SourceOptions
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import read_range, read_what_is_left
 from barnabas.spark.telling import told_in_one_line
+from barnabas.spark.worker_memory import spare_collections
 
 _TYPES: dict[str, DataType] = {
     "binary": BinaryType(),
@@ -52,6 +53,7 @@ def read_partition(
 
     :param columns: those that are made, in this order.
     """
+    spare_collections()
     if not isinstance(partition, RangePartition):
         return  # for a query without any partition, Spark makes one of its own
     read = read_range if options.fail_on_data_loss else read_what_is_left
