@@ -109,9 +109,14 @@ def nodes(tree):
     return {path: (node.data, node.stat.version, bool(node.stat.owner)) for path, node in tree.subtree("/").items()}
 
 
+MIXED_UP = RuntimeError("xids do not match, expected %r received %r", 3, 1)
+"""What kazoo says of an answer to another question than the one that is next; it ends the connection."""
+
+
+@pytest.mark.parametrize("failure", [MarshallingError(), MIXED_UP], ids=["fails", "mixes up"])
 @pytest.mark.parametrize("is_done", [True, False], ids=["done", "not done"])
 @pytest.mark.parametrize("write", WRITES)
-def test_write_over_which_the_server_fails_is_done_once(tree, other, opened, monkeypatch, write, is_done):
+def test_write_over_which_the_server_fails_is_done_once(tree, other, opened, monkeypatch, write, is_done, failure):
     for each in ("/old", "/parent"):
         other.create(each)
     tree.ping(60)
@@ -123,7 +128,7 @@ def test_write_over_which_the_server_fails_is_done_once(tree, other, opened, mon
         if is_done:
             commit(transaction).get(EVENT_TIMEOUT_S)
         answer = transaction.client.handler.async_result()
-        answer.set_exception(MarshallingError())
+        answer.set_exception(failure)
         return answer
 
     monkeypatch.setattr(TransactionRequest, "commit_async", fails_once)

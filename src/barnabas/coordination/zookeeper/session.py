@@ -51,9 +51,11 @@ _LOST_ON_THE_WAY = (
     kazoo.MarshallingError,
     kazoo.SystemZookeeperError,
     kazoo.DataInconsistency,
+    RuntimeError,
 )
 """No answer came, or one that says nothing of the tree: that a server failed over a request, which happens to sound
-ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it."""
+ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it.
+RuntimeError is kazoo's, where an answer is to another question than the one that is next: it ends that connection."""
 
 
 class SessionLostError(TreeUnavailableError):
