@@ -10,7 +10,9 @@ brings it to the second, each as fast as it goes; a topic of its own each time:
 - `small`: values of 100 bytes;
 - `large`: values of 1,000 bytes;
 - `lz4`: values of 100 bytes, compressed by the producer;
-- `tens`: values of 100 bytes, ten in a batch: what costs the mirror is batches.
+- `tens`: values of 100 bytes, ten in a batch without sequence numbers, sent as fast as that can be done at all
+  (`--batch-records`): what costs the mirror is batches;
+- `sequenced`: the same by `Producer`, with sequence numbers, as a mirror sends them: ten fill a batch.
 
 The goal: a mirror reaches seven tenths of the slower of the two others. The mirror's time is that from its line `ready`
 to the line `ended`: it finds the topic, makes it in the target, and has written its ledger. Values are of text, MB/s
@@ -40,6 +42,8 @@ from bench.tables import table
 GOAL = 0.7
 """Of the slower of producing and consuming."""
 LIMIT_S = 600.0
+LINGER_MS = 5
+"""So long batches wait to be full, where their size is given."""
 PARTITIONS = 6
 COMMAND = [sys.executable, *BARNABAS]
 
@@ -53,11 +57,15 @@ class Scenario:
     compression: str = "none"
     batch_records: int | None = None
     """In each batch; None: what the producer finds best."""
+    batch_bytes: int | None = None
+    """When a batch is full; None: as above."""
 
     @property
     def flags(self) -> list[str]:
         """What `barnabas perf produce` is told."""
         batches = [] if self.batch_records is None else ["--batch-records", str(self.batch_records)]
+        if self.batch_bytes is not None:
+            batches += ["-X", f"batch.size={self.batch_bytes}", "-X", f"linger.ms={LINGER_MS}"]
         return ["--size", str(self.size), "--compression", self.compression, *batches]
 
 
@@ -66,6 +74,7 @@ SCENARIOS = {
     "large": Scenario(1_000, 600_000),
     "lz4": Scenario(100, 4_000_000, "lz4"),
     "tens": Scenario(100, 1_000_000, batch_records=10),
+    "sequenced": Scenario(100, 1_000_000, batch_bytes=1_200),
 }
 
 
@@ -196,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.mirror", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="small, large, lz4, tens [all]")
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="which; [all]")
     parser.add_argument("--rounds", type=int, default=3, help="how often [3]")
     parser.add_argument("--produce", default="", help="the mode of `barnabas perf produce` [its own]")
     parser.add_argument("--consume", default="", help="the mode of `barnabas perf consume` [its own]")
