@@ -18,6 +18,7 @@ import barnabas
 from barnabas.serialization import wire_format
 from barnabas.serialization.protobuf import message_class
 from barnabas.spark import load, open_table, read_table, scan_table
+from barnabas.spark.iceberg_maintenance import IcebergMaintainer
 from barnabas.spark.load_types import TableLoad
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import TablePlace
@@ -241,6 +242,8 @@ def test_fields_within_structs_keep_their_columns_under_new_names(
             (VISIT["place"], [("n", {"y": 7})]),
             (None, [("n", {"y": 7})]),
         ]
+        assert IcebergMaintainer(Warehouse.open(tmp_path), table).compact() == (2, 1)
+        assert restored(tmp_path, table, registry.url) == loaded
 
 
 def test_a_delta_table_gets_renamed_fields_as_new_ones_and_says_so(

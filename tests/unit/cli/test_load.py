@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,3 +86,11 @@ def test_options_that_are_no_json_are_refused_by_name(monkeypatch: pytest.Monkey
     assert done.exit_code != 0
     assert option in f"{done.output}{done.exception}"
     assert not asked
+
+
+def test_a_field_that_stays_beside_its_new_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = LoadResult((replace(LOADED, not_renamed={"place.x": "place.longitude"}),))
+    told, _ = run(monkeypatch, loaded)
+    assert "default.clicks: not renamed: place.x stays beside place.longitude, its new name by a schema" in told.stderr
+    as_json, _ = run(monkeypatch, loaded, "--json")
+    assert json.loads(as_json.stdout)[0]["not_renamed"] == {"place.x": "place.longitude"}
