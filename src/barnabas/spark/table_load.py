@@ -4,9 +4,9 @@ The steps, and what a kill after each leaves:
 
 1. *clean up* after loads that died (leftovers.py).
 2. *plan*: the table's last snapshot says where to start, the brokers where the logs end now.
-3. *infer*, only for the first load of decoded values: which fields there are. Nothing written so far. For JSON this is
-   guessed from a sample; where the tasks of step 4 find that the guess was wrong, all records are looked at, and the
-   tasks write anew.
+3. *infer*, only for the first load of decoded values: which fields there are. Nothing written so far. But for lines
+   this is guessed from a sample; where the tasks of step 4 find that the guess was wrong, all records are looked at,
+   and the tasks write anew.
 4. *write*: tasks on the executors read ranges and write Parquet files into this load's own folder. A kill
    leaves files that no snapshot names: no reader sees them, the next load removes them.
    Small files of the same days are put together, where there are many (gathering.py).
@@ -76,12 +76,14 @@ from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location, StoredTable, TableStore
 from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
+from barnabas.spark.value_decoders import AVRO, PROTOBUF
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 Share = tuple[OffsetRange, ...]
 """The ranges that one task reads."""
 
+_GUESSED = frozenset({JSON, AVRO, PROTOBUF})
 _ERRORS: Mapping[str, type[LoadError]] = {"data loss": DataLossError, "storage": WarehouseError, "other": LoadError}
 
 
@@ -314,7 +316,7 @@ class TableLoader:
     @property
     def _may_guess(self) -> bool:
         """Whether tasks tell where a guess was wrong, and have sent nothing by then that cannot be taken back."""
-        return self._settings.value_format == JSON and self._settings.dead_letter is None
+        return self._settings.value_format in _GUESSED and self._settings.dead_letter is None
 
     def _infer(self, shares: Sequence[Share], shape: TableShape, *, guesses: bool) -> tuple[Renaming, bool]:
         """Return the fields of the records, and whether they are but those of a sample."""
@@ -323,8 +325,8 @@ class TableLoader:
         told = Aliases.together(part.renames for part in parts)
         fields = merge_fields(part.fields for part in parts)
         is_guess = sum(map(_count, chosen)) < sum(map(_count, shares))
-        if is_guess and (len(fields) > FIELDS_MAX or any(settled(kind) != kind for kind in fields.values())):
-            # Fields that were always null may have a type in the other records.
+        if is_guess and (told or len(fields) > FIELDS_MAX or any(settled(kind) != kind for kind in fields.values())):
+            # Fields that were always null may have a type in the other records, and renamed ones have old names there.
             return self._infer(shares, shape, guesses=False)
         return Renaming.of({}, fields, told, NO_ALIASES, FIELDS_MAX), is_guess
 

@@ -1,4 +1,4 @@
-"""The first load of JSON guesses its columns from a sample, and yet has those that all records tell."""
+"""The first load guesses its columns from a sample, and yet has those that all records tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.formats.json_fields import JsonRules
-from barnabas.spark import load_plan, table_load, tasks
+from barnabas.spark import load_plan, table_load, tasks, value_decoders
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
 from barnabas.spark.ledger import Ledger
 from barnabas.spark.load_plan import TopicNow
@@ -23,6 +23,7 @@ from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location
+from tests.known_schemas import avro_record, registry_of
 from tests.unit.spark.test_tasks import fake_log
 
 SAMPLE = 2
@@ -77,7 +78,9 @@ class Loads:
         self.steps: list[str] = []
         self.tables = 0
 
-    def load(self, values: Sequence[bytes], rules: JsonRules = PLAIN, sample: int = SAMPLE) -> TableLoad:
+    def load(
+        self, values: Sequence[bytes], rules: JsonRules = PLAIN, sample: int = SAMPLE, registry: Any = None
+    ) -> TableLoad:
         """Load them; how they are read is in `steps`, and the table in `rows`."""
         (log,) = fake_log(*values)
 
@@ -85,7 +88,8 @@ class Loads:
             return [log.slice(wanted.start_offset, wanted.count)]
 
         now = TopicNow("t", "one", {0: 0}, {0: len(values)})
-        asked = LoadSettings("nowhere:1", "json", None, {}, True, None, 100, {}, rules, audit=False)
+        value_format, url = ("json", None) if registry is None else ("avro", "http://registry")
+        asked = LoadSettings("nowhere:1", value_format, None, {}, True, None, 100, {}, rules, audit=False, registry=url)
         session: Any = object
         self.tables += 1
         self.table = NewTable(self.folder / str(self.tables))
@@ -98,6 +102,7 @@ class Loads:
             patched.setattr(table_load, "parallelism", lambda _spark: 1)
             patched.setattr(table_load, "run_tasks", run_tasks)
             patched.setattr(tasks, "read_range", read)
+            patched.setattr(value_decoders, "_registry", lambda _url: registry)
             return TableLoader(session, store, "t", asked, self._note).run(["t"])
 
     def _note(self, progress: LoadProgress) -> None:
@@ -152,6 +157,42 @@ def test_one_record_that_is_different_makes_the_load_look_at_all(
     assert (result.records, loads.steps) == (9, TWICE)
     assert loads.types() == {**types, "value_form": "string"}
     assert len(list(loads.folder.rglob("*.parquet"))) == result.files == 1, "of what was written first nothing is left"
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, **told} for name, told in fields.items()]}
+
+
+OLD = record(a={"type": "int"})
+
+
+@pytest.mark.parametrize(
+    ("odd", "value", "steps", "types"),
+    [
+        (OLD, {"a": 5}, ONCE, {"a": "int32"}),
+        (record(a={"type": "long"}), {"a": 5}, TWICE, {"a": "int64"}),
+        (record(a={"type": "int"}, b={"type": "string"}), {"a": 5, "b": "x"}, TWICE, {"a": "int32", "b": "string"}),
+        (record(b={"type": "int", "aliases": ["a"]}), {"b": 5}, TWICE, {"b": "int32"}),
+    ],
+    ids=["the same", "wider", "new", "renamed"],
+)
+def test_a_schema_that_the_sample_has_not_makes_the_load_look_at_all(
+    loads: Loads, odd: dict[str, Any], value: Any, steps: list[str], types: dict[str, str]
+) -> None:
+    values = [avro_record(1, OLD, {"a": 7}) for _ in range(9)]
+    values[4] = avro_record(2, odd, value)
+    result = loads.load(values, registry=registry_of(OLD, odd))
+    assert (result.records, result.kept_values, loads.steps) == (9, 0, steps)
+    assert loads.types() == {**types, "value_form": "string"}
+    assert [next(iter(row.values())) for row in loads.rows().to_pylist()] == [7, 7, 7, 7, 5, 7, 7, 7, 7]
+
+
+def test_a_sample_with_aliases_is_not_enough(loads: Loads) -> None:
+    renamed = record(b={"type": "int", "aliases": ["a"]})
+    values = [avro_record(1, OLD, {"a": 7}), *[avro_record(2, renamed, {"b": 7})] * 8]
+    loads.load(values, registry=registry_of(OLD, renamed))
+    assert loads.steps == ONCE, "it has looked at all before it wrote"
+    assert loads.types() == {"b": "int32", "value_form": "string"}
 
 
 def test_a_field_that_is_null_in_the_sample_gets_the_type_that_the_others_tell(loads: Loads) -> None:
