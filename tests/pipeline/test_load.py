@@ -262,6 +262,8 @@ def test_many_tasks_leave_one_file_a_day(spark: SparkSession, topic: str, tmp_pa
     assert len(data_files(tmp_path)) == 2
     assert read_table(spark, tmp_path, TOPIC).where("id % 2 = 1").count() == 30
     assert read_table(spark, tmp_path, "bad").where("reason = 'not JSON'").count() == 30
+    again = load(TOPIC, table="again", records_per_task_max=5, dead_letter_table="bad", **options).tables[0]
+    assert (again.records, again.bad.count, again.dead_letter_rows) == (60, 30, 0)
 
 
 def test_a_topic_or_a_broker_that_is_not_there_is_told_in_one_line(
