@@ -123,6 +123,10 @@ class FrameReader:
 
         :raises MalformedMessageError: a size is negative or over the limit. The stream is of no use after that.
         """
+        if not self.partial and len(data) >= SIZE_BYTES:
+            (size,) = _SIZE.unpack_from(data)
+            if SIZE_BYTES + size == len(data) and size <= self._frame_bytes_max:  # nearly always
+                return [bytes(data[SIZE_BYTES:])]
         return [bytes(frame) if isinstance(frame, memoryview) else frame for frame in self.feed_views(data)]
 
     def feed_views(self, data: bytes | memoryview) -> list[bytearray | memoryview]:

@@ -148,11 +148,12 @@ def request_frame(message: object, version: int, correlation_id: int, client_id:
     :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
     """
     cls: type = type(message)
-    chunks: list[Chunk]
     if isinstance(message, EncodedRequest):
-        chunks = [bytearray(_request_head(message.cls, version, client_id) + message.body)]
-    else:
-        chunks = encode(message, version, prefix=_request_head(cls, version, client_id))
+        frame = bytearray(_request_head(message.cls, version, client_id) + message.body)
+        _SIZE.pack_into(frame, 0, len(frame) - SIZE_BYTES)
+        _CORRELATION_ID.pack_into(frame, CORRELATION_ID_POSITION, correlation_id)
+        return [frame]
+    chunks = encode(message, version, prefix=_request_head(cls, version, client_id))
     _CORRELATION_ID.pack_into(cast(bytearray, chunks[0]), CORRELATION_ID_POSITION, correlation_id)
     return _sized(chunks)
 

@@ -40,11 +40,11 @@ class AtHand:
         :raises CorruptBatchError: damage is what comes next.
         :raises DeserializationError: a record that a deserializer refuses is.
         """
-        with self._guard.lock:
-            if cursor.has_records:
-                return True
         while True:
-            taken = self._take_chunk(cursor)
+            with self._guard.lock:
+                if cursor.has_records:
+                    return True
+                taken = self._take_chunk(cursor)
             if taken is None:
                 return False
             chunk, position = taken
@@ -94,7 +94,8 @@ class AtHand:
         """
         before = len(columns)
         while len(columns) < records_max:
-            taken = self._take_chunk(cursor)
+            with self._guard.lock:
+                taken = self._take_chunk(cursor)
             if taken is None:
                 break
             chunk, position = taken
@@ -127,19 +128,17 @@ class AtHand:
                 consumed.coming(chunk.state, position, end, offsets)
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
-        """Return what to decode next, and the offset to begin at."""
-        with self._guard.lock:
-            chunk = cursor.take_rest()
-            if chunk is None:
-                chunk = self._fetcher.take(cursor.accepts)
-                if chunk is not None:
-                    self._meter.bytes.add(len(chunk.data))
-            position = None if chunk is None else chunk.state.position
-            hungry, self._fetcher.hungry = self._fetcher.hungry, False
-        if hungry:
-            self._guard.tell_background()  # before the decoding, so that the next fetch is under way meanwhile
+        """Return, under the guard, what to decode next, and the offset to begin at."""
+        chunk = cursor.take_rest()
         if chunk is None:
-            return None
+            chunk = self._fetcher.take(cursor.accepts)
+            if chunk is None:
+                return None
+            self._meter.bytes.add(len(chunk.data))
+            if self._fetcher.hungry:
+                self._fetcher.hungry = False
+                self._guard.tell_background()  # before the decoding, so that the next fetch is under way meanwhile
+        position = chunk.state.position
         assert position is not None
         return chunk, position
 

@@ -155,7 +155,9 @@ class Background:
 
     def _answered(self) -> None:
         """Under the guard: a fetch was answered, and may have said that there is nothing at its offset."""
-        if self._state.subscription.without_position():
+        fetcher = self._state.fetcher
+        if fetcher.lost_positions:
+            fetcher.lost_positions = False
             self._positions_wanted.set()
 
     # --- work that calls have put down ------------------------------------------------------------------

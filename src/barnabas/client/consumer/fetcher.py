@@ -164,6 +164,8 @@ class Fetcher:
         self.hungry = False
         """Whether the application has used up so much that there may be something to ask for; for who looks after it
         to unset."""
+        self.lost_positions = False
+        """Whether an answer has said that there is nothing at an offset; for who looks after it to unset."""
         self.errors: deque[BarnabasError] = deque()
         """What the application must be told, in its next polls, beside the troubles of single partitions."""
         self._troubles: dict[PartitionState, tuple[int, BarnabasError]] = {}
@@ -398,6 +400,7 @@ class Fetcher:
             self._ends[state] = state.version
             return  # buffered records come first; the broker is asked again when they are used up
         state.forget_position(self._reset_policy)
+        self.lost_positions = True
 
     def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyPartition) -> bool:
         """Put records into the buffer; return whether they are damaged."""

@@ -40,6 +40,8 @@ class ConsumerState:
         self.config = config
         self.guard = guard
         self.clock = clock
+        self.now_s = clock.monotonic
+        """Monotonic time."""
         self.subscription = Subscription()
         self.fetcher = Fetcher(
             self.subscription,
@@ -87,10 +89,6 @@ class ConsumerState:
         self._last_progress: tuple[int, ...] = (0,)
 
     # --- waiting ----------------------------------------------------------------------------------------
-
-    def now_s(self) -> float:
-        """Return monotonic time."""
-        return self.clock.monotonic()
 
     def wait(self, until_s: float, news: int) -> Wait:
         """Return a wait that ends in time to say that no broker can be reached."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.subscription import PartitionState
@@ -26,8 +26,7 @@ FOREVER_S = float("inf")
 Change = Literal["assigned", "revoked", "lost"]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Come back at `until_s` (monotonic), or earlier when there is news: when `Guard.news` is not `news` any more."""
 
     until_s: float
