@@ -1,21 +1,22 @@
 """Messages that are alike but for a few numbers and their record bytes, made and read without an object for each field.
 
-A consumer that waits for new records sends the same request and gets the same answer again and again. Where the
-numbers stand is found by encoding a message once more for each of them, with -1 in the place of 0, which differs in
-every byte. So nothing here knows a message: what is packed is what `barnabas.protocol.codec` would have encoded, and
-what is read is what it would have decoded.
+A producer of few records at a time, or a consumer that waits for new ones, sends the same request and gets the same
+answer again and again. Where the numbers stand is found by encoding a message once more for each of them, with -1 in
+the place of 0, which differs in every byte. So nothing here knows a message: what is packed is what
+`barnabas.protocol.codec` would have encoded, and what is read is what it would have decoded.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import Buffer, Chunk, encode_bytes
+from barnabas.protocol.codec import Buffer, Chunk, encode, encode_bytes
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import SIZE_BYTES, response_frame
-from barnabas.protocol.varint import read_uvarint
+from barnabas.protocol.varint import read_uvarint, write_uvarint
 
 CORRELATION_ID_BYTES = 4
 
@@ -40,6 +41,72 @@ def message_packer(message_with: Callable[..., object], count: int, version: int
     return packed
 
 
+def records_packer(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
+    """Return a function that encodes what `message_with` returns for record bytes and some numbers, as one piece.
+
+    :param message_with: returns a message with record bytes, its first argument; else as for `message_packer`, with the
+        numbers before them.
+    """
+    flexible = message_of(type(message_with(b"", *[0] * count))).flexible(version)
+
+    def head(*numbers: int) -> bytes:
+        return bytes(cast(Buffer, encode(message_with(b".", *numbers), version)[0]))[: -_length_bytes(flexible)]
+
+    codes, pieces = _pattern(head, count)
+    pack = struct.Struct(codes).pack
+    tail = _joined(encode(message_with(b".", *[0] * count), version)[2:])
+
+    def packed(records: Buffer, *numbers: int) -> bytes:
+        fields: list[bytes | int] = [*pieces]
+        fields[1::2] = numbers
+        return b"".join((pack(*fields), _length(len(records), flexible), records, tail))
+
+    return packed
+
+
+def _length_bytes(flexible: bool) -> int:
+    """Return how many bytes say how long a single record byte is."""
+    return 1 if flexible else _INT32.size
+
+
+def _length(size: int, flexible: bool) -> bytes:
+    if not flexible:
+        return _INT32.pack(size)
+    length = bytearray()
+    write_uvarint(length, size + 1)
+    return bytes(length)
+
+
+def _joined(chunks: Sequence[Chunk]) -> bytes:
+    return b"".join(cast(Sequence[Buffer], chunks))
+
+
+class NumbersReader:
+    """Reads response frames of one pattern, without record bytes.
+
+    :param answer_with: returns a response with each of its arguments, which are `count`, in an INT32 or INT64 field of
+        its own, in the order in which they are encoded.
+    """
+
+    __slots__ = ("_fixed", "_size", "_unpack")
+
+    def __init__(self, answer_with: Callable[..., object], count: int, version: int) -> None:
+        def encoded(*numbers: int) -> bytes:
+            return _joined(response_frame(answer_with(*numbers), version, 0))[SIZE_BYTES + CORRELATION_ID_BYTES :]
+
+        codes, pieces = _pattern(encoded, count)
+        self._unpack = struct.Struct(codes).unpack_from
+        self._fixed = tuple(pieces[::2])
+        self._size = CORRELATION_ID_BYTES + struct.calcsize(codes)
+
+    def read(self, frame: Buffer) -> Sequence[int] | None:
+        """Return the numbers of a response frame; None if it is of another pattern."""
+        if len(frame) != self._size:
+            return None
+        fields = self._unpack(frame, CORRELATION_ID_BYTES)
+        return fields[1::2] if fields[::2] == self._fixed else None
+
+
 class AnswerReader:
     """Reads response frames of one pattern, with record bytes in one place.
 
@@ -52,19 +119,19 @@ class AnswerReader:
     def __init__(self, answer_with: Callable[..., object], count: int, version: int) -> None:
         zeros = [0] * count
         self._flexible = message_of(type(answer_with(b"", *zeros))).flexible(version)
-        length_bytes = 1 if self._flexible else _INT32.size
+        length_bytes = _length_bytes(self._flexible)
 
         def split(*numbers: int) -> list[Chunk]:
             return response_frame(answer_with(b".", *numbers), version, 0)
 
         def head(*numbers: int) -> bytes:
-            return bytes(split(*numbers)[0])[SIZE_BYTES + CORRELATION_ID_BYTES : -length_bytes]  # type: ignore[arg-type]
+            return bytes(cast(Buffer, split(*numbers)[0]))[SIZE_BYTES + CORRELATION_ID_BYTES : -length_bytes]
 
         codes, pieces = _pattern(head, count)
         self._unpack = struct.Struct(codes).unpack_from
         self._fixed = tuple(pieces[::2])
         self._length_at = CORRELATION_ID_BYTES + struct.calcsize(codes)
-        self._tail = b"".join(bytes(chunk) for chunk in split(*zeros)[2:])  # type: ignore[arg-type]
+        self._tail = _joined(split(*zeros)[2:])
 
     def read(self, frame: Buffer) -> tuple[Sequence[int], memoryview] | None:
         """Return the numbers and the record bytes of a response frame; None if it is of another pattern."""

@@ -18,7 +18,15 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
 )
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-from barnabas.protocol.patterns import AnswerReader, message_packer
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from barnabas.protocol.patterns import AnswerReader, NumbersReader, message_packer, records_packer
 
 VERSIONS = st.sampled_from([7, 11, 12])
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -36,13 +44,49 @@ def answer_with(records: bytes, session_id: int, partition: int, high_watermark:
     return FetchResponse(session_id=session_id, responses=[FetchableTopicResponse(topic="clicks", partitions=[part])])
 
 
-def frame_of(response: FetchResponse, version: int, correlation_id: int = 3) -> bytes:
+def frame_of(response: object, version: int, correlation_id: int = 3) -> bytes:
     return b"".join(response_frame(response, version, correlation_id))[4:]  # type: ignore[arg-type]
 
 
 @given(VERSIONS, st.tuples(INT32, INT32, INT32, INT64))
 def test_a_packer_encodes_what_the_codec_would(version: int, numbers: tuple[int, int, int, int]) -> None:
     assert message_packer(request_with, 4, version)(*numbers) == encode_bytes(request_with(*numbers), version)
+
+
+def produce_with(records: bytes, partition: int) -> ProduceRequest:
+    data = [PartitionProduceData(index=partition, records=records)]
+    return ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[TopicProduceData(name="clicks", partition_data=data)])
+
+
+def produced_with(index: int, base_offset: int) -> ProduceResponse:
+    result = PartitionProduceResponse(index=index, error_code=0, base_offset=base_offset)
+    return ProduceResponse(responses=[TopicProduceResponse(name="clicks", partition_responses=[result])])
+
+
+@given(st.sampled_from([3, 8, 9, 12]), st.binary(max_size=300), INT32)
+def test_a_packer_of_records_encodes_what_the_codec_would(version: int, records: bytes, partition: int) -> None:
+    packed = records_packer(produce_with, 1, version)(memoryview(records), partition)
+    assert packed == encode_bytes(produce_with(records, partition), version)
+
+
+@given(st.sampled_from([3, 8, 9, 12]), INT32, INT64, st.data())
+def test_damaged_numbers_are_refused_or_read_as_the_codec_does(
+    version: int, index: int, base_offset: int, data: st.DataObject
+) -> None:
+    reader = NumbersReader(produced_with, 2, version)
+    frame = bytearray(frame_of(produced_with(index, base_offset), version))
+    found = reader.read(frame)
+    assert found is not None
+    assert tuple(found) == (index, base_offset)
+    frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(frame[: data.draw(st.integers(0, len(frame)))]) + data.draw(st.binary(max_size=3))
+    try:
+        decoded = decode_response(ProduceResponse, version, cut)
+    except MalformedMessageError:
+        assert reader.read(cut) is None
+        return
+    if (found := reader.read(cut)) is not None:
+        assert decoded == produced_with(*found)
 
 
 def test_numbers_in_another_order_than_on_the_wire_are_refused() -> None:

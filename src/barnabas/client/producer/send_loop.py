@@ -19,9 +19,11 @@ from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.client.producer.sender import Plan, Send, Sender
+from barnabas.client.producer.steady_sends import SteadyAnswer, SteadySends
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError, UnsupportedVersionError
 from barnabas.model import TopicPartition
+from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
 
@@ -67,6 +69,8 @@ class SendLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, list[Send]] = {}
         """Requests for brokers to which a connection is being made, in order."""
+        self._steady: dict[int, SteadySends] = {}
+        """By version of the requests."""
         self._backlog: list[tuple[Channel, Send]] = []
         """Requests without acknowledgement that a broker is too slow to take."""
         self.on_settled: Callable[[], None] | None = None
@@ -240,10 +244,16 @@ class SendLoop:
                 self._backlog.append((channel, send))
                 send.expires_at_s = NEVER_S  # `_gives_up_at_s` decides
             else:
-                on_answer = partial(self._answered, send, now_s)
-                channel.submit(send.request, on_answer, version=version, timeout_s=self._answer_timeout_s)
+                steady = self._steady.get(version) or self._steady_sends(send, version)
+                on_answer = partial(self._answered, steady, send, now_s)
+                request = _packed(steady, send) or send.request
+                channel.submit(request, on_answer, version=version, timeout_s=self._answer_timeout_s)
         except BarnabasError as error:
             self._failed(send, error)
+
+    def _steady_sends(self, send: Send, version: int) -> SteadySends:
+        steady = self._steady[version] = SteadySends(version, acks=send.acks, timeout_ms=send.timeout_ms)
+        return steady
 
     def _flush(self, channel: Channel) -> None:
         channel.on_progress = self.wake
@@ -267,7 +277,14 @@ class SendLoop:
         """When all of a request has taken too long: none of it is sent again then, for it may have arrived."""
         return max([batch.created_at_s for batch in send.batches]) + self._config.delivery_timeout_ms / 1000
 
-    def _answered(self, send: Send, sent_at_s: float, response: ProduceResponse, error: BarnabasError | None) -> None:
+    def _answered(
+        self,
+        steady: SteadySends,
+        send: Send,
+        sent_at_s: float,
+        response: ProduceResponse | SteadyAnswer,
+        error: BarnabasError | None,
+    ) -> None:
         """Deal with an answer; the turn follows when all that came with it were dealt with."""
         if error is not None:
             self._failed(send, error)
@@ -275,6 +292,8 @@ class SendLoop:
         now_s = self._clock.monotonic()
         self._accumulator.meter.answered(now_s - sent_at_s)
         try:
+            if isinstance(response, ProduceResponse):
+                steady.learn(response)
             stale = self.sender.on_response(send, response, now_s)
         except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
             self._stop(unforeseen)
@@ -336,6 +355,13 @@ class SendLoop:
                 led = [each for each in partitions if self._cluster.view.leader(TopicPartition(name, each)) is not None]
                 self._accumulator.set_partitions(name, len(topic.partitions), led)
         self.wake()
+
+
+def _packed(steady: SteadySends, send: Send) -> EncodedRequest | None:
+    if len(send.batches) != 1:
+        return None
+    (batch,), (records,) = send.batches, send.records
+    return steady.request(batch.topic, batch.partition, records)
 
 
 def run_callbacks(callbacks: list[Callable[[], object]]) -> None:

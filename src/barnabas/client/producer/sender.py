@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue
@@ -22,6 +23,7 @@ from barnabas.client.producer.batch import ProducerBatch
 from barnabas.client.producer.linger import POST_PAUSE_S, Flow
 from barnabas.client.producer.sequences import PartitionSequences
 from barnabas.client.producer.splitting import split_records
+from barnabas.client.producer.steady_sends import SteadyAnswer
 from barnabas.errors import BarnabasError, ErrorCode, FencedError, KafkaError, TimedOutError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 from barnabas.protocol.messages.produce import (
@@ -59,11 +61,27 @@ class Send:
     batches: list[ProducerBatch]
     partitions: list[_Partition]
     """Where the batches come from, one by one."""
-    request: ProduceRequest
+    records: list[bytes | bytearray | memoryview]
+    """What the batches hold, one by one; a batch that is given up holds it no longer."""
     expires_at_s: float
     """When the first of its batches is to be given up."""
+    acks: int
+    timeout_ms: int
     is_connecting: bool = False
     """Whether it waits for a connection to the broker."""
+
+    @property
+    def request(self) -> ProduceRequest:
+        """What goes over the wire."""
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for batch, records in zip(self.batches, self.records, strict=True):
+            data = PartitionProduceData(index=batch.partition, records=records)
+            topics.setdefault(batch.topic, []).append(data)
+        return ProduceRequest(
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
 
 
 @dataclass(slots=True)
@@ -356,23 +374,13 @@ class Sender:
             batches.append(batch)
         taken = ready[: len(batches)]
         expires_at_s = min([batch.created_at_s for batch in batches]) + self._delivery_timeout_s
-        send = Send(node_id, batches, taken, self._request(batches), expires_at_s)
+        records = [batch.payload() for batch in batches]
+        send = Send(node_id, batches, taken, records, expires_at_s, self._acks, self._request_timeout_ms)
         node.sends[send] = None
         node.sent_at_s = now_s
         plan.sends.append(send)
         plan.wake_at_s = min(plan.wake_at_s, expires_at_s)
         return taken
-
-    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in batches:
-            data = PartitionProduceData(index=batch.partition, records=batch.payload())
-            topics.setdefault(batch.topic, []).append(data)
-        return ProduceRequest(
-            acks=self._acks,
-            timeout_ms=self._request_timeout_ms,
-            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
-        )
 
     def may_send_to(self, node_id: int) -> bool:
         """Return whether another request to a broker may be under way."""
@@ -394,7 +402,7 @@ class Sender:
         for _partition, batch in self._landed(send):
             self._settle(batch)
 
-    def on_response(self, send: Send, response: ProduceResponse, now_s: float) -> set[str]:
+    def on_response(self, send: Send, response: ProduceResponse | SteadyAnswer, now_s: float) -> set[str]:
         """Settle or retry each batch by its answer; return the topics whose leaders should be looked up again."""
         answers = {
             (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
@@ -408,7 +416,7 @@ class Sender:
                 self._retry(
                     partition, batch, now_s, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response")
                 )
-            elif self._on_error(partition, batch, answer, now_s):
+            elif self._on_error(partition, batch, cast(PartitionProduceResponse, answer), now_s):
                 partition.doubted_leader = send.node_id
                 stale.add(batch.topic)
         return stale

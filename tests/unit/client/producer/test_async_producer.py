@@ -20,6 +20,8 @@ from barnabas.errors import (
     TimedOutError,
 )
 from barnabas.model import RecordMetadata
+from barnabas.protocol.codec import decode
+from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -72,6 +74,8 @@ class FakeBroker:
         return MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="a", port=1)], topics=topics)
 
     def submit(self, request, on_answer, *, version=None, timeout_s=30.0):
+        if isinstance(request, EncodedRequest):
+            request = decode(request.cls, request.body, version)
         self.requests.append(request)
         self.waiting.append((request, on_answer))
 

@@ -13,6 +13,8 @@ from barnabas.client.producer.send_loop import UNSENT_BYTES_MAX, SendLoop, run_c
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import DisconnectedError, KafkaError, UnsupportedVersionError
 from barnabas.model import Node
+from barnabas.protocol.codec import decode
+from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -77,6 +79,8 @@ class FakeCluster:
 
     def submit(self, request, on_answer, *, version, timeout_s=None):
         self.versions.add(version)
+        if isinstance(request, EncodedRequest):
+            request = decode(request.cls, request.body, version)
         if self.submit_error is not None:
             raise self.submit_error
         self.under_way.append(on_answer)

@@ -1,0 +1,85 @@
+"""Requests and answers by pattern say what the messages themselves would."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from barnabas.client.producer.steady_sends import PACKED_BYTES_MAX, PATTERNS_MAX, STEADY_SINCE, SteadySends
+from barnabas.protocol.codec import encode_bytes
+from barnabas.protocol.frames import decode_response, response_frame
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+VERSIONS = [5, 8, 9, 12]
+
+
+def sends(version=12):
+    return SteadySends(version, acks=1, timeout_ms=500)
+
+
+def frame_of(*, topic="t", index=2, base_offset=9, error=0, version=12, **others):
+    result = PartitionProduceResponse(index=index, error_code=error, base_offset=base_offset, log_start_offset=0)
+    topics = [TopicProduceResponse(name=topic, partition_responses=[result])]
+    return b"".join(response_frame(ProduceResponse(responses=topics, **others), version, 1))[4:]
+
+
+def learn(steady, frame, version=12):
+    steady.learn(decode_response(ProduceResponse, version, frame))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_holds_one_batch(version):
+    steady = sends(version)
+    for records in (b"some", bytes(PACKED_BYTES_MAX)):
+        data = [PartitionProduceData(index=3, records=records)]
+        topics = [TopicProduceData(name="t", partition_data=data)]
+        request = steady.request("t", 3, memoryview(records))
+        assert request.cls is ProduceRequest
+        assert request.body == encode_bytes(ProduceRequest(acks=1, timeout_ms=500, topic_data=topics), version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_answers_like_one_that_was_decoded_are_read(version):
+    steady = sends(version)
+    request = steady.request("t", 3, b"some")
+    frame = frame_of(index=3, base_offset=2**40, version=version)
+    assert request.read(frame) is None, "nothing was learnt yet"
+    learn(steady, frame_of(version=version), version)
+    answer, decoded = request.read(frame), decode_response(ProduceResponse, version, frame)
+    (topic,), (same_topic,) = answer.responses, decoded.responses
+    assert topic.name == same_topic.name
+    (result,), (same_result,) = topic.partition_responses, same_topic.partition_responses
+    for field in fields(result):
+        assert getattr(result, field.name) == getattr(same_result, field.name)
+
+
+@pytest.mark.parametrize("other", [{"error": 6}, {"topic": "u"}, {"throttle_time_ms": 1}])
+def test_other_answers_are_decoded_and_make_no_pattern(other):
+    steady = sends()
+    request = steady.request("t", 3, b"some")
+    learn(steady, frame_of(**other))
+    assert request.read(frame_of()) is None
+    learn(steady, frame_of())
+    assert request.read(frame_of(**other)) is None
+    assert request.read(frame_of()) is not None
+
+
+def test_large_batches_and_old_versions_are_encoded_as_ever():
+    assert sends().request("t", 0, bytes(PACKED_BYTES_MAX + 1)) is None
+    assert sends(STEADY_SINCE - 1).request("t", 0, b"some") is None
+
+
+def test_patterns_are_bounded():
+    steady = sends()
+    for number in range(PATTERNS_MAX):
+        assert steady.request(f"t{number}", 0, b"some") is not None
+    assert steady.request("more", 0, b"some") is None
+    assert steady.request("t0", 0, b"some") is not None
