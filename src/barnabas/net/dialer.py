@@ -382,12 +382,13 @@ class Connection:
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise MalformedMessageError(f"nobody waits for an answer with correlation id {correlation_id}")
         # A request counts as answered only when its response was read: else its caller would wait for ever.
-        response = self._decode(self._pending[0], frame)
+        pending = self._pending[0]
+        response = None if pending.read is None else pending.read(frame)
+        if response is None:
+            response = self._decode(pending, frame)
         self._pending.popleft().on_answer(response, None)
 
     def _decode(self, pending: _Pending, frame: Buffer) -> Any:
-        if pending.read is not None and (answer := pending.read(frame)) is not None:
-            return answer
         if pending.request is ApiVersionsRequest and frame[4:6] == b"\x00\x23":
             # A broker that lacks the version asked for answers in version 0 (KIP-511).
             return decode_response(ApiVersionsResponse, 0, frame)

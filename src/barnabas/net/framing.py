@@ -123,7 +123,7 @@ class FrameReader:
 
         :raises MalformedMessageError: a size is negative or over the limit. The stream is of no use after that.
         """
-        if not self.partial and len(data) >= SIZE_BYTES:
+        if self._size < 0 and not self._frame and len(data) >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data)
             if SIZE_BYTES + size == len(data) and size <= self._frame_bytes_max:  # nearly always
                 return [bytes(data[SIZE_BYTES:])]

@@ -81,7 +81,7 @@ class Cursor:
     def take_rest(self) -> Chunk | None:
         """Return the current chunk, whose partition's position is where it has to be decoded from, if some is left."""
         self.put_back()
-        if not self.has_rest:
+        if self._chunk is None or not self.has_rest:
             return None
         chunk, self._chunk, self._records = self._chunk, None, None
         return chunk

@@ -263,7 +263,7 @@ class Fetcher:
 
     def _room(self, node_id: int, share: int) -> int:
         """How much a broker may send now; none may take the room of all the others."""
-        room = self._buffer_bytes_max - self._buffered_bytes - self._reserved_bytes.total()
+        room = self._buffer_bytes_max - self._buffered_bytes - sum(self._reserved_bytes.values())
         self.put_off.pop(node_id, None)
         if room < share:
             self.put_off[node_id] = None
@@ -358,7 +358,12 @@ class Fetcher:
 
     def _still_wanted(self, asked: Asked) -> bool:
         """Whether an answer is what comes next: no seek, and no other broker was faster."""
-        return asked.part.fetch_offset == asked.state.fetch_offset and self._holds(asked.state, asked.version)
+        state = asked.state
+        return (
+            state.version == asked.version
+            and state.fetch_offset == asked.part.fetch_offset
+            and self._subscription.partitions.get(state.tp) is state
+        )
 
     def _look_for_leases(self, fetch: Fetch) -> None:
         """Let leaders be asked again which replica is near, where that was a while ago."""
@@ -449,6 +454,8 @@ class Fetcher:
 
     def take(self, accepts: Callable[[TopicPartition], bool]) -> Chunk | None:
         """Remove and return the oldest chunk of a partition that `accepts`, is assigned and is not paused."""
+        if not self._chunks:
+            return None
         place = 0
         while place < len(self._chunks):
             chunk = self._chunks[place]
@@ -484,7 +491,8 @@ class Fetcher:
 
     def holds(self, chunk: Chunk) -> bool:
         """Whether a chunk is still to be handed out: no seek since, and its partition is not given up."""
-        return self._holds(chunk.state, chunk.version)
+        state = chunk.state  # as `_holds`, without its call: this is asked several times for each answer
+        return state.version == chunk.version and self._subscription.partitions.get(state.tp) is state
 
     def _release(self, chunk: Chunk) -> None:
         self._buffered_bytes -= len(chunk.data)
