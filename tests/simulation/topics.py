@@ -33,6 +33,7 @@ from barnabas.records import Record
 from barnabas.storage.file_names import is_deleted_folder, partition_of
 from tests.simulation.clients import EARLIEST, SimulatedClient, SimulatedProducer, SimulatedReader
 from tests.simulation.cluster import DATA
+from tests.simulation.plan import JUMP_S
 from tests.simulation.workload import REPLICAS, SAFE, Workload
 
 TRIES = 12
@@ -40,6 +41,8 @@ TOPIC_RESOURCE = 2
 DELETE_VERSION_MAX = 5
 """Later versions name topics by their ids."""
 EVERYTHING = 2**62
+KEPT_MS = tuple(int(times * JUMP_S) * 1000 for times in (3, 6))
+"""How long records are kept: longer than any two clocks are apart, else they are deleted as they should be."""
 END_S = 60.0
 
 
@@ -188,7 +191,7 @@ class TopicAdmin(SimulatedClient):
                 ("segment.bytes", str(draw.choice([1_000, 5_000, 20_000]))),
                 ("flush.messages", str(draw.choice([1, 10, 1_000_000]))),
                 ("min.insync.replicas", str(draw.choice([2, 3]))),
-                ("retention.ms", str(draw.choice([3_600_000, 7_200_000]))),
+                ("retention.ms", str(draw.choice(KEPT_MS))),
             ]
         )
         config = IncrementallyAlterableConfig(name=name, config_operation=SET, value=value)
