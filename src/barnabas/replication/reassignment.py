@@ -98,8 +98,9 @@ def heir(replicas: ReplicaSet, state: PartitionState, able: AbstractSet[int]) ->
 def end_state(replicas: ReplicaSet, state: PartitionState) -> PartitionState:
     """Return the state of a partition with which its move ends, written by a leader that stays.
 
-    Where one replica is left, it begins another epoch: its leader keeps no account of followers from then on.
+    Where replicas go it begins another epoch: one of them may hold the partition again before long, with nothing, and
+    what it had asked for with the records of before may come only then. A sole replica keeps no account of followers.
     """
     isr = tuple(each for each in replicas.target if each in state.isr)
-    epoch = state.leader_epoch + (len(replicas.target) == 1)
+    epoch = state.leader_epoch + bool(replicas.removing)
     return PartitionState(state.leader, epoch, isr)

@@ -14,7 +14,7 @@ from barnabas.coordination import paths, reassignments, registry
 from barnabas.coordination.reassignments import End
 from barnabas.coordination.tree import NodeError, Operation, TooLargeError, TreeUnavailableError
 from barnabas.coordination.values import PartitionState, ReplicaSet
-from barnabas.errors import ErrorCode
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.replication.in_sync import LeaderReplicas
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
@@ -79,7 +79,7 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
         await go_on(cluster)
         for node in cluster.nodes:
             assert node.info().replica_set == ReplicaSet((1, 3))
-            assert node.info().state == PartitionState(1, 0, (1, 3))
+            assert node.info().state == PartitionState(1, 1, (1, 3))
             assert not node.topics.picture.moving
         assert [each.folders() for each in cluster.nodes] == [["clicks-0"], [], ["clicks-0"]]
         assert notes(cluster) == []
@@ -87,6 +87,25 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
         assert followers is not None
         assert followers.replicas == (1, 3)
         assert not followers.is_changing
+
+    run(scenario)
+
+
+def test_what_a_replica_asked_for_before_it_went_is_refused_once_it_is_back(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two, _three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
+        append(one, 3)
+        epoch = one.topics.partition(*CLICKS).leader_epoch
+        for target in ([1, 3], [1, 3, 2]):
+            assert await one.topics.reassign("clicks", {0: target}) == {}
+            await cluster.follow()
+            if 2 not in target:
+                await Leader(one).hear_from(2, 3)
+            await go_on(cluster)
+        assert isinstance(two.topics.replica(*CLICKS), Follower)
+        assert two.topics.replica(*CLICKS).log.log_end_offset == 0
+        with pytest.raises(KafkaError, match="FENCED_LEADER_EPOCH"):
+            one.topics.partition(*CLICKS).check_epoch(epoch)
 
     run(scenario)
 
@@ -99,7 +118,7 @@ def test_leader_that_is_to_go_hands_on_first_and_the_next_one_ends_the_move(run:
         await Leader(one).hear_from(2, 3)
         await go_on(cluster)
         assert three.leads()
-        assert three.info().state == PartitionState(3, 1, (3, 2))
+        assert three.info().state == PartitionState(3, 2, (3, 2))
         assert one.info().replica_set == ReplicaSet((3, 2))
         assert one.folders() == []
 
@@ -305,7 +324,7 @@ def test_leader_whose_answer_is_lost_reads_what_there_is(run: Run, monkeypatch: 
         assert followers is not None
         assert followers.is_changing
         await leader.reassigning.go_on()
-        assert not followers.is_changing
+        assert not followers_of(one).is_changing
         assert one.info().replica_set == ReplicaSet((1, 3))
         await cluster.follow()
         assert three.info().state.isr == (1, 3)

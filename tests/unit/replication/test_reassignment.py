@@ -87,10 +87,10 @@ def test_leader_that_is_to_go_hands_on_to_the_first_that_stays_and_can() -> None
     assert heir(moving, state, {1, 2}) is None
 
 
-def test_those_that_go_leave_the_in_sync_replicas_with_the_end() -> None:
+def test_those_that_go_leave_the_in_sync_replicas_and_an_epoch_begins_without_them() -> None:
     moving = reassigned(ReplicaSet((1, 2)), (4, 3))
-    assert end_state(moving, PartitionState(4, 8, (1, 2, 3, 4))) == PartitionState(4, 8, (4, 3))
+    assert end_state(moving, PartitionState(4, 8, (1, 2, 3, 4))) == PartitionState(4, 9, (4, 3))
 
 
-def test_sole_replica_that_is_left_begins_an_epoch() -> None:
-    assert end_state(reassigned(ReplicaSet((1, 2)), (1,)), PartitionState(1, 8, (1, 2))) == PartitionState(1, 9, (1,))
+def test_epoch_goes_on_where_replicas_come_and_none_goes() -> None:
+    assert end_state(reassigned(ReplicaSet((1,)), (1, 2)), PartitionState(1, 8, (1, 2))) == PartitionState(1, 8, (1, 2))
