@@ -109,6 +109,23 @@ def test_they_read_the_same(
     )
 
 
+@given(st.lists(st.one_of(st.integers(-2, 300), timestamps), min_size=1), st.integers(0, 40), st.integers(1, 2**62))
+def test_they_find_the_same_windows_and_each_record_once(times_ms: list[int], row: int, width_ms: int) -> None:
+    encoder = encoder_with(codec_pure, [(time_ms, None, b"", ()) for time_ms in times_ms])
+    header = header_of(encoder, 7)
+    for width in (60, width_ms):
+        seen = []
+        for codec in (codec_compiled, codec_pure):
+            decoder = codec.ColumnDecoder()
+            decoder.decode(encoder.body(), header)
+            records = codec.decode_records(encoder.body(), header, "t", 3)
+            seen += [decoder.stretches(row, width), codec.record_stretches(records[row:], width)]
+        assert all(each == seen[0] for each in seen)
+        assert [(first + place, window) for first, count, window in seen[0] for place in range(count)] == [
+            (7 + place, -1 if each < 0 else each - each % width) for place, each in enumerate(times_ms) if place >= row
+        ]
+
+
 @settings(max_examples=EXAMPLES)
 @given(contents, st.data())
 def test_they_refuse_the_same_damage_with_the_same_words(content: list[tuple], data: st.DataObject) -> None:

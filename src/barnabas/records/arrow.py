@@ -110,6 +110,10 @@ class ArrowReader:
                 self._stretches.append((topic, partition, len(self) - before))
         return next_offset
 
+    def stretches(self, row: int, width_ms: int) -> list[tuple[int, int, int]]:
+        """Return the records added from a row on by windows of their timestamps (`ColumnDecoder.stretches`)."""
+        return self._decoder.stretches(row, width_ms)
+
     def finish(self) -> pa.RecordBatch:
         """Return what was added since the last time."""
         pa = self._pa

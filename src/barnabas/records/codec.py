@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 else:
     codec = chosen("codec")
 
+twin = codec
 CODEC = codec.CODEC
 Appender = codec.Appender
 ColumnDecoder = codec.ColumnDecoder

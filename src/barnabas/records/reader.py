@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from barnabas.records.codec import Record, decode_records
+from barnabas.records.codec import Record, decode_records, twin
 from barnabas.records.codec_pure.limits import OFFSET_MAX
 from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, decompress
 from barnabas.records.header import (
@@ -51,6 +51,12 @@ def read_records(
     for header, body in iter_bodies(buffer, min_offset, check_crc=check_crc, max_batch_bytes=max_batch_bytes):
         records += decode_records(body, header, topic, partition, min_offset)
     return records
+
+
+def record_stretches(records: list[Record], width_ms: int) -> list[tuple[int, int, int]]:
+    """Return records by windows of their timestamps: of those that follow on each other and are in the same window the
+    offset of the first, how many there are, and when the window begins, in ms (-1 for those without a timestamp)."""
+    return twin.record_stretches(records, width_ms)
 
 
 def iter_bodies(

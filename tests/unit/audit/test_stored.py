@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.audit.event_times import Stretch, batches_by_window, stretches_of
+from barnabas.audit.event_times import Stretch, batches_by_window
 from barnabas.audit.identities import Producer
 from barnabas.audit.stored import Gap, NotAuditableError, Repeat, StoredLog, Stretches
 from barnabas.audit.windows import tally
@@ -107,14 +105,6 @@ def test_batch_over_several_windows_is_counted_by_its_records() -> None:
     producer = Producer(7, 0, 0)
     assert stored.counted[WIDTH_MS] == {producer: tally(producer, 4, 1, 0)}
     assert stored.counted[0] == {producer: tally(producer, 0, 4, 0).plus(tally(producer, 5, 5, 0))}
-
-
-@given(st.lists(st.integers(-1, 5 * WIDTH_MS), max_size=30))
-def test_records_by_windows_are_all_records_in_their_order(times_ms: list[int]) -> None:
-    stretches = stretches_of(memoryview(array("q", times_ms)), WIDTH_MS)
-    assert [window for count, window in stretches for _ in range(count)] == [
-        -1 if each < 0 else each // WIDTH_MS * WIDTH_MS for each in times_ms
-    ]
 
 
 def test_windows_are_read_from_the_records_of_a_batch() -> None:

@@ -318,3 +318,22 @@ def test_an_empty_range_of_offsets_adds_nothing(codec: ModuleType) -> None:
     decoder = codec.ColumnDecoder()
     assert decoder.decode(encoder.body(), header_of(encoder), 2, 1) == 0
     assert codec.decode_records(encoder.body(), header_of(encoder), "t", 0, 2, 1) == []
+
+
+def test_records_are_found_by_windows_while_their_offsets_follow_on_each_other(codec: ModuleType) -> None:
+    encoder = codec.RecordEncoder()
+    for timestamp_ms in (0, 59, 60, 119, 5, -1, -7, 2**61 - 1):
+        encoder.append(timestamp_ms, None, b"x")
+    header = header_of(encoder, base_offset=10)
+    last = (17, 1, (2**61 - 1) // 60 * 60)
+    expected = [(10, 2, 0), (12, 2, 60), (14, 1, 0), (15, 2, -1), last]
+    assert codec.record_stretches(codec.decode_records(encoder.body(), header, "t", 0), 60) == expected
+    decoder = codec.ColumnDecoder()
+    assert decoder.stretches(0, 60) == []
+    decoder.decode(encoder.body(), header, 11, 13)
+    decoder.decode(encoder.body(), header, 14)
+    assert decoder.stretches(0, 60) == [(11, 1, 0), (12, 1, 60), *expected[2:]]
+    assert decoder.stretches(2, 2**62) == [(14, 1, 0), (15, 2, -1), (17, 1, 0)]
+    assert decoder.stretches(6, 60) == decoder.stretches(2**62, 60) == codec.record_stretches([], 60) == []
+    with pytest.raises(TypeError):
+        codec.record_stretches(None, 60)

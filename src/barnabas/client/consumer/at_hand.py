@@ -18,7 +18,7 @@ from barnabas.errors import BarnabasError, CorruptBatchError, DeserializationErr
 from barnabas.records import Record
 
 if TYPE_CHECKING:
-    from barnabas.client.consumer.consumed import Consumed
+    from barnabas.client.consumer.consumed import Offsets
     from barnabas.records.arrow import ArrowReader
 
 
@@ -48,12 +48,12 @@ class AtHand:
             if taken is None:
                 return False
             chunk, position = taken
-            records, whole, trouble = self._decode(chunk, position)
-            if self._consumed is not None:
-                self._note(self._consumed, chunk, position, whole.next_offset)
+            records, whole, trouble, windows = self._decode(chunk, position)
             with self._guard.lock:
                 if not self._fetcher.holds(chunk):
                     continue
+                if self._consumed is not None:
+                    self._consumed.coming(chunk.state, position, windows)
                 if trouble is not None:
                     self._fetch_again_from(chunk, whole.next_offset)
                     whole.version = chunk.state.version
@@ -64,15 +64,18 @@ class AtHand:
             if trouble is not None:
                 raise trouble
 
-    def _decode(self, chunk: Chunk, position: int) -> tuple[list[Record], Chunk, BarnabasError | None]:
-        """Return the records from `position` on, what they come from, and what stands in the way of more."""
+    def _decode(self, chunk: Chunk, position: int) -> tuple[list[Record], Chunk, BarnabasError | None, list[Offsets]]:
+        """Return the records from `position` on, what they come from, what stands in the way of more, and, for the
+        audit, in which windows they are."""
         records, whole, damage = decode_chunk(chunk, position, check_crc=self._check_crc)
         trouble: BarnabasError | None = None if damage is None else _damaged(chunk, whole.next_offset, damage)
+        # Those that a deserializer refuses are among them: they are told of only if they are handed out.
+        windows = [] if self._consumed is None else self._consumed.of_records(records)
         if self._deserializers:
             records, refused = self._deserializers.apply(records)
             if refused is not None:
-                return records, replace(whole, next_offset=refused.offset), refused
-        return records, whole, trouble
+                return records, replace(whole, next_offset=refused.offset), refused, windows
+        return records, whole, trouble, windows
 
     def take_list(self, cursor: Cursor, records_max: int) -> list[Record]:
         """Return at most `records_max` records, some of which `cursor` has."""
@@ -99,14 +102,16 @@ class AtHand:
             if taken is None:
                 break
             chunk, position = taken
+            row = len(columns)
             next_offset, rest, damage = decode_columns(
                 chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
             )
-            if self._consumed is not None:
-                self._note(self._consumed, chunk, position, next_offset if damage is not None else chunk.next_offset)
+            windows = [] if self._consumed is None else self._consumed.of_columns(columns, row)
             with self._guard.lock:
                 # After a seek meanwhile these records count as handed out before it.
                 if self._fetcher.holds(chunk):
+                    if self._consumed is not None:
+                        self._consumed.coming(chunk.state, position, windows)
                     if damage is not None:
                         self._fetch_again_from(chunk, next_offset)
                     cursor.handed_out(chunk, next_offset, rest)
@@ -116,16 +121,6 @@ class AtHand:
                 break  # damage the next poll meets again, with nothing else to return; or the columns are full
         self._meter.records.add(len(columns) - before)
         return len(columns) > 0
-
-    def _note(self, consumed: Consumed, chunk: Chunk, position: int, end: int) -> None:
-        """Note for the audit which records are about to be handed out."""
-        with self._guard.lock:
-            if consumed.knows(chunk.state, end):
-                return
-        offsets = consumed.decoded(chunk.data, position, end)
-        with self._guard.lock:
-            if self._fetcher.holds(chunk):
-                consumed.coming(chunk.state, position, end, offsets)
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
         """Return, under the guard, what to decode next, and the offset to begin at."""

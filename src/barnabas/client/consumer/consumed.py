@@ -1,7 +1,7 @@
 """A consumer's part in the audit: which records were handed to the application, by windows of event time. No I/O.
 
-Nothing is done for a record. What is decoded is noted (`Consumed.coming`): which offsets are in which windows. How far
-the application is in it, the consumer knows anyway, and is asked only when somebody counts (`count`): every few
+What is decoded is noted (`Consumed.coming`): which offsets are in which windows, which the decoder knows. How far the
+application is in it, the consumer knows anyway, and is asked only when somebody counts (`count`): every few
 seconds, before each commit, and before positions are moved or partitions given up.
 
 An event holds what one life of a consumer was handed in a window, with offsets for numbers; what it was handed twice,
@@ -15,15 +15,18 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.audit.account import offsets_of
-from barnabas.audit.event_times import batches_by_window
 from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
 from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally, tally
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.model import TopicPartition
-from barnabas.records.header import Buffer, iter_headers
+from barnabas.records import Record
+from barnabas.records.reader import record_stretches
+
+if TYPE_CHECKING:
+    from barnabas.records.arrow import ArrowReader
 
 WINDOWS_MAX = 5_000
 """So many windows are remembered, so that what comes for them later is added. With more, the consumer tells on under
@@ -41,39 +44,11 @@ class Offsets(NamedTuple):
     window_ms: int
 
 
-def offsets_in(batches: Buffer, first: int, end: int) -> Iterator[Offsets]:
-    """Yield the records from offset `first` on, up to before `end`, by windows.
-
-    The batches between the two were decoded, and checked as far as the consumer does that. No other is looked into:
-    damage in one must not be met here, but where it is told to the application, and fetched again.
-    """
-    view = memoryview(batches)
-    for position, header in iter_headers(view, partial_ok=True):
-        if max(first, header.base_offset) >= end:
-            return
-        if header.last_offset >= first:
-            yield from _offsets_of(view[position : position + header.size], first, end)
-        if header.next_offset >= end:
-            return
-
-
-def _offsets_of(batch: Buffer, first: int, end: int) -> Iterator[Offsets]:
-    for header, stretches in batches_by_window(batch, WINDOW_MS, check_crc=False):
-        at = header.base_offset
-        for records, window_ms in stretches:
-            begin, until = max(at, first), min(at + records, end)
-            if begin < until:
-                yield Offsets(begin, until - begin, window_ms)
-            at += records
-
-
-@dataclass(slots=True)
 class _Coming:
     """What was decoded of a partition, and is not counted yet."""
 
-    version: int
-    decoded_to: int
-    offsets: deque[Offsets] = field(default_factory=deque)
+    def __init__(self) -> None:
+        self.offsets: deque[Offsets] = deque()
 
     def forget_from(self, first: int) -> None:
         """What comes from this offset on is decoded anew."""
@@ -123,20 +98,19 @@ class Consumed:
 
     # --- what comes -------------------------------------------------------------------------------------
 
-    def knows(self, state: PartitionState, end: int) -> bool:
-        """Whether what is decoded up to `end` was noted before."""
-        known = self._coming.get(state)
-        return known is not None and known.version == state.version and known.decoded_to >= end
+    @staticmethod
+    def of_records(records: list[Record]) -> list[Offsets]:
+        """Return by windows what was decoded to records. Needs no guard."""
+        return list(map(Offsets._make, record_stretches(records, WINDOW_MS)))
 
     @staticmethod
-    def decoded(batches: Buffer, first: int, end: int) -> list[Offsets]:
-        """Return the records from offset `first` on, up to before `end`, by windows. Needs no guard, and takes long."""
-        return list(offsets_in(batches, first, end))
+    def of_columns(columns: ArrowReader, row: int) -> list[Offsets]:
+        """Return by windows what was decoded to columns, from a row on. Needs no guard."""
+        return list(map(Offsets._make, columns.stretches(row, WINDOW_MS)))
 
-    def coming(self, state: PartitionState, first: int, end: int, offsets: list[Offsets]) -> None:
-        """Note what was decoded, from the partition's position `first` on, and up to before `end`."""
-        known = self._coming.setdefault(state, _Coming(state.version, end))
-        known.version, known.decoded_to = state.version, end
+    def coming(self, state: PartitionState, first: int, offsets: list[Offsets]) -> None:
+        """Note what was decoded, from the partition's position `first` on."""
+        known = self._coming.setdefault(state, _Coming())
         known.forget_from(first)
         known.offsets.extend(offsets)
 

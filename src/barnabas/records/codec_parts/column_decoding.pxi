@@ -97,6 +97,18 @@ cdef class ColumnDecoder:
         assert self.length
         return (<int64_t*>self.offsets.data)[self.length - 1]
 
+    def stretches(self, Py_ssize_t row, int64_t width_ms):
+        """Return the records gathered from a row on by windows; see the twin."""
+        cdef StretchList stretches = StretchList(width_ms)
+        cdef const int64_t* offsets = <const int64_t*>self.offsets.data
+        cdef const int64_t* timestamps_ms = <const int64_t*>self.timestamps_ms.data
+        cdef Py_ssize_t place
+        self.check_free()
+        for place in range(max(0, row), self.length):
+            stretches.add(offsets[place], timestamps_ms[place])
+        stretches.end()
+        return stretches.found
+
     def decode(
         self,
         body,

@@ -15,6 +15,7 @@ from barnabas.records.codec_pure.limits import (
     OFFSET_MAX,
     RECORD_OVERHEAD_MAX,
 )
+from barnabas.records.codec_pure.stretches import Stretches, record_stretches
 from barnabas.records.codec_pure.varints import encode_headers
 
 CODEC = "pure"
@@ -32,6 +33,7 @@ __all__ = [
     "OpenEncoders",
     "Record",
     "RecordEncoder",
+    "Stretches",
     "check_column_room",
     "check_ranges",
     "decode_records",
@@ -39,5 +41,6 @@ __all__ = [
     "exact_bytes",
     "group_rows",
     "murmur2",
+    "record_stretches",
     "with_valid_names",
 ]

@@ -9,6 +9,7 @@ from itertools import accumulate, chain
 from barnabas.records.codec_pure.decoding import Lists, decode_batch
 from barnabas.records.codec_pure.encoding import column_reader
 from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX
+from barnabas.records.codec_pure.stretches import Stretches, stretches_of
 from barnabas.records.columns import BinaryBuffers, Buffer, ColumnBuffers, HeaderBuffers
 from barnabas.records.header import BatchHeader
 
@@ -33,6 +34,15 @@ class ColumnDecoder:
     def last_offset(self) -> int:
         """The offset of the last record gathered; there must be one."""
         return self._lists.offsets[-1]
+
+    def stretches(self, row: int, width_ms: int) -> Stretches:
+        """Return the records gathered from a row on by windows of their timestamps.
+
+        :param row: how many were gathered before.
+        :param width_ms: of a window. Records without a timestamp are in one that begins at -1.
+        """
+        lists, rows = self._lists, slice(max(0, row), None)
+        return stretches_of(zip(lists.offsets[rows], lists.timestamps_ms[rows], strict=True), width_ms)
 
     def decode(
         self,

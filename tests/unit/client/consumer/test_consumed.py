@@ -9,25 +9,15 @@ from hypothesis import strategies as st
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
 from barnabas.audit.windows import WINDOW_MS, tally
-from barnabas.client.consumer.consumed import Consumed, Offsets, offsets_in
+from barnabas.client.consumer.consumed import Consumed, Offsets
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from barnabas.records import BatchBuilder
-from barnabas.records.header import CONTROL_MASK, stamp, write_crc
+from barnabas.records import BatchBuilder, Compression, decompress, reader, stamp
 from tests.consumer_core import TOPIC, Scene, make_batch
 
 TP = TopicPartition("clicks", 3)
 WHO = offsets_of(3)
-
-
-def batch(offset: int, *times_ms: int) -> bytes:
-    builder = BatchBuilder()
-    for time_ms in times_ms:
-        builder.append(time_ms, None, b"x")
-    data = bytearray(builder.build())
-    stamp(data, 0, offset, 0)
-    return bytes(data)
 
 
 def placed(position: int = 0) -> PartitionState:
@@ -36,33 +26,9 @@ def placed(position: int = 0) -> PartitionState:
     return state
 
 
-def test_records_are_found_by_windows_from_the_position_up_to_the_end() -> None:
-    data = batch(0, 1, 2, WINDOW_MS) + batch(3, WINDOW_MS, WINDOW_MS) + b"damaged"
-    assert list(offsets_in(data, 1, 4)) == [Offsets(1, 1, 0), Offsets(2, 1, WINDOW_MS), Offsets(3, 1, WINDOW_MS)]
-
-
-def test_damage_is_not_looked_into_where_nothing_of_it_was_handed_out() -> None:
-    whole, damaged = batch(0, 1, 2), bytearray(batch(2, 1))
-    damaged[-1] ^= 1
-    assert list(offsets_in(damaged, 2, 2)) == []
-    assert list(offsets_in(damaged + whole, 3, 3)) == []
-    assert list(offsets_in(whole + damaged, 0, 2)) == [Offsets(0, 2, 0)]
-    marker = bytearray(batch(2, 1))
-    marker[22] |= CONTROL_MASK
-    write_crc(marker, 0, len(marker))
-    damaged[:8] = (3).to_bytes(8, "big")
-    assert list(offsets_in(whole + marker + damaged, 0, 3)) == [Offsets(0, 2, 0)]
-
-
-def test_a_checksum_that_nobody_checks_is_not_missed_here() -> None:
-    data = bytearray(batch(0, 1, 2))
-    data[17] ^= 1  # of the CRC itself
-    assert list(offsets_in(data, 0, 2)) == [Offsets(0, 2, 0)]
-
-
 def test_only_what_was_handed_out_counts_and_it_is_told_once() -> None:
     consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, 10, [Offsets(0, 6, 0), Offsets(6, 4, WINDOW_MS)])
+    consumed.coming(state, 0, [Offsets(0, 6, 0), Offsets(6, 4, WINDOW_MS)])
     consumed.count(lambda _state: 4)
     (event,) = consumed.news().values()
     assert (event.tier, event.application, event.window_ms) == (CONSUMED, "readers", 0)
@@ -79,22 +45,20 @@ def test_only_what_was_handed_out_counts_and_it_is_told_once() -> None:
 
 def test_what_was_decoded_and_dropped_is_counted_when_it_is_handed_out() -> None:
     consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, 10, [Offsets(0, 10, 0)])
+    consumed.coming(state, 0, [Offsets(0, 10, 0)])
     state.position = 5
     state.refetch()
-    assert not consumed.knows(state, 10)
-    consumed.coming(state, 5, 10, [Offsets(5, 5, 0)])
-    assert consumed.knows(state, 10)
+    consumed.coming(state, 5, [Offsets(5, 5, 0)])
     consumed.count(lambda _state: 7)
     assert consumed.news()["clicks", 0].offsets == {3: tally(WHO, 0, 7, 0)}
 
 
 def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() -> None:
     consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, 10, [Offsets(0, 10, 0)])
+    consumed.coming(state, 0, [Offsets(0, 10, 0)])
     consumed.count(lambda _state: 4)
     consumed.moved([state])
-    consumed.coming(state, 2, 10, [Offsets(2, 8, 0)])
+    consumed.coming(state, 2, [Offsets(2, 8, 0)])
     consumed.count(lambda _state: 4)
     assert consumed.news()["clicks", 0].offsets == {3: tally(WHO, 0, 4, 0).plus(tally(WHO, 2, 2, 0))}
     consumed.moved([state])
@@ -104,7 +68,7 @@ def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() ->
 
 def test_what_could_not_be_told_is_news_again() -> None:
     consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, 10, [Offsets(0, 10, 0)])
+    consumed.coming(state, 0, [Offsets(0, 10, 0)])
     consumed.count(lambda _state: 4)
     news = consumed.news()
     consumed.not_told(news)
@@ -121,7 +85,7 @@ def test_all_that_was_handed_out_is_counted_however_it_is_cut(decoded: list[tupl
     for records, window in decoded:
         first = len(windows)
         windows += [window * WINDOW_MS] * records
-        consumed.coming(state, first, len(windows), [Offsets(first, records, window * WINDOW_MS)])
+        consumed.coming(state, first, [Offsets(first, records, window * WINDOW_MS)])
     position = 0
     for step in steps:
         position = min(position + step, len(windows))
@@ -159,3 +123,91 @@ def test_damage_stops_an_audited_consumer_as_it_stops_others(check_crcs: bool) -
     found = read_with_damage(audit=True, check_crcs=check_crcs)
     assert found == read_with_damage(audit=False, check_crcs=check_crcs)
     assert all("seek past it to go on" in str(each) for each in found)
+
+
+def batch_of_minutes(offset: int, count: int) -> bytes:
+    """Records of which each is in the window of its offset."""
+    builder = BatchBuilder(Compression.LZ4)
+    for place in range(offset, offset + count):
+        builder.append(place * WINDOW_MS, None, b"x")
+    data = bytearray(builder.build())
+    stamp(data, 0, offset, 0)
+    return bytes(data)
+
+
+def deliver(scene: Scene, batches: bytes, end: int) -> None:
+    """Answer the next fetch."""
+    fetch = scene.fetch()
+    assert fetch is not None
+    answer = PartitionData(partition_index=0, error_code=0, high_watermark=end, records=batches)
+    topics = [FetchableTopicResponse(topic=TOPIC, partitions=[answer])]
+    scene.state.fetcher.on_response(fetch, FetchResponse(responses=topics))
+
+
+def handed(scene: Scene) -> list[int]:
+    """Return the windows of the records that were handed out, by their numbers."""
+    scene.state.count_consumed()
+    assert scene.state.consumed is not None
+    news = scene.state.consumed.news()
+    assert all(event.offsets == {0: tally(offsets_of(0), number, 1, 0)} for (_, number), event in minutes(news))
+    return [number for (_, number), _event in minutes(news)]
+
+
+def minutes(news: dict[tuple[str, int], MonitoringEvent]) -> list[tuple[tuple[str, int], MonitoringEvent]]:
+    return [((topic, window_ms // WINDOW_MS), event) for (topic, window_ms), event in sorted(news.items())]
+
+
+def test_ways_of_reading_may_be_mixed_and_each_record_is_told_of_when_it_was_handed_out() -> None:
+    scene = Scene(partitions=1, group="readers", audit=True)
+    scene.core.assign([(TOPIC, 0)])
+    scene.place_all()
+    deliver(scene, batch_of_minutes(0, 5) + batch_of_minutes(5, 5), 10)
+    assert len(scene.poll(records_max=2, timeout_s=0).result) == 2
+    assert handed(scene) == [0, 1]
+    assert scene.call(scene.core.poll_columns(4, 0)).result.num_rows == 4
+    assert handed(scene) == [2, 3, 4, 5]
+    assert scene.call(scene.core.poll_columns(1, 0)).result.num_rows == 1
+    assert len(scene.poll(records_max=1, timeout_s=0).result) == 1
+    assert handed(scene) == [6, 7]
+    assert scene.call(scene.core.poll_columns(100, 0)).result.num_rows == 2
+    assert handed(scene) == [8, 9]
+
+
+def test_what_a_deserializer_refuses_is_not_told_of() -> None:
+    def refuse(value: bytes) -> bytes:
+        if value == b"0/2":
+            raise ValueError("no")
+        return value
+
+    scene = Scene(partitions=1, group="readers", audit=True, value_deserializer=refuse)
+    scene.core.assign([(TOPIC, 0)])
+    scene.deliver(count=4)
+    assert len(scene.poll(timeout_s=0).result) == 2
+    scene.answer(scene.fetch(), count=2)
+    assert "offset 2" in str(scene.poll(timeout_s=0).error)
+    scene.state.count_consumed()
+    assert scene.state.consumed is not None
+    ((_window, event),) = scene.state.consumed.news().items()
+    assert event.offsets == {0: tally(offsets_of(0), 0, 2, 0)}
+
+
+@pytest.mark.parametrize("way", ["poll", "poll_columns"])
+def test_a_batch_is_decompressed_as_often_as_without_the_audit(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for audit in (False, True):
+        unpacked: list[int] = []
+
+        def count(
+            compression: Compression, body: memoryview, limit: int, unpacked: list[int] = unpacked
+        ) -> bytes | memoryview:
+            unpacked.append(len(body))
+            return decompress(compression, body, limit)
+
+        monkeypatch.setattr(reader, "decompress", count)
+        scene = Scene(partitions=1, group="readers", audit=audit)
+        scene.core.assign([(TOPIC, 0)])
+        scene.place_all()
+        deliver(scene, batch_of_minutes(0, 500) + batch_of_minutes(500, 500), 1_000)
+        assert len(scene.call(getattr(scene.core, way)(1_000, 0)).result) == 1_000
+        counts.append(len(unpacked))
+    assert counts == [2, 2]

@@ -52,7 +52,7 @@ def told(
     async def read() -> None:
         telling = ConsumedTelling(scene.state, cluster, consumed)
         for offset in range(WINDOWS):
-            consumed.coming(state, offset, offset + 1, [Offsets(offset, 1, offset * WINDOW_MS)])
+            consumed.coming(state, offset, [Offsets(offset, 1, offset * WINDOW_MS)])
             state.position = offset + 1
             await (telling.tell_before_commit(None) if commits else telling.tell())
         await telling.tell()

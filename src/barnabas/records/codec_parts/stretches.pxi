@@ -1,0 +1,55 @@
+# Records by windows of their timestamps; the twin is `codec_pure/stretches.py`.
+
+@cython.final
+cdef class StretchList:
+    """Gathers stretches of records; see the twin."""
+
+    cdef list found
+    cdef int64_t width_ms
+    cdef int64_t first
+    cdef int64_t following
+    cdef int64_t window_ms
+    cdef int64_t low_ms
+    cdef int64_t high_ms
+
+    def __cinit__(self, int64_t width_ms):
+        if width_ms <= 0:
+            raise ValueError(f"a window of {width_ms} ms")
+        self.found = []
+        self.width_ms = width_ms
+        self.first = self.following = -1
+
+    cdef inline int add(self, int64_t offset, int64_t timestamp_ms) except -1:
+        """Add a record: nearly always it goes on with the last one."""
+        if offset == self.following and self.low_ms <= timestamp_ms < self.high_ms:
+            self.following += 1
+            return 0
+        return self.begin(offset, timestamp_ms)
+
+    cdef int begin(self, int64_t offset, int64_t timestamp_ms) except -1:
+        self.end()
+        self.first = offset
+        self.following = offset + 1
+        if timestamp_ms < 0:
+            self.window_ms = -1
+            self.low_ms = INT64_MIN
+            self.high_ms = 0
+        else:
+            self.window_ms = self.low_ms = timestamp_ms - timestamp_ms % self.width_ms
+            self.high_ms = INT64_MAX if self.width_ms > INT64_MAX - self.low_ms else self.low_ms + self.width_ms
+        return 0
+
+    cdef int end(self) except -1:
+        if self.following != self.first:
+            self.found.append((self.first, self.following - self.first, self.window_ms))
+        return 0
+
+
+def record_stretches(list records, int64_t width_ms):
+    """Return records by windows; see the twin."""
+    cdef StretchList stretches = StretchList(width_ms)
+    cdef Record record
+    for record in records:
+        stretches.add(record.row.offset, record.row.timestamp_ms)
+    stretches.end()
+    return stretches.found

@@ -1,0 +1,39 @@
+"""Records by windows of their timestamps, for the audit: stretches of them, where most are in the same window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from barnabas.records.codec_pure.decoding import Record
+
+Stretches = list[tuple[int, int, int]]
+"""Of records whose offsets follow on each other and that are in the same window: the offset of the first, how many
+there are, and when the window begins, in ms."""
+
+
+def record_stretches(records: Sequence[Record], width_ms: int) -> Stretches:
+    """Return records, which are in the order of their offsets, by windows.
+
+    :param width_ms: of a window. Records without a timestamp are in one that begins at -1.
+    """
+    return stretches_of(((record.offset, record.timestamp_ms) for record in records), width_ms)
+
+
+def stretches_of(rows: Iterable[tuple[int, int]], width_ms: int) -> Stretches:
+    """Return offsets and timestamps by windows.
+
+    >>> stretches_of([(7, 0), (8, 59_999), (9, 60_000), (11, 60_000)], 60_000)
+    [(7, 2, 0), (9, 1, 60000), (11, 1, 60000)]
+    """
+    found: Stretches = []
+    first = following = window_ms = -1
+    for offset, timestamp_ms in rows:
+        begin_ms = -1 if timestamp_ms < 0 else timestamp_ms - timestamp_ms % width_ms
+        if offset != following or begin_ms != window_ms:
+            if following != first:
+                found.append((first, following - first, window_ms))
+            first, window_ms = offset, begin_ms
+        following = offset + 1
+    if following != first:
+        found.append((first, following - first, window_ms))
+    return found
