@@ -20,8 +20,6 @@ WINDOW_MS = 60_000
 DAY_MS = 86_400_000
 """A day is a multiple of the width of each window, so that windows of different widths have common ones."""
 
-NEVER_MS = 2**63
-
 ENDED = -2
 """No sequence number, and not what batches have that have none: nothing follows on a run that is over."""
 
@@ -78,28 +76,25 @@ def window_of(timestamp_ms: int, width_ms: int) -> int:
 
 
 class Run:
-    """Batches of one producer, partition and window that follow on each other.
+    """Batches of one producer, partition and window that follow on each other, and are all late, or none is.
 
     `WindowCounter.count` opens and extends runs. Whoever counts very many batches may extend the run that it returns by
-    himself, as long as that is open: for one that is over, `next` is no sequence number.
+    himself, as long as that is open: for one that is over, `next` is no sequence number. It has the records from
+    `first` to before `next`.
     """
 
     __slots__ = (
-        "begin_ms", "end_ms", "first", "late", "late_from_ms", "late_from_s", "next", "producer", "producer_epoch",
-        "producer_id", "records", "size_bytes",
+        "begin_ms", "end_ms", "first", "is_late", "next", "producer", "producer_epoch", "producer_id", "size_bytes",
     )  # fmt: skip
 
-    def __init__(self, producer: Producer, first: int, begin_ms: int, end_ms: int, late_ms: int) -> None:
+    def __init__(self, producer: Producer, first: int, begin_ms: int, end_ms: int, *, is_late: bool) -> None:
         self.producer = producer
         self.producer_id, self.producer_epoch, _partition = producer
         self.first = self.next = first
         self.begin_ms = begin_ms
         self.end_ms = end_ms
-        self.late_from_ms = end_ms + late_ms if end_ms else NEVER_MS
-        self.late_from_s = self.late_from_ms / 1000
-        self.records = 0
+        self.is_late = is_late
         self.size_bytes = 0
-        self.late = 0
 
 
 T = TypeVar("T", bound=Hashable)
@@ -145,27 +140,26 @@ class WindowCounter(Generic[T]):
         """
         place = (topic, producer.partition)
         run = self._runs.get(place)
+        begin_ms = window_of(timestamp_ms, self.width_ms)
+        is_late = begin_ms != NO_WINDOW_MS and now_ms >= begin_ms + self.width_ms + self._late_ms
         is_next = run is not None and first == run.next and producer == run.producer
-        if run is None or not is_next or not run.begin_ms <= timestamp_ms < run.end_ms:
+        if run is None or not is_next or run.begin_ms != begin_ms or run.is_late != is_late:
             if run is not None:
                 self._end(topic, run)
-            begin_ms = window_of(timestamp_ms, self.width_ms)
             end_ms = 0 if begin_ms == NO_WINDOW_MS else begin_ms + self.width_ms
-            run = self._runs[place] = Run(producer, first, begin_ms, end_ms, self._late_ms)
+            run = self._runs[place] = Run(producer, first, begin_ms, end_ms, is_late=is_late)
         run.next = (first + records) & SEQUENCE_MAX
-        run.records += records
         run.size_bytes += size_bytes
-        if now_ms >= run.late_from_ms:
-            run.late += records
         return run
 
     def _end(self, topic: T, run: Run) -> None:
         place = (topic, run.begin_ms)
         window = self._windows.get(place) or WindowCount({}, 0)
-        found = tally(run.producer, run.first, run.records, run.size_bytes)
+        records = (run.next - run.first) & SEQUENCE_MAX
+        found = tally(run.producer, run.first, records, run.size_bytes)
         run.next = ENDED
         window.partitions[run.producer] = window.partitions.get(run.producer, NOTHING).plus(found)
-        self._windows[place] = window._replace(late=window.late + run.late)
+        self._windows[place] = window._replace(late=window.late + (records if run.is_late else 0))
         self._changed[place] = None
 
     def take_news(self) -> dict[tuple[T, int], WindowCount]:

@@ -105,7 +105,6 @@ class Auditor:
         self._sender = EventSender(cluster, request_timeout_ms)
         self._is_in_trouble = False
         self._window_ms = window_ms
-        self._time_s = clock.time_s
         self._topics: dict[str, Topic] = {}
         """As the cluster's view has them."""
         self._runs: dict[tuple[str, int], Run] = {}
@@ -123,7 +122,8 @@ class Auditor:
         """Count a batch whose outcome is known, before it is let go of.
 
         Each batch comes through here, and finds the processor's caches full of other things. So what nearly all of them
-        need, to extend the open run of their partition, is done without calls and with few objects.
+        need, to extend the open run of their partition, is done without calls and with few objects; whether it is late
+        is not asked anew, since no run is open for longer than it takes until the next telling.
         """
         run = self._runs.get((batch.topic, batch.partition))
         if run is not None and error is None:
@@ -137,12 +137,8 @@ class Auditor:
                 and builder.max_timestamp_ms < run.end_ms
                 and data is not None
             ):
-                records = builder.count
-                run.next = (run.next + records) & SEQUENCE_MAX
-                run.records += records
+                run.next = (run.next + builder.count) & SEQUENCE_MAX
                 run.size_bytes += len(data)
-                if self._time_s() >= run.late_from_s:
-                    run.late += records
                 return
         self._count(batch, log_append_time_ms, error)
 

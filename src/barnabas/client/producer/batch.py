@@ -41,13 +41,13 @@ class ProducerBatch:
     """The records, the identity they are sent with, and in the end the outcome."""
 
     __slots__ = (
-        "_builder",
         "_count",
         "_failure",
         "_waiter",
         "attempts",
         "base_offset",
         "base_sequence",
+        "builder",
         "callbacks",
         "created_at_s",
         "data",
@@ -75,7 +75,8 @@ class ProducerBatch:
         self.order = order
         """Place among the batches of the partition: retries keep it, parts stand where the whole stood."""
         self.created_at_s = created_at_s
-        self._builder: BatchBuilder | None = builder
+        self.builder = builder
+        """What the records are in; it is given up when the batch is done, since deliveries may be kept for long."""
         builder.owner = self
         self._count = 0
         self._waiter = waiter
@@ -109,25 +110,19 @@ class ProducerBatch:
         return f"{records} for {self.topic}-{self.partition}"
 
     @property
-    def builder(self) -> BatchBuilder:
-        """What the records are in; it is given up when the batch is done, since deliveries may be kept for long."""
-        assert self._builder is not None, "a batch that is done has no records any more"
-        return self._builder
-
-    @property
     def count(self) -> int:
         """Records so far."""
-        return self._count if self._builder is None else self._builder.count
+        return self._count if self.done else self.builder.count
 
     @property
     def closed(self) -> bool:
         """Whether no record can be added any more."""
-        return self._builder is None or self._builder.closed
+        return self.done or self.builder.closed
 
     def close(self) -> None:
         """Let no record be added any more."""
-        if self._builder is not None:
-            self._builder.closed = True
+        if not self.done:
+            self.builder.closed = True
 
     @property
     def error(self) -> BarnabasError | None:
@@ -184,12 +179,12 @@ class ProducerBatch:
         """Settle the outcome and wake who waits; return the callbacks to run, outside any lock."""
         assert not self.done, "a batch is settled once"
         self.close()
-        self._count = self.count
-        self._builder = None
+        self._count = self.builder.count
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self._failure = None if error is None else Failure.of(error)
         self.done = True
+        del self.builder
         self.data = None
         if self.finished is not None:
             self.finished.set()
