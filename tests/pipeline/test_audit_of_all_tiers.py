@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users call it
 
+import barnabas.spark
 from barnabas import Admin, Consumer, Producer
 from barnabas.cli.audit import audit as command
 from barnabas.errors import KafkaError
@@ -60,6 +63,21 @@ def read_all(bootstrap: str) -> None:
         consumer.subscribe([TOPIC])
         records: list[object] = []
         wait_until(lambda: records.extend(consumer.poll(timeout_s=0.2)) or len(records) >= COUNT, "all records")  # type: ignore[func-returns-value]
+
+
+def in_spark(
+    spark: SparkSession, source: str, target: str, warehouse: Path
+) -> set[tuple[str, int, str | None, int, str]]:
+    """Return what the audit over months says: tier, minute, application, records and status."""
+    found = barnabas.spark.audit(
+        spark, TOPIC, bootstrap=target, source=source, warehouse=warehouse, group=GROUP,
+        from_=datetime.fromtimestamp(BEGIN_MS / 1_000, UTC),
+    )  # fmt: skip
+    rows = found.select("tier", F.unix_millis("window").alias("begin"), "application", "count", "status").collect()
+    return {
+        (row["tier"], (row["begin"] - BEGIN_MS) // 60_000, row["application"], row["count"], row["status"])
+        for row in rows
+    }
 
 
 class Tiers:
@@ -143,6 +161,15 @@ def test_each_tier_has_all_and_a_record_that_is_taken_away_is_missed_at_its_tier
         ] * 3
         assert (code, found["complete_until"]) == (0, BEGIN_MS + 3 * 60_000)
 
+        assert in_spark(spark, source, target, warehouse) == {
+            (tier, minute, application, 200, "complete")
+            for tier, application in (
+                ("produced", "shop"), ("mirrored", "shop"), ("loaded", "barnabas mirror"), ("consumed", GROUP),
+                ("table", None),
+            )
+            for minute in range(3)
+        }  # fmt: skip
+
         path = max(warehouse.rglob("data/**/*.parquet"), key=lambda each: each.stat().st_size)
         whole = path.read_bytes()
         pq.write_table(pq.ParquetFile(path).read().slice(1), path)
@@ -155,3 +182,13 @@ def test_each_tier_has_all_and_a_record_that_is_taken_away_is_missed_at_its_tier
         mirror_all_but_one(monkeypatch, source, target, COUNT + 1)
         assert tiers.ask(TOPIC)[0] == 1
         assert tiers.wrong() == {("mirrored", "lost", 1, "shop")}
+        told = in_spark(spark, source, target, warehouse)
+        assert {each for each in told if each[4] != "complete"} == {
+            ("mirrored", 0, "shop", 201, "lost 1"),
+            ("loaded", 0, "barnabas mirror", 200, "open 1"),
+        }
+        # What the mirror has not reached yet is not lost, though another look shows it.
+        for number in (COUNT + 1, COUNT + 2):
+            send(source, number, number + 1)
+        told = in_spark(spark, source, target, warehouse)
+        assert {each[4] for each in told if each[0] == "mirrored"} == {"lost 1, open 2", "complete"}

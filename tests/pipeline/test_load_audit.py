@@ -32,7 +32,7 @@ from tests.conftest import BrokerProcess
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "clicks"
 MINUTE_MS = 60_000
@@ -71,10 +71,8 @@ def windows(found: Any) -> list[tuple[int, int, int, int, str]]:
     ]
 
 
-def spark_audit(
-    spark: SparkSession, bootstrap: str, warehouse: Path, group: str | None = None
-) -> list[tuple[str, int, str | None, int, str]]:
-    found = barnabas.spark.audit(
+def audit_frame(spark: SparkSession, bootstrap: str, warehouse: Path, group: str | None = None) -> DataFrame:
+    return barnabas.spark.audit(
         spark,
         TOPIC,
         bootstrap=bootstrap,
@@ -83,11 +81,20 @@ def spark_audit(
         from_=datetime.fromtimestamp(BEGIN_MS / 1_000, UTC),
         to=datetime.fromtimestamp(BEGIN_MS / 1_000 + 180, UTC),
     )
+
+
+def rows_of(found: DataFrame) -> list[tuple[str, int, str | None, int, str]]:
     begin = F.unix_millis("window").alias("begin")
     return [
         (row["tier"], row["begin"] - BEGIN_MS, row["application"], row["count"], row["status"])
         for row in found.select("tier", begin, "application", "count", "status").collect()
     ]
+
+
+def spark_audit(
+    spark: SparkSession, bootstrap: str, warehouse: Path, group: str | None = None
+) -> list[tuple[str, int, str | None, int, str]]:
+    return rows_of(audit_frame(spark, bootstrap, warehouse, group))
 
 
 ALL_COMPLETE = [(minute * MINUTE_MS, 100, 100, 100, "complete") for minute in range(3)]
@@ -102,9 +109,14 @@ def change_rows(warehouse: Path, change: Callable[[pa.Table], pa.Table]) -> None
 def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     send(topic, 0, 150)
     first = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark).tables[0]
+    of_now = audit_frame(spark, topic, tmp_path)
     send(topic, 150)
     code, found = audit(topic, tmp_path, TOPIC)
     assert (code, [each["status"] for each in found["windows"]]) == (1, ["complete", "late 50", "late 100"])
+    # What no load has reached is not lost.
+    assert [each[3:] for each in spark_audit(spark, topic, tmp_path) if each[0] == "loaded"] == [
+        (100, "complete"), (50, "open 50"), (0, "open 100"),
+    ]  # fmt: skip
     second = load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark).tables[0]
     code, found = audit(topic, tmp_path, TOPIC)
     assert (code, windows(found)) == (0, ALL_COMPLETE)
@@ -115,6 +127,12 @@ def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession
         (tier, minute * MINUTE_MS, application, 100, "complete")
         for tier, application in (("loaded", "shop"), ("produced", "shop"), ("table", None))
         for minute in range(3)
+    ]
+    # A frame is of the moment when it was made, though it is looked at when there is more of everything.
+    assert sorted(rows_of(of_now)) == [
+        (tier, minute * MINUTE_MS, application, count, "complete")
+        for tier, application in (("loaded", "shop"), ("produced", "shop"), ("table", None))
+        for minute, count in ((0, 100), (1, 50))
     ]
     # Nothing that was told is missing, so the table is complete until just now.
     assert BEGIN_MS + 3 * MINUTE_MS < first.complete_until_ms <= second.complete_until_ms

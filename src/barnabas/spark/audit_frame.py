@@ -3,17 +3,21 @@
 It looks at no log: what producers say was acknowledged is compared with what loads have told of themselves, producer by
 producer, and that with the rows, partition by partition. So it also speaks of times that retention has taken from the
 log. What is in doubt is left to `barnabas audit`, which reads the log.
+
+What is compared was read one after the other, while all of it goes on. So a frame is of the moment when it was made
+(`audit_moment.py`), and what may still be on its way then is open.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users call it
 
 from barnabas.audit.account import offsets_of
@@ -24,18 +28,19 @@ from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, WINDOW_MS
 from barnabas.client.event_sender import AUDIT_TOPIC
 from barnabas.errors import ConfigurationError
 from barnabas.model import NO_TIMESTAMP
+from barnabas.spark.audit_moment import moment_of, source_moment
 from barnabas.spark.source import register
 from barnabas.spark.table_audit import TableAudit
 from barnabas.spark.table_names import table_name_of_topic
 from barnabas.spark.table_place import TablePlace
-from barnabas.spark.tables import read_table
 
 TABLE = "table"
 """Tier: rows of the table."""
 
 _EVENT = (
     "topic string, topic_id string, tier string, window bigint, instance string, number bigint, host string, "
-    "application string, counted array<array<bigint>>, offsets array<array<bigint>>, reached array<array<bigint>>"
+    "application string, counted array<array<bigint>>, offsets array<array<bigint>>, reached array<array<bigint>>, "
+    "upstream struct<topic string, counted array<array<bigint>>, reached array<array<bigint>>>"
 )
 _WIDE = "decimal(38,0)"
 _PLACE = ["window_ms", "producer_id", "producer_epoch", "partition"]
@@ -51,6 +56,7 @@ def audit(
     catalog: str | None = None,
     table: str | None = None,
     group: str | None = None,
+    source: str | None = None,
     from_: datetime | None = None,
     to: datetime | None = None,
     window_ms: int = WINDOW_MS,
@@ -61,12 +67,16 @@ def audit(
     loaded, consumed, table), `host` and `application` of who sent it to this cluster (null where it tells nothing, and
     for the table; for consumed the group, which has many hosts), `count`, `bytes` (null where a
     tier does not know), `fingerprint`, and `status` against the tier before: complete; lost n; doubled n; exchanged n;
-    open n: there, and not told of by its producer; not audited. What a group was handed is compared with what loads
-    have told: again n; open n: not handed to it, for whatever reason, or not loaded yet.
+    open n: there, and not told of by its producer, or not there yet; expired; not audited. What a group was handed is
+    compared with what loads have told: again n; open n: not handed to it, for whatever reason, or not loaded yet.
+
+    The frame is of the moment when it was made. For later, make another one.
 
     :param warehouse: the folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
     :param table: None for the table that is named after the topic.
     :param group: whose members have told what they were handed; None: no tier consumed.
+    :param source: brokers of the cluster that the topic is mirrored from. What was produced there is among the rows of
+        the tier produced, and rows of the tier mirrored are by who sent it there, with a status against that.
     :param from_: leave out windows that begin before; `to`: or then and later. Without a time zone they are UTC.
     :param window_ms: how wide windows are: a multiple of those of producers and loads, and a whole part of a day.
     :raises WarehouseError: there is no such table, or rows of it were deleted in Iceberg's way.
@@ -76,12 +86,25 @@ def audit(
     if window_ms <= 0 or DAY_MS % window_ms:
         raise ConfigurationError(f"window_ms={window_ms} must be a whole part of a day, as 60000 or 3600000 is")
     name = table or table_name_of_topic(topic)
-    side = TableAudit(TablePlace.of(warehouse, catalog=catalog), name, topic, "")
-    span = _Span(_utc(from_), _utc(to))
-    told = _Told(_events(spark, topic, bootstrap, side.topic_id, span.from_ms, window_ms), side, group)
-    loaded = read_table(spark, warehouse, name, catalog=catalog, where=span.where)
-    rows = _rows(spark, loaded, topic, side.next_offsets, window_ms)
-    whole = _sent(told.sent).unionByName(_loaded(told.sent, told.loaded)).unionByName(_table(told.offsets, rows))
+    place = TablePlace.of(warehouse, catalog=catalog)
+    moment = moment_of(bootstrap, topic, lambda: TableAudit(place, name, topic, ""))
+    side, span = moment.side, _Span(_utc(from_), _utc(to))
+    # Where a mirror began to tell is to be known, whatever is left out.
+    from_ms = span.from_ms if source is None else None
+    events = _events(spark, topic, bootstrap, side.topic_id, moment.told_to, from_ms, window_ms)
+    told = _Told(events, side, group)
+    rows = _rows(spark, side.frame(spark, span.where), topic, side.next_offsets, window_ms)
+    judged_from_ms = None if side.state is None else side.state.judged_from_ms or None
+    behind = _behind(spark, {**dict.fromkeys(side.next_offsets, 0), **moment.behind}, judged_from_ms)
+    whole = _brought(told.sent, told.loaded, behind, LOADED, "not audited")
+    if source is None:
+        whole = whole.unionByName(_sent(told.sent))
+    else:
+        there = _source(spark, topic, source, events, window_ms)
+        produced = there.sent.unionByName(told.sent.filter(F.col("tier") == PRODUCED))
+        whole = whole.unionByName(_sent(produced.withColumn("tier", F.lit(PRODUCED))))
+        whole = whole.unionByName(_brought(there.sent, there.mirrored, there.behind, MIRRORED, "expired"))
+    whole = whole.unionByName(_table(told.offsets, rows))
     if group is not None:
         whole = whole.unionByName(_consumed(told.offsets, told.handed, side.next_offsets, group))
     window = F.when(F.col("window_ms") >= 0, F.timestamp_millis("window_ms")).alias("window")
@@ -128,11 +151,21 @@ def _milliseconds(time: datetime) -> int:
 
 
 def _events(
-    spark: SparkSession, topic: str, bootstrap: str, topic_id: str, from_ms: int | None, width_ms: int
+    spark: SparkSession,
+    topic: str,
+    bootstrap: str,
+    topic_id: str,
+    told_to: Mapping[int, int],
+    from_ms: int | None,
+    width_ms: int,
 ) -> DataFrame:
-    """Return the last word of each instance about each window."""
+    """Return the last word of each instance about each window.
+
+    :param told_to: by partition of the topic of events, up to where it is read.
+    """
     register(spark)
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": AUDIT_TOPIC}
+    ends = json.dumps({AUDIT_TOPIC: {str(partition): end for partition, end in told_to.items()}})
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": AUDIT_TOPIC, "endingOffsets": ends}
     if from_ms is not None:
         # The timestamp of an event's record is its window.
         options |= {"startingTimestamp": str(max(from_ms, 0)), "startingOffsetsByTimestampStrategy": "latest"}
@@ -140,7 +173,7 @@ def _events(
     events = records.select(F.from_json(F.col("value").cast("string"), _EVENT).alias("event")).select("event.*")
     events = events.filter(_is_of(topic, topic_id))
     latest = events.groupBy("topic_id", "tier", "window", "instance").agg(
-        F.max_by(F.struct("host", "application", "counted", "offsets", "reached"), "number").alias("last")
+        F.max_by(F.struct("host", "application", "counted", "offsets", "reached", "upstream"), "number").alias("last")
     )
     begin = F.when(F.col("window") < 0, F.col("window")).otherwise(F.col("window") - F.col("window") % width_ms)
     return latest.select("tier", "instance", begin.alias("window_ms"), "last.*")
@@ -245,21 +278,77 @@ def _sent(sent: DataFrame) -> DataFrame:
     return _summed(sent, "window_ms", "tier", "host", "application").withColumn("status", F.lit("complete"))
 
 
-def _loaded(sent: DataFrame, loaded: DataFrame) -> DataFrame:
-    """Return what loads have told, against what producers and mirrors have."""
+def _behind(spark: SparkSession, behind: Mapping[int, int], judged_from_ms: int | None = None) -> DataFrame:
+    """Return by partition how many records a tier may lack, and from which window on it can be judged; None: all."""
+    rows = [(partition, records, judged_from_ms) for partition, records in behind.items()]
+    return spark.createDataFrame(rows, "partition bigint, behind bigint, judged_from_ms bigint")
+
+
+def _brought(sent: DataFrame, found: DataFrame, behind: DataFrame, tier: str, unjudged: str) -> DataFrame:
+    """Return what loads, or mirrors, have told, against what those have from whom they have it.
+
+    :param behind: by partition, how many records they may not have reached yet, and from which window on they told.
+    :param unjudged: the status of earlier windows that lack something.
+    """
     senders = sent.groupBy("producer_id").agg(
         F.any_value("host").alias("host"), F.any_value("application").alias("application"), F.lit(True).alias("tells")
     )
-    whole = _together(_summed(sent, *_PLACE), loaded, _PLACE).join(senders, "producer_id", "left")
-    lost, more = F.greatest(-F.col("more"), F.lit(0)), F.greatest("more", F.lit(0))
+    whole = _together(_summed(sent, *_PLACE), found, _PLACE).join(senders, "producer_id", "left")
+    whole = whole.join(F.broadcast(behind), "partition", "left")
+    # What is not there yet is what came last; so is its time, nearly always.
+    newer = Window.partitionBy("partition").orderBy(F.desc("window_ms"), "producer_id", "producer_epoch")
+    missing, more = F.greatest(-F.col("more"), F.lit(0)), F.greatest("more", F.lit(0))
+    newer_missing = F.coalesce(F.sum(missing).over(newer.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
+    waiting = F.least(missing, F.greatest(F.coalesce("behind", F.lit(0)) - newer_missing, F.lit(0)))
+    whole = whole.withColumns({"missing": missing, "waiting": waiting})
     tells = F.col("tells").isNotNull()
+    is_judged = tells & (F.col("judged_from_ms").isNull() | (F.col("window_ms") >= F.col("judged_from_ms")))
     status = _status(
-        (F.sum(F.when(tells, lost).otherwise(0)), "lost"),
-        (F.sum(F.when(tells, more).otherwise(0)), "open"),
-        (F.sum(F.when(tells & F.col("differs"), 1).otherwise(0)), "exchanged"),
+        (F.sum(F.when(is_judged, F.col("missing") - F.col("waiting")).otherwise(0)), "lost"),
+        (F.sum(F.when(tells, more).otherwise(0) + F.when(is_judged, F.col("waiting")).otherwise(0)), "open"),
+        (F.sum(F.when(is_judged & F.col("differs"), 1).otherwise(0)), "exchanged"),
     )
-    audited = F.when(F.count(F.when(tells, 1)) > 0, status).otherwise("not audited").alias("status")
-    return _found(whole.groupBy("window_ms", "host", "application"), LOADED, audited)
+    differs = (F.col("missing") > 0) | F.col("differs")
+    is_unjudged = F.count(F.when(tells & ~is_judged & differs, 1)) > 0
+    known = F.when((status == "complete") & is_unjudged, unjudged).otherwise(status)
+    audited = F.when(F.count(F.when(tells, 1)) > 0, known).otherwise("not audited").alias("status")
+    return _found(whole.groupBy("window_ms", "host", "application"), tier, audited)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What was told in the cluster that a topic is mirrored from, and what mirrors have told of it."""
+
+    sent: DataFrame
+    mirrored: DataFrame
+    behind: DataFrame
+
+
+def _source(spark: SparkSession, topic: str, bootstrap: str, events: DataFrame, width_ms: int) -> _Source:
+    """Return the source of a topic.
+
+    :param events: what was told in the cluster that it is mirrored to.
+    """
+    mirrors = events.filter((F.col("tier") == MIRRORED) & F.col("upstream").isNotNull())
+    mirrors = mirrors.select("window_ms", "upstream.*")
+    (name,) = mirrors.agg(F.max("topic")).head() or (None,)
+    moment = source_moment(bootstrap, name or topic)
+    there = _events(spark, name or topic, bootstrap, moment.topic_id, moment.told_to, None, width_ms)
+    sent = _counted(there.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "tier", "host", "application")
+    each = mirrors.select("window_ms", F.explode("reached").alias("of"))
+    each = each.select("window_ms", _at(0, "partition"), _at(1, "first"), _at(2, "next"))
+    reached = each.groupBy("partition").agg(
+        F.max("next").alias("next"), F.min(F.struct("first", "window_ms")).alias("begin")
+    )
+    whole = _behind(spark, moment.ends).join(reached, "partition", "left")
+    # Up to the window in which mirrors began to tell, in the middle of a partition, it cannot be told what is missing.
+    began = F.when(F.col("begin.first") > 0, F.col("begin.window_ms") + 1)
+    behind = whole.select(
+        "partition",
+        F.greatest(F.col("behind") - F.coalesce("next", F.lit(0)), F.lit(0)).alias("behind"),
+        began.alias("judged_from_ms"),
+    )
+    return _Source(sent, _counted(mirrors), behind)
 
 
 def _table(offsets: DataFrame, rows: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,9 @@ from barnabas.spark.errors import WarehouseError
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_store import StoredTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _COLUMNS = ("partition", "offset", "timestamp", "raw_timestamp_ms")
 
@@ -57,6 +61,14 @@ class TableAudit:
     def next_offsets(self) -> Mapping[int, int]:
         """Of the topic's partitions that were loaded, where the next load goes on."""
         return self._next_offsets
+
+    def frame(self, spark: SparkSession, where: str | None) -> DataFrame:
+        """Return the rows as a DataFrame.
+
+        :param where: a filter that leaves out files (`read_table`).
+        :raises WarehouseError: rows of it were deleted in Iceberg's way.
+        """
+        return format_of(self._place).frame(spark, self._base, where)
 
     def read(
         self,
