@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from barnabas.audit.account import offsets_of
 from barnabas.audit.event_times import Stretch
-from barnabas.audit.events import CONSUMED, MonitoringEvent
+from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, tally, window_of
@@ -40,13 +40,17 @@ class ConsumedGroup:
     handed: dict[Place, Tally] = field(init=False)
     _begins: dict[int, int] = field(init=False)
     """By partition, the first offset that anybody was handed: what is before was not read by those that tell."""
+    _unknown: dict[int, set[Reach]] = field(default_factory=dict)
+    """By partition, among which offsets members were handed records that they could not tell of."""
     _stored: dict[Place, Tally] = field(default_factory=dict)
     _waiting: dict[Place, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.handed, self._begins = {}, {}
         for event in _last_words(self.group, self.events, self.topic_id):
-            for partition, reach in event.reached.items():
+            for partition, reach in event.unknown.items():
+                self._unknown.setdefault(partition, set()).add(reach)
+            for partition, reach in (*event.reached.items(), *event.unknown.items()):
                 self._begins[partition] = min(reach.first, self._begins.get(partition, reach.first))
             if self.since_ms is not None and event.window_ms < self.since_ms:
                 continue
@@ -70,8 +74,11 @@ class ConsumedGroup:
         place = (stretch.window_ms, partition)
         found = tally(offsets_of(partition), first, end - first, 0)
         self._stored[place] = self._stored.get(place, NOTHING).plus(found)
-        waiting = end - max(first, min(end, self.committed.get(partition, 0)))
-        self._waiting[place] = self._waiting.get(place, 0) + waiting
+        committed = max(first, min(end, self.committed.get(partition, 0)))
+        # What members could not tell of may be missing, too; where these overlap, more is open than need be.
+        unknown = self._unknown.get(partition, ())
+        untold = sum(max(0, min(committed, each.next) - max(first, each.first)) for each in unknown)
+        self._waiting[place] = self._waiting.get(place, 0) + end - committed + untold
 
     def findings(self) -> Iterable[Finding]:
         """Yield what is the matter, after all of the log was taken."""

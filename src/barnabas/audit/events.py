@@ -32,6 +32,11 @@ COMMITTED = "committed"
 NAME_CHARACTERS_MAX = 1_000
 """Of a host, an application or an instance."""
 
+EVENT_BYTES = 400
+"""About what an event has without its rows."""
+ROW_BYTES = 60
+"""About what a row of numbers in it has."""
+
 PARTS_MAX = 100_000
 """So many partitions and epochs, and so many doubtful batches, an event has at most."""
 
@@ -97,6 +102,8 @@ class MonitoringEvent:
     :param offsets: by partition, the same records with their offsets for numbers; of tiers that know these.
     :param upstream: of mirrors.
     :param reached: by partition, as far as the window is concerned; of consumers.
+    :param unknown: by partition, among which offsets, in whatever windows, a consumer was handed records that it could
+        not tell of; some of them it may have told.
     """
 
     topic: str
@@ -115,6 +122,13 @@ class MonitoringEvent:
     offsets: dict[int, Tally] = field(default_factory=dict)
     upstream: Upstream | None = None
     reached: dict[int, Reach] = field(default_factory=dict)
+    unknown: dict[int, Reach] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes its record has."""
+        rows = len(self.counted) + len(self.doubts) + len(self.offsets) + len(self.reached) + len(self.unknown)
+        return EVENT_BYTES + ROW_BYTES * rows
 
     @property
     def key(self) -> bytes:
@@ -125,6 +139,7 @@ class MonitoringEvent:
         """Return the value of its record."""
         offsets = {"offsets": [[partition, *counted] for partition, counted in self.offsets.items()]}
         reached = {"reached": [[partition, *reach] for partition, reach in self.reached.items()]}
+        unknown = {"unknown": [[partition, *reach] for partition, reach in self.unknown.items()]}
         return json.dumps(
             {
                 "version": VERSION,
@@ -143,6 +158,7 @@ class MonitoringEvent:
                 "last": self.is_last,
                 **(offsets if self.offsets else {}),
                 **(reached if self.reached else {}),
+                **(unknown if self.unknown else {}),
                 **({} if self.upstream is None else {"upstream": self.upstream.to_json()}),
             },
             separators=(",", ":"),
@@ -177,6 +193,7 @@ class MonitoringEvent:
             offsets=dict(_offsets(row) for row in _rows({"offsets": [], **told}, "offsets", 4)),
             upstream=_upstream(told.get("upstream")),
             reached=dict(_reach(row) for row in _rows({"reached": [], **told}, "reached", 3)),
+            unknown=dict(_reach(row) for row in _rows({"unknown": [], **told}, "unknown", 3)),
         )
 
 

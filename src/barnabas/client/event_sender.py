@@ -5,6 +5,7 @@ Events are cumulative, so one that comes twice does no harm: they need neither s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from barnabas.audit.events import MonitoringEvent
@@ -15,6 +16,8 @@ from barnabas.model import TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas.records import BatchBuilder, Compression, murmur2
 
+log = logging.getLogger(__name__)
+
 AUDIT_TOPIC = "_audit"
 AUDIT_TOPIC_CONFIG = {"cleanup.policy": "compact"}
 
@@ -22,7 +25,9 @@ TELLING_S = 10.0
 """How long one telling is tried."""
 
 BATCH_BYTES = 256 * 1024
-"""An audit request is closed when it has so many bytes."""
+"""A request with events is closed when it has about so many bytes, uncompressed."""
+
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class EventSender:
@@ -55,26 +60,50 @@ class EventSender:
         self._cluster.watch_topics([AUDIT_TOPIC], auto_creates=False)
         return is_new
 
-    async def send(self, events: Iterable[MonitoringEvent]) -> None:
+    async def send(self, events: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
         """Send events; they are in the log of all in-sync replicas when this returns.
 
+        :returns: those that are larger than the topic takes, which can never be told; a warning says so.
         :raises BarnabasError: some of them may be there.
         """
         partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
-        for partition, builder in _batches(events, partitions):
-            where = TopicPartition(AUDIT_TOPIC, partition)
+        refused: list[MonitoringEvent] = []
+        for partition, batch in _batches(events, partitions):
+            refused += await self._send_parts(TopicPartition(AUDIT_TOPIC, partition), batch)
+        for event in refused:
+            log.warning(
+                "the audit's event of topic %s, window %d ms, is larger than the topic %s takes, and cannot be told; "
+                "raise its max.message.bytes",
+                event.topic, event.window_ms, AUDIT_TOPIC,
+            )  # fmt: skip
+        return refused
+
+    async def _send_parts(self, where: TopicPartition, events: list[MonitoringEvent]) -> list[MonitoringEvent]:
+        """Send a batch, in halves where it is too large; return the events that are by themselves."""
+        try:
             await self._cluster.retrying(
-                lambda where=where, builder=builder: self._send_batch(where, builder),  # type: ignore[misc]
+                lambda: self._send_batch(where, events),
                 what=f"{AUDIT_TOPIC} could not be written",
                 timeout_s=TELLING_S,
             )
+        except KafkaError as error:
+            if error.code not in TOO_LARGE:
+                raise
+            if len(events) == 1:
+                return events
+            middle = len(events) // 2
+            return [*await self._send_parts(where, events[:middle]), *await self._send_parts(where, events[middle:])]
+        return []
 
-    async def _send_batch(self, where: TopicPartition, builder: BatchBuilder) -> None:
+    async def _send_batch(self, where: TopicPartition, events: list[MonitoringEvent]) -> None:
         leader = self._cluster.view.leader(where)
         if leader is None:
             leader = (await self._cluster.refresh()).leader(where)
         if leader is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+        builder = BatchBuilder(Compression.LZ4)
+        for event in events:
+            builder.append(max(event.window_ms, 0), event.key, event.to_json())
         data = PartitionProduceData(index=where.partition, records=builder.build())
         request = ProduceRequest(
             acks=-1,
@@ -82,19 +111,25 @@ class EventSender:
             topic_data=[TopicProduceData(name=where.topic, partition_data=[data])],
         )
         response: ProduceResponse = await self._cluster.send(leader, request, version_max=PRODUCE_VERSION_MAX)
-        for topic in response.responses:
-            for answer in topic.partition_responses:
-                if answer.error_code:
-                    raise KafkaError(answer.error_code, answer.error_message or "", subject=str(where))
+        answers = {
+            (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
+        }
+        found = answers.get((where.topic, where.partition))
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response", subject=str(where))
+        if found.error_code:
+            raise KafkaError(found.error_code, found.error_message or "", subject=str(where))
 
 
-def _batches(events: Iterable[MonitoringEvent], partitions: int) -> Iterator[tuple[int, BatchBuilder]]:
-    """Put events into batches, by the partitions that their keys belong to."""
-    open_ones: dict[int, BatchBuilder] = {}
+def _batches(events: Iterable[MonitoringEvent], partitions: int) -> Iterator[tuple[int, list[MonitoringEvent]]]:
+    """Put events together, by the partitions that their keys belong to."""
+    open_ones: dict[int, list[MonitoringEvent]] = {}
+    size_bytes: dict[int, int] = {}
     for event in events:
         partition = (murmur2(event.key) & 0x7FFFFFFF) % partitions
-        builder = open_ones.setdefault(partition, BatchBuilder(Compression.LZ4))
-        builder.append(max(event.window_ms, 0), event.key, event.to_json())
-        if builder.size_bytes >= BATCH_BYTES:
+        open_ones.setdefault(partition, []).append(event)
+        size_bytes[partition] = size_bytes.get(partition, 0) + event.size_bytes
+        if size_bytes[partition] >= BATCH_BYTES:
+            size_bytes[partition] = 0
             yield partition, open_ones.pop(partition)
     yield from open_ones.items()

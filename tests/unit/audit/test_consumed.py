@@ -67,6 +67,13 @@ def test_what_was_handed_again_is_told_and_is_not_wrong() -> None:
     assert whole.complete_until_ms == WIDTH_MS
 
 
+def test_what_a_member_could_not_tell_of_is_open_and_not_lost() -> None:
+    first, last = handed(5, 3), replace(handed(17, 3, "two"), unknown={0: Reach(2, 17)})
+    assert found(audit(first, last)) == [(Kind.OPEN, 12)]
+    assert found(audit(first, replace(last, unknown={0: Reach(8, 12)}))) == [(Kind.LOST, 5), (Kind.OPEN, 4)]
+    assert found(audit(handed(0, 20), replace(last, unknown={0: Reach(8, 12)}))) == [(Kind.AGAIN, 3)]
+
+
 def test_what_was_committed_and_never_handed_out_is_lost_to_the_group() -> None:
     whole = audit(handed(0, 12), handed(15, 5, "two"))
     assert found(whole) == [(Kind.LOST, 3)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,8 +32,12 @@ WINDOWS_MAX = 5_000
 """So many windows are remembered, so that what comes for them later is added. With more, the consumer tells on under
 another name."""
 
-Window = tuple[str, int]
-"""A topic, and when a window begins."""
+UNTOLD_MAX = 50_000
+"""So many windows are remembered while nothing can be told. With more, all are given up: of what was handed out in them
+and not told it is told that nobody knows, so that it is open, and not lost."""
+
+Window = tuple[str, int, str]
+"""A topic, when a window begins, and the topic's id: another topic of the same name has another one."""
 
 
 class Offsets(NamedTuple):
@@ -47,7 +51,8 @@ class Offsets(NamedTuple):
 class _Coming:
     """What was decoded of a partition, and is not counted yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id: str) -> None:
+        self.topic_id = topic_id
         self.offsets: deque[Offsets] = deque()
 
     def forget_from(self, first: int) -> None:
@@ -90,6 +95,8 @@ class Consumed:
         self._coming: dict[PartitionState, _Coming] = {}
         self._windows: dict[Window, _Handed] = {}
         self._changed: dict[Window, None] = {}
+        self._left_out: dict[tuple[str, str], dict[int, Reach]] = {}
+        """By topic and its id, and by partition, among which offsets some were handed out and are never told of."""
 
     @property
     def window_count(self) -> int:
@@ -110,7 +117,11 @@ class Consumed:
 
     def coming(self, state: PartitionState, first: int, offsets: list[Offsets]) -> None:
         """Note what was decoded, from the partition's position `first` on."""
-        known = self._coming.setdefault(state, _Coming())
+        topic_id = self.topic_id(state.tp.topic)
+        known = self._coming.get(state)
+        if known is None or (known.topic_id and topic_id and known.topic_id != topic_id):
+            known = self._coming[state] = _Coming(topic_id)
+        known.topic_id = known.topic_id or topic_id
         known.forget_from(first)
         known.offsets.extend(offsets)
 
@@ -125,7 +136,7 @@ class Consumed:
             position = position_of(state)
             if position is not None:
                 for offsets in coming.taken_to(position):
-                    self._add(state.tp, offsets)
+                    self._add(state.tp, coming.topic_id, offsets)
 
     def moved(self, states: list[PartitionState]) -> None:
         """Forget what is coming of partitions, which go on elsewhere, or are others' now."""
@@ -136,15 +147,27 @@ class Consumed:
         """Forget what is coming of all other partitions."""
         self.moved([state for state in self._coming if not is_owned(state)])
 
-    def _add(self, tp: TopicPartition, offsets: Offsets) -> None:
-        window = (tp.topic, offsets.window_ms)
+    def _add(self, tp: TopicPartition, topic_id: str, offsets: Offsets) -> None:
+        window = (tp.topic, offsets.window_ms, topic_id)
+        if window not in self._windows and len(self._windows) >= UNTOLD_MAX:
+            self._give_up()
         handed = self._windows.setdefault(window, _Handed())
         found = tally(offsets_of(tp.partition), offsets.first, offsets.records, 0)
         handed.tallies[tp.partition] = handed.tallies.get(tp.partition, NOTHING).plus(found)
-        before = handed.reached.get(tp.partition, Reach(offsets.first, 0))
-        end = offsets.first + offsets.records
-        handed.reached[tp.partition] = Reach(min(before.first, offsets.first), max(before.next, end))
+        _reach(handed.reached, tp.partition, Reach(offsets.first, offsets.first + offsets.records))
         self._changed[window] = None
+
+    def _give_up(self) -> None:
+        """Forget all windows, and go on under another name."""
+        for window in self._changed:
+            self._leave_out(window, self._windows[window].reached)
+        self._windows, self._changed, self._instance = {}, {}, uuid.uuid4().hex
+
+    def _leave_out(self, window: Window, reached: Mapping[int, Reach]) -> None:
+        topic, _window_ms, topic_id = window
+        left_out = self._left_out.setdefault((topic, topic_id), {})
+        for partition, reach in reached.items():
+            _reach(left_out, partition, reach)
 
     # --- telling ----------------------------------------------------------------------------------------
 
@@ -168,18 +191,26 @@ class Consumed:
 
     def not_told(self, windows: dict[Window, MonitoringEvent]) -> None:
         """These could not be told, or nobody knows: they are told with the next news."""
-        self._changed.update(dict.fromkeys(windows))
+        for window, event in windows.items():
+            if event.instance == self._instance:
+                self._changed[window] = None
+            else:
+                self._leave_out(window, event.reached)
+
+    def cannot_be_told(self, event: MonitoringEvent) -> None:
+        """It is larger than the topic takes."""
+        self._leave_out((event.topic, event.window_ms, event.topic_id), event.reached)
 
     def tell_all_again(self) -> None:
         """Let everything be told once more, as if nothing had been."""
         self._changed.update(dict.fromkeys(self._windows))
 
-    def _event(self, topic: str, window_ms: int) -> MonitoringEvent:
-        handed = self._windows[topic, window_ms]
+    def _event(self, topic: str, window_ms: int, topic_id: str) -> MonitoringEvent:
+        handed = self._windows[topic, window_ms, topic_id]
         self._number += 1
         return MonitoringEvent(
             topic=topic,
-            topic_id=self.topic_id(topic),
+            topic_id=topic_id,
             tier=CONSUMED,
             window_ms=window_ms,
             width_ms=WINDOW_MS,
@@ -189,4 +220,10 @@ class Consumed:
             application=self._group,
             offsets=dict(handed.tallies),
             reached=dict(handed.reached),
+            unknown=dict(self._left_out.get((topic, topic_id), {})),
         )
+
+
+def _reach(reached: dict[int, Reach], partition: int, more: Reach) -> None:
+    before = reached.get(partition, more)
+    reached[partition] = Reach(min(before.first, more.first), max(before.next, more.next))

@@ -78,11 +78,14 @@ class ConsumedTelling:
         with guard.lock:
             news = consumed.news()
         try:
-            await self._sender.send(news.values())
+            refused = await self._sender.send(news.values())
         except BaseException:
             with guard.lock:
                 consumed.not_told(news)
             raise
+        with guard.lock:
+            for event in refused:
+                consumed.cannot_be_told(event)
         if self._is_in_trouble:
             # A request of which nobody knows may come late, and stand behind this: so it is said once more.
             self._is_in_trouble = False

@@ -43,6 +43,10 @@ of itself and begins another one."""
 DOUBTS_MAX = 10_000
 """So many batches are named of which nobody knows whether they were stored."""
 
+EARLIER_MAX = 4
+"""So many instances wait to be told to the end; with more, the oldest is given up. What it has counted and not told is
+open then, for the producer never says that it has told everything."""
+
 EVENTS_AT_ONCE = 500
 """So many events are told in one go; what was told is not told again because later ones could not be."""
 
@@ -114,6 +118,8 @@ class Auditor:
         self._earlier: list[_Instance] = []
         """They count no more, and are not told to the end yet."""
         self._doubt_count = 0
+        self._is_whole = True
+        """Whether all that was counted is told, or will be."""
         self._last_told: tuple[_Instance, Place] | None = None
 
     # --- counting ---
@@ -174,11 +180,13 @@ class Auditor:
         self._runs.clear()
 
     def _doubt(self, topic: Topic, doubt: Doubt) -> None:
-        if self._doubt_count < DOUBTS_MAX:
-            self._doubt_count += 1
-            place = (topic, doubt.window_ms)
-            self._instance.doubts.setdefault(place, []).append(doubt)
-            self._instance.untold[place] = None
+        if self._doubt_count >= DOUBTS_MAX:
+            self._is_whole = False
+            return
+        self._doubt_count += 1
+        place = (topic, doubt.window_ms)
+        self._instance.doubts.setdefault(place, []).append(doubt)
+        self._instance.untold[place] = None
 
     # --- telling ---
 
@@ -207,11 +215,13 @@ class Auditor:
             # What is acknowledged while this is told belongs to the next instance already.
             self._earlier.append(self._instance)
             self._instance, self._doubt_count = _Instance(self._window_ms), 0
+            if len(self._earlier) > EARLIER_MAX:
+                self._give_up(self._earlier.pop(0))
         while self._earlier:
             await self._tell_of(self._earlier[0])
             self._earlier.pop(0)
         await self._tell_of(self._instance)
-        if is_last and self._last_told is not None:
+        if is_last and self._is_whole and self._last_told is not None:
             # By itself, after all others: who reads it may rely on them.
             instance, place = self._last_told
             await self._sender.send([self._event(instance, place, is_last=True)])
@@ -226,7 +236,7 @@ class Auditor:
             for place in told:
                 del instance.untold[place]  # before: what comes in meanwhile is told the next time
             try:
-                await self._sender.send([self._event(instance, place) for place in told])
+                refused = await self._sender.send([self._event(instance, place) for place in told])
             except BaseException:
                 instance.untold.update(dict.fromkeys(told))
                 instance.unsure.update(dict.fromkeys(told))
@@ -235,7 +245,12 @@ class Auditor:
                 if instance.unsure.pop(place, place) is None:
                     instance.untold[place] = None
             self._is_in_trouble = False
+            self._is_whole = self._is_whole and not refused
             self._last_told = (instance, told[-1])
+
+    def _give_up(self, instance: _Instance) -> None:
+        self._is_whole = False
+        log.warning("the audit gives up what it could not tell for so long: %d windows stay open", len(instance.untold))
 
     def _note_trouble(self, error: Exception, limit_s: float) -> None:
         self._sender.look_again()  # the topic may be gone

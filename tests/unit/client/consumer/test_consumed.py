@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
 from barnabas.audit.windows import WINDOW_MS, tally
+from barnabas.client.consumer import consumed as consumed_module
 from barnabas.client.consumer.consumed import Consumed, Offsets
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.model import TopicPartition
@@ -50,7 +51,7 @@ def test_what_was_decoded_and_dropped_is_counted_when_it_is_handed_out() -> None
     state.refetch()
     consumed.coming(state, 5, [Offsets(5, 5, 0)])
     consumed.count(lambda _state: 7)
-    assert consumed.news()["clicks", 0].offsets == {3: tally(WHO, 0, 7, 0)}
+    assert consumed.news()["clicks", 0, ""].offsets == {3: tally(WHO, 0, 7, 0)}
 
 
 def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() -> None:
@@ -60,7 +61,7 @@ def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() ->
     consumed.moved([state])
     consumed.coming(state, 2, [Offsets(2, 8, 0)])
     consumed.count(lambda _state: 4)
-    assert consumed.news()["clicks", 0].offsets == {3: tally(WHO, 0, 4, 0).plus(tally(WHO, 2, 2, 0))}
+    assert consumed.news()["clicks", 0, ""].offsets == {3: tally(WHO, 0, 4, 0).plus(tally(WHO, 2, 2, 0))}
     consumed.moved([state])
     consumed.count(lambda _state: 100)
     assert not consumed.has_news
@@ -73,7 +74,7 @@ def test_what_could_not_be_told_is_news_again() -> None:
     news = consumed.news()
     consumed.not_told(news)
     (again,) = consumed.news().values()
-    assert again.offsets == news["clicks", 0].offsets
+    assert again.offsets == news["clicks", 0, ""].offsets
     consumed.tell_all_again()
     assert consumed.has_news
 
@@ -92,6 +93,38 @@ def test_all_that_was_handed_out_is_counted_however_it_is_cut(decoded: list[tupl
         consumed.count(lambda _state, position=position: position)  # type: ignore[misc]
     counted = sum(event.offsets[3].records for event in consumed.news().values())
     assert counted == position
+
+
+def test_a_topic_that_is_made_again_is_another_one() -> None:
+    ids = ["a1"]
+    consumed, state = Consumed("readers", lambda _topic: ids[-1]), placed()
+    consumed.coming(state, 0, [Offsets(0, 10, 0)])
+    consumed.count(lambda _state: 4)
+    ids.append("b2")
+    consumed.coming(state, 0, [Offsets(0, 3, 0)])
+    consumed.count(lambda _state: 3)
+    assert [(event.topic_id, event.offsets) for event in consumed.news().values()] == [
+        ("a1", {3: tally(WHO, 0, 4, 0)}),
+        ("b2", {3: tally(WHO, 0, 3, 0)}),
+    ]
+
+
+def test_more_windows_than_can_be_remembered_are_told_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumed_module, "UNTOLD_MAX", 3)
+    consumed, state = Consumed("readers"), placed()
+    consumed.coming(state, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(8)])
+    consumed.count(lambda _state: 2)
+    under_way = consumed.news()
+    consumed.count(lambda _state: 7)
+    consumed.not_told(under_way)
+    assert consumed.window_count == 1
+    (event,) = consumed.news().values()
+    assert (event.offsets, event.reached, event.unknown) == (
+        {3: tally(WHO, 6, 1, 0)},
+        {3: Reach(6, 7)},
+        {3: Reach(0, 6)},
+    )
+    assert MonitoringEvent.from_json(event.to_json()) == event
 
 
 def read_with_damage(*, audit: bool, check_crcs: bool) -> list[object]:
@@ -149,12 +182,9 @@ def handed(scene: Scene) -> list[int]:
     scene.state.count_consumed()
     assert scene.state.consumed is not None
     news = scene.state.consumed.news()
-    assert all(event.offsets == {0: tally(offsets_of(0), number, 1, 0)} for (_, number), event in minutes(news))
-    return [number for (_, number), _event in minutes(news)]
-
-
-def minutes(news: dict[tuple[str, int], MonitoringEvent]) -> list[tuple[tuple[str, int], MonitoringEvent]]:
-    return [((topic, window_ms // WINDOW_MS), event) for (topic, window_ms), event in sorted(news.items())]
+    minutes = sorted((event.window_ms // WINDOW_MS, event.offsets) for event in news.values())
+    assert all(offsets == {0: tally(offsets_of(0), number, 1, 0)} for number, offsets in minutes)
+    return [number for number, _offsets in minutes]
 
 
 def test_ways_of_reading_may_be_mixed_and_each_record_is_told_of_when_it_was_handed_out() -> None:

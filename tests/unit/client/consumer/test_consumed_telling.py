@@ -34,10 +34,11 @@ def told(
     async def have_topic(_sender: EventSender) -> bool:
         return False
 
-    async def send(_sender: EventSender, news: Iterable[MonitoringEvent]) -> None:
+    async def send(_sender: EventSender, news: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
         if next(tellings) in refused:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         events.extend(news)
+        return []
 
     monkeypatch.setattr(EventSender, "have_topic", have_topic)
     monkeypatch.setattr(EventSender, "send", send)

@@ -38,6 +38,9 @@ class FakeCluster:
         self.events: list[MonitoringEvent] = []
         self.meanwhile: list[Callable[[], None]] = []
         self.has_topic = False
+        self.answers_all = True
+        self.bytes_max = 1_000_000
+        """Of a batch, when built."""
         self.updated: list[Callable[[Any], None]] = []
         self.see(b"a" * 16)
         monkeypatch.setattr(event_sender, "create_topic", self.create_topic)
@@ -68,13 +71,20 @@ class FakeCluster:
         await asyncio.sleep(0)
         if self.meanwhile:
             self.meanwhile.pop(0)()
+        answers = []
         for topic in request.topic_data:
             assert topic.name == AUDIT_TOPIC
             for part in topic.partition_data:
                 assert part.records is not None
+                is_large = len(part.records) > self.bytes_max
+                code = ErrorCode.MESSAGE_TOO_LARGE if is_large else ErrorCode.NONE
+                answers.append(SimpleNamespace(index=part.index, error_code=code, error_message=None))
+                if is_large:
+                    continue
                 records = read_records(memoryview(bytes(part.records)), AUDIT_TOPIC, 0)
                 self.events.extend(MonitoringEvent.from_json(each.value) for each in records)
-        return SimpleNamespace(responses=[])
+        partitions = answers if self.answers_all else []
+        return SimpleNamespace(responses=[SimpleNamespace(name=AUDIT_TOPIC, partition_responses=partitions)])
 
     def told(self) -> dict[tuple[str, int], int]:
         """What all events together say was counted, by topic id and window."""
@@ -189,6 +199,69 @@ def test_what_was_told_in_a_request_of_unknown_fate_is_told_once_more_later(clus
 
     run(tell())
     assert cluster.events[0].number < cluster.events[1].number
+
+
+def test_what_was_not_answered_is_told_once_more(cluster: FakeCluster) -> None:
+    auditor = auditor_of(cluster)
+    settle(auditor, 0, 0)
+    cluster.answers_all = False
+
+    async def tell() -> None:
+        await auditor.tell(is_last=True)
+        assert not any(event.is_last for event in cluster.events)
+        cluster.answers_all = True
+        await auditor.tell(is_last=True)
+
+    run(tell())
+    assert len(cluster.events) == 3
+    assert cluster.events[-1].is_last
+
+
+def test_an_event_that_is_too_large_holds_up_no_other_and_the_producer_does_not_say_that_it_told_all(
+    cluster: FakeCluster,
+) -> None:
+    auditor = auditor_of(cluster)
+    for window in range(5):
+        settle(auditor, window, window)
+    for number in range(400):
+        settle(auditor, 2, number, TimedOutError("no answer"))
+    cluster.bytes_max = 1_500
+    run(auditor.tell(is_last=True))
+    assert sorted(event.window_ms // MINUTE_MS for event in cluster.events) == [0, 1, 3, 4]
+    assert not any(event.is_last for event in cluster.events)
+
+
+def test_what_cannot_be_told_for_long_is_given_up_and_the_producer_does_not_say_that_it_told_all(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "WINDOWS_MAX", 2)
+    auditor = auditor_of(cluster)
+
+    async def tell() -> None:
+        for number in range(30):
+            settle(auditor, number, number)
+            cluster.meanwhile = [fail]
+            await auditor.tell()
+        cluster.meanwhile = []
+        await auditor.tell(is_last=True)
+        await auditor.tell(is_last=True)
+
+    run(tell())
+    told = {event.window_ms // MINUTE_MS for event in cluster.events}
+    assert told == set(range(30 - len(told), 30))
+    assert len(told) <= 3 * (auditing.EARLIER_MAX + 1)
+    assert not any(event.is_last for event in cluster.events)
+
+
+def test_doubts_that_are_not_told_keep_the_producer_from_saying_that_it_told_all(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "DOUBTS_MAX", 2)
+    auditor = auditor_of(cluster)
+    for number in range(3):
+        settle(auditor, 0, number, TimedOutError("no answer"))
+    run(auditor.tell(is_last=True))
+    assert [(len(event.doubts), event.is_last) for event in cluster.events] == [(2, False)]
 
 
 def test_all_is_told_again_where_the_topic_of_the_audit_is_gone(cluster: FakeCluster) -> None:
