@@ -14,6 +14,7 @@ from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import BatchBuilder, Compression, murmur2
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,12 @@ BATCH_BYTES = 256 * 1024
 """A request with events is closed when it has about so many bytes, uncompressed."""
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+def topic_id_of(cluster: Cluster, name: str) -> str:
+    """Return the id of a topic, in hex, as far as is known now; empty where it is not, or brokers have none."""
+    view = cluster.view.topics.get(name)
+    return "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
 
 
 class EventSender:

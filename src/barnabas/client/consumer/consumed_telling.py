@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.consumed import Consumed
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.event_sender import TELLING_S, EventSender
-from barnabas.errors import BarnabasError
-from barnabas.protocol.types import ZERO_UUID
-
-log = logging.getLogger(__name__)
-
-INTERVAL_S = 5.0
-"""Between two tellings, while there is something to tell."""
+from barnabas.client.event_sender import EventSender, topic_id_of
+from barnabas.client.telling_turns import TellingTurns, every_few_seconds
 
 
 class ConsumedTelling:
@@ -27,26 +18,18 @@ class ConsumedTelling:
 
     def __init__(self, state: ConsumerState, cluster: Cluster, consumed: Consumed) -> None:
         self._state = state
-        self._cluster = cluster
         self._consumed = consumed
         self._sender = EventSender(cluster, state.config.request_timeout_ms)
-        self._turn = asyncio.Lock()
-        self._is_in_trouble = False
-        consumed.topic_id = self._topic_id
-
-    def _topic_id(self, name: str) -> str:
-        view = self._cluster.view.topics.get(name)
-        return "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
+        self._turns = TellingTurns(self._sender)
+        consumed.topic_id = lambda name: topic_id_of(cluster, name)
 
     async def run(self) -> None:
         """Tell what is new, every few seconds, for ever."""
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            await self.tell()
+        await every_few_seconds(self.tell)
 
     async def tell_before_commit(self, timeout_s: float | None) -> None:
         """Tell what is new, unless the last telling has failed: others try it again, and nobody waits for that."""
-        if not self._is_in_trouble:
+        if not self._turns.is_in_trouble:
             await self.tell(timeout_s)
 
     async def tell(self, timeout_s: float | None = None) -> None:
@@ -54,16 +37,7 @@ class ConsumedTelling:
 
         :param timeout_s: how long that may take, at most `TELLING_S`.
         """
-        limit_s = TELLING_S if timeout_s is None else min(timeout_s, TELLING_S)
-        try:
-            async with asyncio.timeout(limit_s), self._turn:
-                await self._tell()
-        except (BarnabasError, TimeoutError) as error:
-            self._sender.look_again()
-            if not self._is_in_trouble:
-                self._is_in_trouble = True
-                reason = str(error) or f"no answer within {limit_s:g} s"
-                log.warning("the audit cannot be told for now: %s; it is tried again every %g s", reason, INTERVAL_S)
+        await self._turns.take(self._tell, timeout_s)
 
     async def _tell(self) -> None:
         guard, consumed = self._state.guard, self._consumed
@@ -86,8 +60,8 @@ class ConsumedTelling:
         with guard.lock:
             for event in refused:
                 consumed.cannot_be_told(event)
-        if self._is_in_trouble:
+        if self._turns.is_in_trouble:
             # A request of which nobody knows may come late, and stand behind this: so it is said once more.
-            self._is_in_trouble = False
+            self._turns.is_in_trouble = False
             with guard.lock:
                 consumed.not_told(news)

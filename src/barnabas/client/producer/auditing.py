@@ -8,7 +8,6 @@ delivered all the same.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import platform
 import uuid
@@ -19,19 +18,16 @@ from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
 from barnabas.client.cluster import Cluster
-from barnabas.client.event_sender import TELLING_S, EventSender
+from barnabas.client.event_sender import EventSender, topic_id_of
 from barnabas.client.metadata import ClusterView
 from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.telling_turns import TellingTurns, every_few_seconds
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, KafkaError
 from barnabas.model import NO_TIMESTAMP
-from barnabas.protocol.types import ZERO_UUID
 from barnabas.records.header import SEQUENCE_MAX
 
 log = logging.getLogger(__name__)
-
-INTERVAL_S = 5.0
-"""Between two tellings, while there is something to tell."""
 
 LATE_MS = 5 * 60_000
 """What is acknowledged so long after the end of its window is late."""
@@ -105,9 +101,8 @@ class Auditor:
         self._application = application
         self._request_timeout_ms = request_timeout_ms
         self._host = platform.node()
-        self._telling = asyncio.Lock()
         self._sender = EventSender(cluster, request_timeout_ms)
-        self._is_in_trouble = False
+        self._turns = TellingTurns(self._sender)
         self._window_ms = window_ms
         self._topics: dict[str, Topic] = {}
         """As the cluster's view has them."""
@@ -169,9 +164,7 @@ class Auditor:
         """Return the topic of this name, as far as is known now."""
         known = self._topics.get(name)
         if known is None:
-            view = self._cluster.view.topics.get(name)
-            topic_id = "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
-            known = self._topics[name] = Topic(name, topic_id)
+            known = self._topics[name] = Topic(name, topic_id_of(self._cluster, name))
         return known
 
     def _look_again(self, _view: ClusterView) -> None:
@@ -192,9 +185,7 @@ class Auditor:
 
     async def run(self) -> None:
         """Tell what is new, every few seconds, for ever."""
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            await self.tell()
+        await every_few_seconds(self.tell)
 
     async def tell(self, *, is_last: bool = False, timeout_s: float | None = None) -> None:
         """Tell what is new. What cannot be told now is told the next time; that is logged.
@@ -202,12 +193,7 @@ class Auditor:
         :param is_last: nothing will be counted any more.
         :param timeout_s: how long that may take, at most `TELLING_S`.
         """
-        limit_s = TELLING_S if timeout_s is None else min(timeout_s, TELLING_S)
-        try:
-            async with asyncio.timeout(limit_s), self._telling:
-                await self._tell(is_last=is_last)
-        except (BarnabasError, TimeoutError) as error:
-            self._note_trouble(error, limit_s)
+        await self._turns.take(lambda: self._tell(is_last=is_last), timeout_s)
 
     async def _tell(self, *, is_last: bool) -> None:
         self._instance.news()
@@ -244,20 +230,13 @@ class Auditor:
             for place in told:
                 if instance.unsure.pop(place, place) is None:
                     instance.untold[place] = None
-            self._is_in_trouble = False
+            self._turns.is_in_trouble = False
             self._is_whole = self._is_whole and not refused
             self._last_told = (instance, told[-1])
 
     def _give_up(self, instance: _Instance) -> None:
         self._is_whole = False
         log.warning("the audit gives up what it could not tell for so long: %d windows stay open", len(instance.untold))
-
-    def _note_trouble(self, error: Exception, limit_s: float) -> None:
-        self._sender.look_again()  # the topic may be gone
-        if not self._is_in_trouble:
-            self._is_in_trouble = True
-            reason = str(error) or f"no answer within {limit_s:g} s"
-            log.warning("the audit cannot be told for now: %s; it is tried again every %g s", reason, INTERVAL_S)
 
     def _event(self, instance: _Instance, place: Place, *, is_last: bool = False) -> MonitoringEvent:
         topic, window_ms = place
