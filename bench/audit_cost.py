@@ -11,13 +11,11 @@ sending thread spends with each batch in the audit, and with telling, as a share
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from barnabas.client.admin import Admin
 from barnabas.client.producer import auditing
@@ -27,10 +25,9 @@ from barnabas.errors import BarnabasError
 from barnabas.perf.control import Control
 from barnabas.perf.meter import Measured, Meter
 from barnabas.perf.producing import ProduceJob, SendMode, produce
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.broker_process import MeasuredBroker
-from bench.downloads import cache_folder
-from bench.figures import interruptible, save
+from bench.figures import interruptible, parent_of, parser_of, show
 from bench.tables import table
 
 PARTITIONS = 6
@@ -163,18 +160,13 @@ def told(rounds: Sequence[Round]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.audit_cost", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.audit_cost", __doc__)
     modes = [str(each) for each in SendMode]
     parser.add_argument("modes", nargs="*", choices=[*modes, []], metavar="MODE", help=f"{', '.join(modes)} [all]")
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"how often [{PAIRS}]")
     parser.add_argument("--records", type=int, default=RECORDS, help=f"of 100 B, in a run [{RECORDS}]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
     asked = parser.parse_args(arguments)
-    parent: Path = asked.folder or cache_folder()
-    remove_leftovers(parent)
+    parent = parent_of(asked)
     rounds: list[Round] = []
     with interruptible() as interrupted:
         for mode in asked.modes or modes:
@@ -186,9 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     rounds.append(measure(broker.bootstrap, topic, SendMode(mode), asked.records, number))
                     admin.delete_topic(topic)
                     sys.stderr.write(f"{rounds[-1]}\n")
-    sys.stdout.write("\n".join(told(rounds)) + "\n")
-    if asked.json:
-        save(asked.json, "bench.audit_cost", [asdict(each) for each in rounds])
+    show(asked, "bench.audit_cost", told(rounds), rounds)
     return interrupted.exit_code
 
 

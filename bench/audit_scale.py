@@ -10,7 +10,6 @@ stopped. The exit code is 1 when the audit says anything else than what was done
 
 from __future__ import annotations
 
-import argparse
 import json
 import mmap
 import os
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +28,9 @@ from barnabas.client.producer.producer import Producer
 from barnabas.client.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.records.header import iter_headers, stamp
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.broker_process import BARNABAS, MeasuredBroker
-from bench.downloads import cache_folder
-from bench.figures import interruptible, save
+from bench.figures import interruptible, parent_of, parser_of, show
 from bench.tables import table
 
 TOPIC = "audited"
@@ -209,16 +207,11 @@ def told(figures: Sequence[Figure]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.audit_scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.audit_scale", __doc__)
     parser.add_argument("--records", type=int, default=RECORDS, help=f"how many [{RECORDS}]")
     parser.add_argument("--compression", default="none", help="of the producer's batches [none]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the broker's folder goes [the cache folder]")
     asked = parser.parse_args(arguments)
-    parent: Path = asked.folder or cache_folder()
-    remove_leftovers(parent)
+    parent = parent_of(asked)
     figures: list[Figure] = []
     code = 0
     with interruptible() as interrupted, fresh_folder(parent) as folder:
@@ -229,9 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except RuntimeError as error:
             sys.stderr.write(f"{error}\n")
             code = 1
-    sys.stdout.write("\n".join(told(figures)) + "\n")
-    if asked.json:
-        save(asked.json, "bench.audit_scale", [asdict(each) for each in figures])
+    show(asked, "bench.audit_scale", told(figures), figures)
     return interrupted.exit_code or code
 
 

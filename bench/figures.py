@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from bench import machine
+from bench.arena import remove_leftovers
+from bench.downloads import cache_folder
 
 EXIT_INTERRUPTED = 130
 DIGITS = 5
@@ -48,6 +51,30 @@ def interruptible() -> Iterator[Interruption]:
     except KeyboardInterrupt:
         sys.stderr.write("stopped; what was measured until now:\n")
         interruption.exit_code = EXIT_INTERRUPTED
+
+
+def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that all of them have, for `parent_of` and `show`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
+    return parser
+
+
+def parent_of(asked: argparse.Namespace) -> Path:
+    """Return where the brokers' folders go, without those that killed benches have left there."""
+    parent: Path = asked.folder or cache_folder()
+    remove_leftovers(parent)
+    return parent
+
+
+def show(asked: argparse.Namespace, module: str, lines: Iterable[str], figures: Iterable[Any]) -> None:
+    """Print lines, and write the figures, which are dataclasses, where that was asked for."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if asked.json:
+        save(asked.json, module, [asdict(each) for each in figures])
 
 
 def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:

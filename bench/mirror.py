@@ -21,21 +21,18 @@ are of values, before compression.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.broker_process import BARNABAS, MeasuredBroker
-from bench.downloads import cache_folder
 from bench.drivers.job import Outcome, parse_report
-from bench.figures import interruptible, save
+from bench.figures import interruptible, parent_of, parser_of, show
 from bench.processes import RunningClient, cpu_s, run_client
 from bench.tables import table
 
@@ -202,18 +199,13 @@ def told(runs: Sequence[Figures]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.mirror", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.mirror", __doc__)
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="which; [all]")
     parser.add_argument("--rounds", type=int, default=3, help="how often [3]")
     parser.add_argument("--produce", default="", help="the mode of `barnabas perf produce` [its own]")
     parser.add_argument("--consume", default="", help="the mode of `barnabas perf consume` [its own]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
     asked = parser.parse_args(arguments)
-    parent: Path = asked.folder or cache_folder()
-    remove_leftovers(parent)
+    parent = parent_of(asked)
     runs: list[Figures] = []
     with interruptible() as interruption:
         for name in asked.scenarios or SCENARIOS:
@@ -227,10 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for _ in range(asked.rounds):
                     runs.append(stage.measure(name, SCENARIOS[name]))
                     sys.stderr.write(f"{runs[-1]}\n")
-    if runs:
-        sys.stdout.write("\n".join(told(runs)) + "\n")
-    if asked.json:
-        save(asked.json, "bench.mirror", [asdict(run) for run in runs])
+    show(asked, "bench.mirror", told(runs) if runs else (), runs)
     return interruption.exit_code
 
 
