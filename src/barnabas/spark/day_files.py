@@ -50,7 +50,13 @@ class _OpenFile:
         self._day = day
         self._file = file
         self._records = 0
-        self._writer = pq.ParquetWriter(file, first.schema, compression="zstd", write_statistics=self.bounded)
+        self._writer = pq.ParquetWriter(
+            file,
+            first.schema,
+            compression="zstd",
+            use_dictionary=columns_with_dictionaries(first.schema),
+            write_statistics=self.bounded,
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -139,6 +145,26 @@ class DayFiles:
 
     def _end(self, day: date | None) -> None:
         self._files.append(self._open.pop(day).close())
+
+
+def columns_with_dictionaries(schema: pa.Schema) -> list[str]:
+    """Return the paths of the columns, those within others too, whose values may come again.
+
+    Offsets never do, and times and floats hardly: a dictionary of these takes time to make, and is given up.
+
+    >>> columns_with_dictionaries(pa.schema({"offset": pa.int64(), "tags": pa.list_(pa.string()), "f": pa.float64()}))
+    ['tags.list.element']
+    """
+    metadata = pa.BufferOutputStream()
+    pq.write_metadata(schema, metadata)
+    columns = pq.read_metadata(pa.BufferReader(metadata.getvalue())).schema
+    return [
+        column.path
+        for column in (columns.column(number) for number in range(len(columns)))
+        if column.path != "offset"
+        and column.physical_type not in {"FLOAT", "DOUBLE"}
+        and column.logical_type.type != "TIMESTAMP"
+    ]
 
 
 def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:

@@ -137,3 +137,11 @@ def test_a_text_that_has_no_bound_begins_a_new_file(tmp_path: Path) -> None:
         files.add(batch)
     told = [pq.ParquetFile(file.path).metadata.row_group(0).column(1).is_stats_set for file in files.finish()]
     assert told == [True, False]
+
+
+def test_only_columns_whose_values_may_come_again_have_dictionaries(tmp_path: Path) -> None:
+    (name,) = write(tmp_path, [0, 1, 2])
+    group = pq.ParquetFile(tmp_path / name).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    without = {column.path_in_schema for column in columns if not column.has_dictionary_page}
+    assert without == {"offset", "timestamp"}
