@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.formats.field_aliases import NO_ALIASES
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import tasks
@@ -94,7 +95,7 @@ def test_a_file_of_an_earlier_attempt_is_never_overwritten(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("log")
 def test_the_fields_of_a_range_are_found() -> None:
-    assert infer_ranges([RANGE], READING, JSON) == Inferred({"a": "long", "b": "long"}, {})
+    assert infer_ranges([RANGE], READING, JSON) == Inferred({"a": "long", "b": "long"}, NO_ALIASES)
 
 
 def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
