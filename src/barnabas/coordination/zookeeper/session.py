@@ -51,11 +51,12 @@ _LOST_ON_THE_WAY = (
     kazoo.MarshallingError,
     kazoo.SystemZookeeperError,
     kazoo.DataInconsistency,
-    RuntimeError,
 )
 """No answer came, or one that says nothing of the tree: that a server failed over a request, which happens to sound
-ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it.
-RuntimeError is kazoo's, where an answer is to another question than the one that is next: it ends that connection."""
+ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it."""
+_MIXED_UP = "xids do not match"
+"""How kazoo's RuntimeError begins where an answer is to another question than the one that is next. It gives the whole
+session up then, a moment later."""
 
 
 class SessionLostError(TreeUnavailableError):
@@ -301,6 +302,11 @@ class Session:
         except _LOST_ON_THE_WAY as error:
             if isinstance(error, kazoo.SessionExpiredError):
                 self._lose()
+            self.check_alive()
+            raise NoAnswerError from None
+        except RuntimeError as error:
+            if not (error.args and str(error.args[0]).startswith(_MIXED_UP)):
+                raise
             self.check_alive()
             raise NoAnswerError from None
         except KazooTimeoutError:
