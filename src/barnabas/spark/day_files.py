@@ -28,6 +28,7 @@ OPEN_FILES_MAX = 100
 """A task may have records of thousands of days; files of the longest ago are ended first."""
 EPOCH = date(1970, 1, 1)
 NO_DAY = "no-day"
+RISING = frozenset({"offset", "timestamp"})
 LETTER_WITHOUT_NEXT = "\ud7ff"
 
 
@@ -148,23 +149,17 @@ class DayFiles:
 
 
 def columns_with_dictionaries(schema: pa.Schema) -> list[str]:
-    """Return the paths of the columns, those within others too, whose values may come again.
+    """Return the paths of the columns, those within others too, of which a file has a dictionary: of all but Kafka's
+    offsets and timestamps, which rise from row to row, so that one takes time to make, and is given up.
 
-    Offsets never do, and times and floats hardly: a dictionary of these takes time to make, and is given up.
-
-    >>> columns_with_dictionaries(pa.schema({"offset": pa.int64(), "tags": pa.list_(pa.string()), "f": pa.float64()}))
+    >>> columns_with_dictionaries(pa.schema({"offset": pa.int64(), "tags": pa.list_(pa.string())}))
     ['tags.list.element']
     """
     metadata = pa.BufferOutputStream()
     pq.write_metadata(schema, metadata)
     columns = pq.read_metadata(pa.BufferReader(metadata.getvalue())).schema
-    return [
-        column.path
-        for column in (columns.column(number) for number in range(len(columns)))
-        if column.path != "offset"
-        and column.physical_type not in {"FLOAT", "DOUBLE"}
-        and column.logical_type.type != "TIMESTAMP"
-    ]
+    paths = (columns.column(number).path for number in range(len(columns)))
+    return [path for path in paths if path not in RISING]
 
 
 def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:
