@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import Buffer, Chunk, encode, encode_bytes
+from barnabas.protocol.codec import Buffer, Chunk, encode, encode_bytes, misfit
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import SIZE_BYTES, response_frame
 from barnabas.protocol.varint import read_uvarint, write_uvarint
@@ -25,18 +25,25 @@ _INT32 = struct.Struct(">i")
 
 
 def message_packer(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
-    """Return a function that encodes what `message_with` returns for some numbers.
+    """Return a function that encodes what `message_with` returns for some numbers, and refuses what `encode` would.
 
     :param message_with: returns a message with each of its arguments, which are `count`, in an INT32 or INT64 field of
         its own, in the order in which they are encoded.
     """
     codes, pieces = _pattern(lambda *numbers: encode_bytes(message_with(*numbers), version), count)
+    return _packer(type(message_with(*[0] * count)), version, codes, pieces)
+
+
+def _packer(cls: type, version: int, codes: str, pieces: list[bytes | int]) -> Callable[..., bytes]:
     pack = struct.Struct(codes).pack
 
     def packed(*numbers: int) -> bytes:
         fields: list[bytes | int] = [*pieces]
         fields[1::2] = numbers
-        return pack(*fields)
+        try:
+            return pack(*fields)
+        except struct.error as error:
+            raise misfit(cls, version, error) from None
 
     return packed
 
@@ -47,19 +54,17 @@ def records_packer(message_with: Callable[..., object], count: int, version: int
     :param message_with: returns a message with record bytes, its first argument; else as for `message_packer`, with the
         numbers before them.
     """
-    flexible = message_of(type(message_with(b"", *[0] * count))).flexible(version)
+    cls = type(message_with(b"", *[0] * count))
+    flexible = message_of(cls).flexible(version)
 
     def head(*numbers: int) -> bytes:
         return bytes(cast(Buffer, encode(message_with(b".", *numbers), version)[0]))[: -_length_bytes(flexible)]
 
-    codes, pieces = _pattern(head, count)
-    pack = struct.Struct(codes).pack
+    pack_head = _packer(cls, version, *_pattern(head, count))
     tail = _joined(encode(message_with(b".", *[0] * count), version)[2:])
 
     def packed(records: Buffer, *numbers: int) -> bytes:
-        fields: list[bytes | int] = [*pieces]
-        fields[1::2] = numbers
-        return b"".join((pack(*fields), _length(len(records), flexible), records, tail))
+        return b"".join((pack_head(*numbers), _length(len(records), flexible), records, tail))
 
     return packed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +69,20 @@ def produced_with(index: int, base_offset: int) -> ProduceResponse:
 def test_a_packer_of_records_encodes_what_the_codec_would(version: int, records: bytes, partition: int) -> None:
     packed = records_packer(produce_with, 1, version)(memoryview(records), partition)
     assert packed == encode_bytes(produce_with(records, partition), version)
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
+def test_a_number_that_does_not_fit_is_refused_as_the_codec_does(number: int) -> None:
+    fetch, produce = message_packer(request_with, 4, 12), records_packer(produce_with, 1, 12)
+    packs: list[Callable[[], bytes]] = [
+        lambda: encode_bytes(request_with(0, 0, number, 0), 12),
+        lambda: fetch(0, 0, number, 0),
+        lambda: encode_bytes(produce_with(b"some", number), 12),
+        lambda: produce(b"some", number),
+    ]
+    for pack in packs:
+        with pytest.raises(MalformedMessageError, match="version 12 does not fit"):
+            pack()
 
 
 @given(st.sampled_from([3, 8, 9, 12]), INT32, INT64, st.data())
