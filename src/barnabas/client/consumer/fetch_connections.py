@@ -210,8 +210,6 @@ class _FetchConnection:
 
     def _take(self, fetch: Fetch, response: Answer) -> None:
         fetches = self._all
-        if self._steady is not None and type(response) is FetchResponse:
-            self._steady.learn(response)
         try:
             with fetches.guard.lock:
                 stale = fetches.fetcher.on_response(fetch, response)
@@ -223,6 +221,8 @@ class _FetchConnection:
         except KafkaError as error:
             self._failed(fetch, error)
             return
+        if self._steady is not None and type(response) is FetchResponse:
+            self._steady.learn(response)
         if stale or others:
             self._tell_application()
         if stale:

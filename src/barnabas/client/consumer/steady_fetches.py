@@ -7,17 +7,28 @@ read, in a step each; all others are encoded and decoded as any message is.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from barnabas.errors import MalformedMessageError
 from barnabas.protocol.codec import Buffer
+from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.patterns import AnswerReader, message_packer
+from barnabas.protocol.varint import read_uvarint
 
 PATTERNS_MAX = 64
 """Patterns that are made for one connection: one takes as long as some ten requests."""
+
+_NAME_AT = 4 + 4 + 2 + 4 + 4
+_NAME_AT_FLEXIBLE = 4 + 1 + 4 + 2 + 4 + 1
+"""Where a topic's name begins, with its length, in an answer about one: behind the correlation id, the header's tags
+in flexible versions, the throttle time, the error, the session and how many topics there are."""
+
+_INT16 = struct.Struct(">h")
 
 
 class SteadyPartition(NamedTuple):
@@ -53,10 +64,12 @@ class SteadyFetches:
 
     def __init__(self, version: int) -> None:
         self.version = version
+        self._flexible = message_of(FetchResponse).flexible(version)
         self._packers: dict[str, Callable[..., bytes]] = {}
-        self._readers: dict[str, AnswerReader] = {}
-        self._topic = ""
-        """Of the answer that was learnt last; most consumers read one."""
+        self._readers: dict[bytes, _TopicReader] = {}
+        """By the topic's name as it is encoded."""
+        self._last: _TopicReader | None = None
+        """Of the answer that was read last; most consumers read one topic."""
 
     def request(
         self, whole: FetchRequest, session_id: int, session_epoch: int, topic: str, part: FetchPartition
@@ -84,21 +97,55 @@ class SteadyFetches:
 
     def learn(self, response: FetchResponse) -> None:
         """Make a pattern of an answer that was decoded, if it is a usual one of a topic that has none yet."""
-        if len(response.responses) != 1 or response.throttle_time_ms or len(self._readers) == PATTERNS_MAX:
+        if response.error_code or response.throttle_time_ms or len(response.responses) != 1:
             return
         (topic,) = response.responses
-        if topic.topic in self._readers or len(topic.partitions) != 1:
+        name = topic.topic.encode()
+        if name in self._readers or len(self._readers) == PATTERNS_MAX or len(topic.partitions) != 1:
             return
         (part,) = topic.partitions
-        if part.error_code or part.preferred_read_replica >= 0 or not part.records:
+        # Aborted transactions are others each time, and may be many.
+        if part.error_code or part.preferred_read_replica >= 0 or part.aborted_transactions or not part.records:
             return
-        self._topic = topic.topic
-        self._readers[topic.topic] = _reader(response, self.version)
+        self._last = self._readers[name] = _TopicReader(topic.topic, _reader(response, self.version))
 
     def read(self, frame: Buffer) -> SteadyAnswer | None:
         """Return the answer in a frame; None if it has to be decoded."""
-        reader = self._readers.get(self._topic)
-        found = None if reader is None else reader.read(frame)
+        last = self._last
+        if last is None:
+            return None
+        answer = last.read(frame)
+        if answer is None:
+            other = self._readers.get(self._name(frame))
+            if other is not None and other is not last and (answer := other.read(frame)) is not None:
+                self._last = other
+        return answer
+
+    def _name(self, frame: Buffer) -> bytes:
+        """Return the topic's name in an answer about one topic; of any other frame, some bytes or none."""
+        try:
+            if self._flexible:
+                size, begin = read_uvarint(frame, _NAME_AT_FLEXIBLE)
+                return bytes(frame[begin : begin + size - 1])
+            (size,) = _INT16.unpack_from(frame, _NAME_AT)
+        except (IndexError, struct.error, MalformedMessageError):  # it is shorter, or an error
+            return b""
+        begin = _NAME_AT + _INT16.size
+        return bytes(frame[begin : begin + size])
+
+
+class _TopicReader:
+    """Reads the answers about one topic."""
+
+    __slots__ = ("_reader", "_topic")
+
+    def __init__(self, topic: str, reader: AnswerReader) -> None:
+        self._topic = topic
+        self._reader = reader
+
+    def read(self, frame: Buffer) -> SteadyAnswer | None:
+        """Return the answer in a frame; None if it is of another pattern."""
+        found = self._reader.read(frame)
         if found is None:
             return None
         (session_id, partition, high_watermark, *_), records = found

@@ -8,6 +8,7 @@ from barnabas.client.consumer.steady_fetches import PATTERNS_MAX, SteadyFetches
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.frames import decode_response, response_frame
 from barnabas.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -23,14 +24,14 @@ def part_at(offset, partition=2):
     return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=100)
 
 
-def frame_of(records=b"some", *, topic="t", partition=2, high_watermark=9, error=0, version=12, **others):
+def frame_of(records=b"some", *, topic="t", partition=2, high_watermark=9, error=0, aborted=None, version=12, **others):
     part = PartitionData(
         partition_index=partition,
         error_code=error,
         high_watermark=high_watermark,
         last_stable_offset=8,
         log_start_offset=1,
-        aborted_transactions=None,
+        aborted_transactions=aborted,
         records=records,
     )
     topics = [FetchableTopicResponse(topic=topic, partitions=[part])]
@@ -85,17 +86,39 @@ def test_other_answers_are_decoded(other):
     assert learnt(frame_of()).read(frame_of(**other)) is None
 
 
-@pytest.mark.parametrize("other", [{"error": 6}, {"records": None}, {"throttle_time_ms": 1}])
+UNUSUAL = (
+    {"error": 6},
+    {"records": None},
+    {"throttle_time_ms": 1},
+    {"error_code": 70},
+    {"aborted": [AbortedTransaction(producer_id=1, first_offset=2)]},
+)
+
+
+@pytest.mark.parametrize("other", UNUSUAL)
 def test_unusual_answers_are_no_pattern(other):
     steady = learnt(frame_of(**other))
     assert steady.read(frame_of()) is None
     assert steady.read(frame_of(**other)) is None
 
 
-def test_of_two_topics_the_one_that_was_learnt_last_is_read():
-    steady = learnt(frame_of(), frame_of(topic="u"))
-    assert steady.read(frame_of()) is None
-    assert steady.read(frame_of(topic="u")) is not None
+@pytest.mark.parametrize("version", [7, 11, 12])
+def test_answers_about_several_topics_are_read_in_any_order(version):
+    topics = ["t", "u", "long" * 60]
+    steady = learnt(*(frame_of(topic=topic, version=version) for topic in topics), version=version)
+    for topic in (*topics, *topics):
+        (answered,) = steady.read(frame_of(topic=topic, version=version)).responses
+        assert answered.topic == topic
+
+
+@pytest.mark.parametrize("version", [7, 11, 12])
+def test_after_two_topics_a_frame_that_is_cut_or_about_no_topic_is_decoded(version):
+    steady = learnt(frame_of(version=version), frame_of(topic="u", version=version), version=version)
+    frame = frame_of(version=version)
+    for size in range(len(frame)):
+        assert steady.read(frame[:size]) is None
+    nothing = FetchResponse(session_id=5, responses=[])
+    assert steady.read(b"".join(response_frame(nothing, version, 1))[4:]) is None
 
 
 def test_patterns_are_bounded():
