@@ -186,7 +186,9 @@ class PartitionCopy:
         return counted_of(batch, header, self.where.partition, self.position)
 
     def _count_only(self, batch: memoryview, header: BatchHeader) -> None:
-        """Take a batch that is in the target already."""
+        """Take a batch that is in the target already; while the audit is put off there is no use for the others."""
+        if self.account is not None and self.account.topic.is_put_off:
+            self.position = self._placed_at
         if header.last_offset >= self.position and not header.is_control:
             counted = self._counted(batch, header)
             if self.account is not None and counted is not None:

@@ -101,9 +101,15 @@ class Placing:
         return begins
 
     async def _count_from(self, link: Link, offsets: OffsetMap) -> int | None:
-        """Return from where on the target has what is not counted yet; None: there is nothing of that."""
+        """Return from where on the target has what is not counted yet; None: nothing of that is to be counted now.
+
+        While the audit is put off nothing counts. When that ends the partition is looked at again, which must not come
+        between this answer and `copy.place`: so nothing is awaited then.
+        """
         account = link.copy.account
         if account is None or account.counted_to is None or account.counted_to >= offsets.source_end:
+            return None
+        if account.topic.is_put_off:
             return None
         start, end = await self._source.ends(link.source)
         if end < offsets.source_end:

@@ -106,6 +106,33 @@ def test_mirror_goes_on_where_the_audit_cannot_be_told_and_counts_later(monkeypa
     asyncio.run(mirrored())
 
 
+@pytest.mark.parametrize("is_put_off", [True, False])
+def test_partition_is_counted_behind_the_mirror_only_where_the_audit_is_not_put_off(
+    monkeypatch: pytest.MonkeyPatch, is_put_off: bool
+) -> None:
+    async def source_ends(_where: TopicPartition) -> tuple[int, int]:
+        return 0, 9
+
+    async def target_ends(_where: TopicPartition) -> tuple[int, int]:
+        return 5, 5
+
+    async def placed_again() -> None:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
+        monkeypatch.setattr(made._source, "ends", source_ends)
+        monkeypatch.setattr(made._target, "ends", target_ends)
+        link = audited_link()
+        assert link.copy.account is not None
+        bring(link, 0, 2)
+        link.copy.account.topic.is_put_off = True
+        bring(link, 2, 3)
+        link.copy.account.topic.is_put_off = is_put_off
+        link.lost("another leader")
+        await made._placing.place(link)
+        assert link.copy.position == (5 if is_put_off else 2)
+
+    asyncio.run(placed_again())
+
+
 def test_what_is_left_undone_in_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[Any] = []
 
