@@ -197,9 +197,14 @@ class Mirror:
             self._told.over(name)
 
     async def _all_answered(self) -> None:
+        """Wait for answers to what is under way.
+
+        :raises MirrorError: nothing is, because partitions wait.
+        """
         while any(link.copy.is_waiting for link in self.links.values()):
             self._answered.clear()
             await self._answered.wait()
+        self._check_none_waits()
 
     async def _again(self, one_round: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         while True:
@@ -290,6 +295,9 @@ class Mirror:
             if self._target.cluster.view.leader(link.target) is None:
                 link.missed("target: no leader")
                 self._target.cluster.want_refresh()
+        self._check_none_waits()
+
+    def _check_none_waits(self) -> None:
         if (reason := why_waiting(self.links.values())) is not None:
             raise MirrorError(reason)
 

@@ -13,7 +13,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import TimedOutError
 from barnabas.mirror import account, mirror
 from barnabas.mirror.account import PartitionAccount, TopicAccount
-from barnabas.mirror.link import Link
+from barnabas.mirror.link import TRIES_TOLD, Link
 from barnabas.mirror.mirror import AUDIT_PATIENCE_S, Mirror, MirrorConfig
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
@@ -131,6 +131,27 @@ def test_partition_is_counted_behind_the_mirror_only_where_the_audit_is_not_put_
         assert link.copy.position == (5 if is_put_off else 2)
 
     asyncio.run(placed_again())
+
+
+def test_what_waits_in_the_end_is_not_told_to_be_well_again() -> None:
+    lines: list[Any] = []
+
+    async def ended(is_over: bool) -> Mirror:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lines.append)
+        link = made.links[CLICKS] = Link(CLICKS, CLICKS, b"id", PartitionCopy(CLICKS, 5))
+        for _ in range(TRIES_TOLD):
+            link.missed("target: no leader")
+        made._told.state("partitions", "waiting", "clicks-0: target: no leader")
+        if is_over:
+            link.tries, link.trouble = 0, None
+        await made.stop()
+        return made
+
+    assert asyncio.run(ended(is_over=False)).standing == {"partitions": "clicks-0: target: no leader"}
+    assert [each["event"] for each in lines] == ["waiting", "left undone"]
+    lines.clear()
+    assert not asyncio.run(ended(is_over=True)).standing
+    assert [each["event"] for each in lines] == ["waiting", "well again"]
 
 
 def test_what_is_left_undone_in_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
