@@ -7,7 +7,7 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import CorruptBatchError
@@ -109,10 +109,20 @@ def test_they_read_the_same(
     )
 
 
-@given(st.lists(st.one_of(st.integers(-2, 300), timestamps), min_size=1), st.integers(0, 40), st.integers(1, 2**62))
-def test_they_find_the_same_windows_and_each_record_once(times_ms: list[int], row: int, width_ms: int) -> None:
+@given(
+    st.lists(st.one_of(st.integers(-2, 300), timestamps), min_size=1),
+    st.integers(0, 40),
+    st.integers(1, 2**63 - 1),
+    st.sampled_from([None, 2**63 - 1, 2**63 - 2, -(2**63)]),
+)
+@example([0, 0], 0, 1, 2**63 - 1)
+def test_they_find_the_same_windows_and_each_record_once(
+    times_ms: list[int], row: int, width_ms: int, appended_ms: int | None
+) -> None:
     encoder = encoder_with(codec_pure, [(time_ms, None, b"", ()) for time_ms in times_ms])
-    header = header_of(encoder, 7)
+    header = header_of(encoder, 7, appended_ms)
+    if appended_ms is not None:
+        times_ms = [appended_ms] * len(times_ms)
     for width in (60, width_ms):
         seen = []
         for codec in (codec_compiled, codec_pure):
@@ -121,6 +131,7 @@ def test_they_find_the_same_windows_and_each_record_once(times_ms: list[int], ro
             records = codec.decode_records(encoder.body(), header, "t", 3)
             seen += [decoder.stretches(row, width), codec.record_stretches(records[row:], width)]
         assert all(each == seen[0] for each in seen)
+        assert appended_ms is None or len(seen[0]) <= 1
         assert [(first + place, window) for first, count, window in seen[0] for place in range(count)] == [
             (7 + place, -1 if each < 0 else each - each % width) for place, each in enumerate(times_ms) if place >= row
         ]

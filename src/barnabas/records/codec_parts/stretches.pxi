@@ -10,18 +10,18 @@ cdef class StretchList:
     cdef int64_t following
     cdef int64_t window_ms
     cdef int64_t low_ms
-    cdef int64_t high_ms
+    cdef int64_t last_ms
 
     def __cinit__(self, int64_t width_ms):
         if width_ms <= 0:
             raise ValueError(f"a window of {width_ms} ms")
         self.found = []
         self.width_ms = width_ms
-        self.first = self.following = -1
+        self.first = self.following = self.last_ms = -1
 
     cdef inline int add(self, int64_t offset, int64_t timestamp_ms) except -1:
         """Add a record: nearly always it goes on with the last one."""
-        if offset == self.following and self.low_ms <= timestamp_ms < self.high_ms:
+        if offset == self.following and self.low_ms <= timestamp_ms <= self.last_ms:
             self.following += 1
             return 0
         return self.begin(offset, timestamp_ms)
@@ -33,10 +33,10 @@ cdef class StretchList:
         if timestamp_ms < 0:
             self.window_ms = -1
             self.low_ms = INT64_MIN
-            self.high_ms = 0
+            self.last_ms = -1
         else:
             self.window_ms = self.low_ms = timestamp_ms - timestamp_ms % self.width_ms
-            self.high_ms = INT64_MAX if self.width_ms > INT64_MAX - self.low_ms else self.low_ms + self.width_ms
+            self.last_ms = self.low_ms + min(self.width_ms - 1, INT64_MAX - self.low_ms)
         return 0
 
     cdef int end(self) except -1:
