@@ -10,7 +10,8 @@ Without a unit numbers tell by their size what they count (times.py).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,6 +61,14 @@ class EventTime:
     def field(self) -> str | None:
         """The name of the field, None where it is none."""
         return None if self.source in (RECORD, LINE) else self.source
+
+    def renamed(self, names: Mapping[str, str]) -> EventTime:
+        """Return where they come from once fields have other names: old ones and new.
+
+        >>> EventTime("at", "ms").renamed({"at": "happened"})
+        EventTime(source='happened', unit='ms')
+        """
+        return self if self.field is None else replace(self, source=names.get(self.field, self.field))
 
 
 def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None) -> pa.Array:

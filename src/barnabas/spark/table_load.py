@@ -226,7 +226,7 @@ class TableLoader:
                 f"table {base.name} was loaded with format {shape.value_format}: go on with that, or choose another "
                 "table"
             )
-        if wanted.event_time is not None and wanted.event_time != shape.event_time:
+        if wanted.event_time is not None and wanted.event_time.renamed(shape.aliases.names) != shape.event_time:
             raise ConfigurationError(
                 f"table {base.name} has its event times from {shape.event_time}, and not from {wanted.event_time}: go "
                 "on with that, or choose another table"
@@ -308,7 +308,8 @@ class TableLoader:
         if fields is None:
             renaming, is_guess = self._infer(shares, shape, guesses=guesses and self._may_guess)
             fields = {name: settled(column_type) for name, column_type in islice(renaming.found.items(), FIELDS_MAX)}
-            shape = replace(shape, aliases=renaming.aliases, is_guess=is_guess)
+            event_time = shape.event_time.renamed(renaming.aliases.names)
+            shape = replace(shape, aliases=renaming.aliases, event_time=event_time, is_guess=is_guess)
         if wanted.event_time is None and wanted.value_format.startswith(LINES) and TIME_GROUP in fields:
             shape = replace(shape, event_time=EventTime(TIME_GROUP))
         return replace(shape, fields=fields, columns=column_names(fields))

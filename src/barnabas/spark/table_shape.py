@@ -125,13 +125,11 @@ class TableShape:
     def renamed(self, renaming: Renaming) -> TableShape:
         """Return the shape with fields, and their columns, under other names."""
         columns = dict(self.columns)
-        event_time = self.event_time
         for old, new in renaming.renamed.items():
             others = [column for name, column in columns.items() if name != old]
             columns[new] = column_names([new], taken=(*others, *self.taken))[new]
             del columns[old]
-            if event_time.field == old:
-                event_time = replace(event_time, source=new)
+        event_time = self.event_time.renamed(renaming.aliases.names)
         ordered = {name: columns[name] for name in renaming.fields}
         return replace(self, fields=renaming.fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
 
@@ -184,14 +182,15 @@ class TableShape:
         known = {column for column, _ in decoded.values()} | OWN_COLUMNS
         value_format = properties.get(FORMAT, RAW)
         rules = properties.get(JSON_RULES, "").split(",")
+        aliases = Aliases.parse(properties.get(ALIASES, "{}"))
         return cls(
             value_format,
             None if value_format == RAW else {name: column_type for name, (_, column_type) in decoded.items()},
             {name: column for name, (column, _) in decoded.items()},
-            EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)),
+            EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)).renamed(aliases.names),
             JsonRules(nested="nested" in rules, decimals="decimals" in rules),
             takes_new_fields=properties.get(NEW_FIELDS) != "value",
-            aliases=Aliases.parse(properties.get(ALIASES, "{}")),
+            aliases=aliases,
             widens_types=widens_types,
             taken=tuple(name for name in names if name not in known),
         )
