@@ -1,11 +1,7 @@
 """`barnabas load --every`: loads round by round, for as long as the process runs.
 
-A round that fails is told in a line and tried again with the next one: a broker or a catalog that is away stops
-nothing, and a load that was not committed has left the table as it was. Settings that are wrong, and software that is
-missing, end it instead: they would be wrong in the next round too. Once records have been loaded into a table its
-settings are right, and what refuses them is something that changed around them, which may change back. A round with
-nothing new proves less: some settings are looked at where there are records. What it does prove is that there are
-the topics, so that one that is missing later may come back.
+A round that fails is told in a line and tried again with the next one, unless all further ones would fail like it
+(hopeless_loads.py).
 
 What a round did is a line, with `--json` a JSON object; the sums are metrics in Prometheus' text format.
 """
@@ -17,17 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from barnabas.cli.hopeless_loads import HopelessLoads
 from barnabas.cli.maintenance_rounds import MaintenanceRounds
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import Clock
-from barnabas.errors import ConfigurationError
-from barnabas.spark import JavaNotFoundError, MissingExtraError
-from barnabas.spark.errors import UnknownTopicError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
-
-_AS_IT_IS_SET_UP = (ConfigurationError, MissingExtraError, JavaNotFoundError)
 
 Round = tuple["LoadResult", Mapping[str, Exception]]
 """What was loaded, and the tables that were not."""
@@ -108,6 +100,7 @@ class LoadRounds:
         self._clock = clock
         self._wait = wait
         self._maintenance = maintenance
+        self._hopeless = HopelessLoads()
         self.metrics = LoadMetrics()
 
     def run(self, rounds_max: int | None = None) -> None:
@@ -142,7 +135,7 @@ class LoadRounds:
         try:
             result, failures = self._load()
         except Exception as error:  # whatever it is, it is told, and the next round tries again
-            if self._is_hopeless(error, any(counts.loads for counts in self.metrics.tables.values())):
+            if self._hopeless.is_hopeless(error):
                 raise
             self.metrics.failed_rounds += 1
             self._tell({"time": time, "error": f"{type(error).__name__}: {error}"})
@@ -157,25 +150,10 @@ class LoadRounds:
             self.metrics.failed_rounds += 1
         else:
             self.metrics.last_success_s = self._clock.time_s()
-        self._raise_what_is_hopeless(result, failures)
-
-    def _raise_what_is_hopeless(self, result: LoadResult, failures: Mapping[str, Exception]) -> None:
-        """Raise for a table whose settings can never work; of topics only where none of them is there."""
-        unknown = [failure for failure in failures.values() if isinstance(failure, UnknownTopicError)]
-        for table, failure in failures.items():
-            if failure not in unknown and self._is_hopeless(failure, self.metrics.tables[table].loads > 0):
-                raise failure
-        if unknown and len(unknown) == len(failures) and not result.tables and self._is_hopeless(unknown[0], False):
-            raise unknown[0]
-
-    def _is_hopeless(self, error: Exception, has_loaded: bool) -> bool:
-        """Whether all further rounds would end like this.
-
-        :param has_loaded: whether records were loaded with the same settings.
-        """
-        if isinstance(error, UnknownTopicError):
-            return not self.metrics.last_success_s
-        return isinstance(error, _AS_IT_IS_SET_UP) and not has_loaded
+        self._hopeless.note(result, failures)
+        hopeless = self._hopeless.hopeless_of(result, failures)
+        if hopeless is not None:
+            raise hopeless
 
 
 def _told(load: TableLoad) -> dict[str, object]:

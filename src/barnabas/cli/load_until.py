@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from barnabas.cli.hopeless_loads import HopelessLoads
 from barnabas.cli.timestamps import parse_time_ms, show_time_ms
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError
+from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 INTERVAL_S = 10.0
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+
+_FOR_GOOD = (DataLossError, HistoryExpiredError, RecreatedTopicError)
+"""What no round gets past by itself, though other tables may go on."""
 
 Round = tuple["LoadResult", Mapping[str, Exception]]
 """What was loaded, and the tables that were not."""
@@ -68,13 +72,14 @@ class LoadUntil:
         self._tell = tell
         self._clock = clock
         self._wait = wait
-        self._has_loaded = False
+        self._hopeless = HopelessLoads()
+        self._is_first = True
 
     def run(self) -> bool:
         """Do the rounds; return whether the tables are complete, or time was up.
 
-        :raises BarnabasError: the first round failed, or a later one, or one of the tables, for a reason that does not
-            pass by itself.
+        :raises Exception: the first round failed, or a later one, or one of the tables, so that all further ones would
+            (hopeless_loads.py), or as records or their topic are gone.
         """
         began_s = self._clock.monotonic()
         while True:
@@ -94,15 +99,17 @@ class LoadUntil:
         """Load once, and return what is missing then."""
         try:
             result, failures = self._load()
-        except BarnabasError as error:
-            if not self._has_loaded or not error.retriable:
+        except Exception as error:  # whatever it is, it is told, and the next round tries again
+            if self._is_first or isinstance(error, _FOR_GOOD) or self._hopeless.is_hopeless(error):
                 raise
-            return [f"{type(error).__name__}: {error}"]  # a broker or a catalog that is away: it may come back
-        self._has_loaded = True
+            return [f"{type(error).__name__}: {error}"]
+        self._is_first = False
         self._done(result, failures)
-        for failure in failures.values():
-            if isinstance(failure, BarnabasError) and not failure.retriable:
-                raise failure  # that table would be waited for in vain
+        self._hopeless.note(result, failures)
+        gone = next((failure for failure in failures.values() if isinstance(failure, _FOR_GOOD)), None)
+        in_vain = self._hopeless.hopeless_of(result, failures) or gone
+        if in_vain is not None:
+            raise in_vain
         waiting = [*map(self._what_is_missing, result.tables), *(f"{table} is not loaded" for table in failures)]
         return [line for line in waiting if line]
 
