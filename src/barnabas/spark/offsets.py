@@ -5,7 +5,7 @@ Invariant of the result: `log start <= start <= end <= log end` at the time of p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from barnabas.client.admin.topics import TopicDescription, require
@@ -44,7 +44,7 @@ class OffsetLookup(Protocol):
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | None]: ...
 
 
-def count_partitions(selection: Selection, topics: Iterable[TopicDescription]) -> dict[str, int]:
+def count_partitions(selection: Selection, topics: Sequence[TopicDescription]) -> dict[str, int]:
     """Return the number of partitions of each topic, but for those that the brokers cannot describe now.
 
     :raises KafkaError: the selection names one of these, or its pattern does.
