@@ -21,7 +21,7 @@ columns of a table may find others bad, and adds these.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -42,6 +42,7 @@ from barnabas.spark.table_schema import DEAD_LETTERS, REASON, TOPIC_ID
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import TableStore
 
+_PLACE = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 _OWN_FIELDS = {REASON: "string", TOPIC_ID: "string"}
 
 
@@ -114,31 +115,23 @@ class DeadLetterTable:
         if loaded is None:
             return
         if loaded.topic_id != topic_id:
-            rows = self._rows_of(topic, topic_id, 0)
-            last = rows.group_by("partition").aggregate([("offset", "max")])
-            ends = {row["partition"]: row["offset_max"] + 1 for row in last.to_pylist()}
+            ends = dict[int, int]()
+            found = _inside(ranges, self._rows_of(topic, topic_id, 0), ends)
             self._ledger = Ledger({**self._ledger.topics, topic: LoadedTopic(topic_id, ends)})
         else:
             again = [each for each in ranges if each.start_offset < loaded.next_offsets.get(each.partition, 0)]
             if not again:
                 return
-            rows = self._rows_of(topic, topic_id, min(each.start_offset for each in again))
-        for each in ranges:
-            offset = pc.field("offset")
-            within = (offset >= each.start_offset) & (offset < each.end_offset)
-            found = rows.filter((pc.field("partition") == each.partition) & within).column("offset")
-            if len(found):
-                yield each.topic_partition, np.unique(found.to_numpy())
+            found = _inside(ranges, self._rows_of(topic, topic_id, min(each.start_offset for each in again)))
+        for partition, offsets in found.items():
+            yield TopicPartition(topic, partition), offsets
 
-    def _rows_of(self, topic: str, topic_id: str, start_offset: int) -> pa.Table:
-        """Return `partition` and `offset` of the rows of a topic from an offset on; those without an id may be its."""
-        schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
-        found = []
-        for batch in self._base.rows_of(topic, start_offset, (*schema.names, TOPIC_ID)):
+    def _rows_of(self, topic: str, topic_id: str, start_offset: int) -> Iterator[pa.RecordBatch]:
+        """Yield `partition` and `offset` of the rows of a topic from an offset on; those without an id may be its."""
+        for batch in self._base.rows_of(topic, start_offset, (*_PLACE.names, TOPIC_ID)):
             is_its = pc.field(TOPIC_ID).is_null() | (pc.field(TOPIC_ID) == topic_id)
             tells = topic_id and TOPIC_ID in batch.schema.names
-            found.append((batch.filter(is_its) if tells else batch).select(schema.names).cast(schema))
-        return pa.Table.from_batches(found, schema)
+            yield (batch.filter(is_its) if tells else batch).select(_PLACE.names).cast(_PLACE)
 
     def commit(
         self, files: Sequence[DataFile], bad: BadRecords, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]
@@ -180,3 +173,30 @@ class DeadLetterTable:
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.discard()
+
+
+def _inside(
+    ranges: Sequence[OffsetRange], rows: Iterable[pa.RecordBatch], ends: dict[int, int] | None = None
+) -> dict[int, np.ndarray]:
+    """Return the offsets of rows that lie in the ranges of a topic, in order, for the partitions that have any.
+
+    Batch by batch: the table may have many more rows than the ranges.
+
+    :param ranges: one at most of each partition.
+    :param ends: is given the offset after the last row of each partition, whatever the ranges are.
+    """
+    # One more than there are partitions, of nothing: all beyond are taken for it.
+    starts, stops = np.zeros((2, max((each.partition for each in ranges), default=-1) + 2), np.int64)
+    for each in ranges:
+        starts[each.partition], stops[each.partition] = each.start_offset, each.end_offset
+    partitions, offsets = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    for batch in rows:
+        of, at = (column.to_numpy() for column in batch.columns)
+        if ends is not None:
+            for partition in np.unique(of).tolist():
+                ends[partition] = max(ends.get(partition, 0), int(at[of == partition].max()) + 1)
+        inside = (at >= starts.take(of, mode="clip")) & (at < stops.take(of, mode="clip"))
+        partitions.append(of[inside])
+        offsets.append(at[inside])
+    of, at = np.concatenate(partitions), np.concatenate(offsets)
+    return {partition: np.unique(at[of == partition]) for partition in np.unique(of).tolist()}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from barnabas.cli.load import _Loads
@@ -13,6 +16,7 @@ from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger
 from barnabas.spark.load_types import LoadProgress
+from barnabas.spark.planning import OffsetRange
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_schema import TOPIC_ID
 from barnabas.spark.table_store import Maintained, StoredTable
@@ -173,6 +177,30 @@ def test_rows_are_read_only_where_a_range_may_be_loaded_again(lake: Lake, monkey
     lake.topic_id, lake.values = "two", []
     assert [starts_of("new"), starts_of("new")] == [[0], []]
     assert len(lake.rows()) == 6 + 2
+
+
+@pytest.mark.parametrize("topic_id", ["one", "two"])
+def test_of_many_rows_only_those_in_the_ranges_are_held(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, topic_id: str
+) -> None:
+    lake.partitions = [[b"?"] * 8, [b"?"]]
+    lake.load()
+    rows, held, before = 100_000, list[int](), pa.total_allocated_bytes()
+
+    def many_rows(_base: Any, _topic: str, _start_offset: int, _columns: Any) -> Iterator[pa.RecordBatch]:
+        for number in range(8):
+            held.append(pa.total_allocated_bytes() - before)
+            offsets = pc.cumulative_sum(pa.repeat(1, rows))  # 1, 2, ...
+            partitions = pc.cast(pc.multiply(pa.repeat(number, rows), 5), pa.int32())
+            yield pa.record_batch({"partition": partitions, "offset": pc.add(offsets, 1)})
+
+    monkeypatch.setattr(type(lake.open().begin("bad")), "rows_of", many_rows)
+    dead = DeadLetterTable(lake.open(), "bad", "load")
+    ranges = [OffsetRange("t", 0, 4, 7), OffsetRange("t", 1, 0, 9), OffsetRange("t", 5, 0, 3)]
+    known = dead.claim({"t": topic_id}, ranges).known
+    dead.discard()
+    assert {str(partition): offsets.tolist() for partition, offsets in known.items()} == {"t-0": [4, 5, 6], "t-5": [2]}
+    assert held[-1] < 3 * 12 * rows, "of batches of 12 bytes a row, one or two are there"
 
 
 def test_where_the_ledger_has_expired_rows_tell_what_is_there(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
