@@ -148,7 +148,7 @@ class _FetchConnection:
         """Under the guard: return what to ask for next, which may be the same again that was just answered."""
         fetcher = self._all.fetcher
         self._view = self._all.cluster.view
-        if answered is not None and fetcher.go_on(answered, self._view):
+        if answered is not None and self._session.is_open and fetcher.go_on(answered, self._view):
             return answered
         return fetcher.next_fetch(self._node_id, self._view)
 

@@ -33,11 +33,16 @@ class FetchSession:
         self._known: dict[tuple[str, int], FetchPartition] = {}
         """What the broker remembers if the last request has reached it."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker remembers what was asked for, so that it looks after the order, too."""
+        return self._epoch != INITIAL_EPOCH
+
     def narrow(self, request: FetchRequest) -> FetchRequest:
         """Return what to send for `request`, which names all that is wanted: without what the broker remembers."""
         wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         known, self._known = self._known, wanted
-        if self._epoch == INITIAL_EPOCH:
+        if not self.is_open:
             return self._said(request, request.topics)
         said = self._said(request, _changed(request.topics, known))
         if known.keys() != wanted.keys():
@@ -49,7 +54,7 @@ class FetchSession:
 
         :returns: its session id and epoch; None if there is no session, so that all has to be said.
         """
-        if self._epoch == INITIAL_EPOCH:
+        if not self.is_open:
             return None
         self._known[topic, part.partition] = part
         return self._id, self._epoch

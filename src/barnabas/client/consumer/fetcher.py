@@ -60,6 +60,7 @@ LAST_WAIT_MS = 20
 """How long the last of them may wait."""
 
 _BUFFERED_BYTES = attrgetter("buffered_bytes")
+_LAST_TURN = attrgetter("last_turn")
 _BATCH_LENGTH = struct.Struct(">i")
 _OFFSETS = struct.Struct(">q15xi")
 _LENGTH_POSITION = 8
@@ -149,6 +150,8 @@ class Fetcher:
         self._buffer_bytes_max = buffer_bytes_max
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
+        self._turns = 0
+        """Chunks that were fetched."""
         self._reserved_bytes: Counter[int] = Counter()
         """What the answers under way may bring, by broker."""
         self._source_count = 1
@@ -191,8 +194,9 @@ class Fetcher:
             return None
         here = self._read_from(node_id, view)
         states = [state for state in here if self._is_wanted(state, share)]
-        # The emptiest first: brokers fill a response in the order of the request (within a session, in one of their
-        # own, in which what has just brought something comes last).
+        # The emptiest first, and of those the one that has waited longest: brokers fill a response in the order of the
+        # request (within a session, in one of their own, in which what has just brought something comes last).
+        states.sort(key=_LAST_TURN)
         states.sort(key=_BUFFERED_BYTES)
         if not states or (states[0].buffered_bytes and not self._half_is_used_up()):
             return None
@@ -230,7 +234,8 @@ class Fetcher:
         """Make of a fetch, just after its answer, what `next_fetch` would return, if that differs in offsets only.
 
         So it does nearly always where a consumer waits for new records: some partitions have brought something, all
-        else is as it was.
+        else is as it was. It is for fetch sessions alone: the order stays as it was, too, and outside of a session
+        those that stand last would get nothing while the others fill the answers.
 
         :returns: False if it differs in more, or there is nothing to be asked.
         """
@@ -424,6 +429,8 @@ class Fetcher:
             return True
         if isinstance(records, memoryview) and len(records) * SMALL_SHARE < len(records.obj):  # type: ignore[arg-type]
             records = bytes(records)  # else a little would keep a whole answer in memory, which is not accounted for
+        self._turns += 1
+        state.last_turn = self._turns
         state.fetch_offset = next_offset
         state.buffered_bytes += len(records)
         self._buffered_bytes += len(records)

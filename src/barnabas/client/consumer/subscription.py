@@ -31,6 +31,7 @@ class PartitionState:
         "done",
         "fetch_offset",
         "high_watermark",
+        "last_turn",
         "paused",
         "position",
         "reset",
@@ -54,6 +55,8 @@ class PartitionState:
         self.version = 0
         """Counts seeks; what was fetched before one is not handed out after it."""
         self.buffered_bytes = 0
+        self.last_turn = 0
+        """When a fetch last brought something, as the number of all that was brought until then."""
         self.high_watermark: int | None = None
         """The end of the partition, as the last answer said."""
 

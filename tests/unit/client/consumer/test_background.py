@@ -212,6 +212,49 @@ def test_a_broker_without_sessions_is_told_no_farewell():
     assert requests_to(SessionCluster([nothing])) == [(0, 0, 1), (0, 0, 1)]
 
 
+class FullCluster(SessionCluster):
+    """A broker whose answers have room for what is asked first alone, in a session or without one."""
+
+    def __init__(self, session_id):
+        super().__init__()
+        self.session_id = session_id
+        self.view = ClusterView(
+            {1: Node(1, "a", 1)}, {"t": TopicView("t", partitions=tuple(PartitionView(each, 1) for each in range(3)))}
+        )
+
+    def answer(self, request, purpose):
+        self.requests.append(request)
+        if len(self.requests) > 4:
+            return None
+        first = request.topics[0].partitions[0]
+        builder = BatchBuilder()
+        builder.append_many(1, [b"some"])
+        batch = builder.build()
+        stamp(batch, 0, first.fetch_offset, 0)
+        part = PartitionData(partition_index=first.partition, error_code=0, high_watermark=9, records=bytes(batch))
+        topics = [FetchableTopicResponse(topic="t", partitions=[part])]
+        return FetchResponse(session_id=self.session_id, responses=topics)
+
+
+@pytest.mark.parametrize(
+    ("session_id", "asked"),
+    [(0, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2], [1, 2, 0]]), (7, [[0, 1, 2], [0], [0], [0], [0]])],
+)
+def test_without_a_session_what_has_waited_longest_is_asked_first(session_id, asked):
+    async def main():
+        cluster = FullCluster(session_id)
+        engine = Engine(cluster, [TopicPartition("t", partition) for partition in range(3)])
+        engine.kick()
+        for _ in range(20):
+            await asyncio.sleep(0)
+            while engine.fetcher.take(lambda tp: True):
+                pass
+        await engine.close()
+        return [[part.partition for part in each.topics[0].partitions] for each in cluster.requests if each.topics]
+
+    assert asyncio.run(main()) == asked
+
+
 class DialedCluster(SessionCluster):
     """A broker to which there is no connection yet; connecting fails so many times."""
 

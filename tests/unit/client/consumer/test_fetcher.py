@@ -171,6 +171,26 @@ def test_partitions_that_are_given_up_are_asked_from_where_they_begin_anew():
     assert fixture.would_ask() == {(0, 1)}
 
 
+@pytest.mark.parametrize("is_used_up_first", [True, False])
+def test_none_of_many_partitions_with_much_to_read_is_left_out(is_used_up_first):
+    count, room = 20, 4
+    leaders = tuple(PartitionView(partition, 1) for partition in range(count))
+    view = ClusterView({1: Node(1, "a", 1)}, {"t": TopicView("t", partitions=leaders)})
+    fixture = Fixture(view=view, count=count, buffer_bytes_max=100_000)
+    served = []
+    for _ in range(3 * count // room):
+        fetch = fixture.fetch()
+        for part in fetch.request.topics[0].partitions[:room]:  # where the answer is full
+            fixture.answer(fetch, part.partition, make_batch(part.fetch_offset))
+            served.append(part.partition)
+        if not is_used_up_first:
+            fixture.fetcher.on_failure(fixture.fetch())
+        while fixture.take():
+            pass
+    assert sorted(served) == sorted(3 * [*range(count)])
+    assert sorted(served[:count]) == [*range(count)]
+
+
 def test_memory_is_bounded_with_what_is_under_way():
     fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=2_500)
     first = fixture.fetch(1)
