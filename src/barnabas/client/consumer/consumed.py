@@ -13,13 +13,14 @@ from __future__ import annotations
 import platform
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
-from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally, tally
+from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, WINDOW_MS, Tally, tally
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.model import TopicPartition
 from barnabas.records import Record
@@ -78,6 +79,8 @@ class _Handed:
 
     tallies: dict[int, Tally] = field(default_factory=dict)
     reached: dict[int, Reach] = field(default_factory=dict)
+    is_too_large: bool = False
+    """The topic does not take all of it: it is told only among which offsets it was."""
 
 
 class Consumed:
@@ -96,7 +99,8 @@ class Consumed:
         self._windows: dict[Window, _Handed] = {}
         self._changed: dict[Window, None] = {}
         self._left_out: dict[tuple[str, str], dict[int, Reach]] = {}
-        """By topic and its id, and by partition, among which offsets some were handed out and are never told of."""
+        """By topic and its id, and by partition, among which offsets some were handed out and are never told of. That
+        is told once, and forgotten then: so what is left out later stands by itself."""
 
     @property
     def window_count(self) -> int:
@@ -174,7 +178,7 @@ class Consumed:
     @property
     def has_news(self) -> bool:
         """Whether anything was counted that is not told."""
-        return bool(self._changed)
+        return bool(self._changed or self._left_out)
 
     def forget_told(self) -> None:
         """Where there are too many windows, and all of them is told, forget them, and tell on under another name.
@@ -184,29 +188,62 @@ class Consumed:
         if len(self._windows) > WINDOWS_MAX and not self._changed:
             self._windows, self._instance = {}, uuid.uuid4().hex
 
-    def news(self) -> dict[Window, MonitoringEvent]:
+    def news(self) -> list[MonitoringEvent]:
         """Return what is to be told; what is counted from now on is news again."""
         changed, self._changed = self._changed, {}
-        return {window: self._event(*window) for window in changed}
+        left_out, self._left_out = self._left_out, {}
+        # Of no window, and by a name of its own, so that it takes the place of no account of a window.
+        name = f"{self._instance}-unknown"
+        return [
+            *(
+                self._event((topic, NO_WINDOW_MS, topic_id), name, unknown=unknown)
+                for (topic, topic_id), unknown in left_out.items()
+            ),
+            *map(self._account, changed),
+        ]
 
-    def not_told(self, windows: dict[Window, MonitoringEvent]) -> None:
+    def not_told(self, events: Iterable[MonitoringEvent]) -> None:
         """These could not be told, or nobody knows: they are told with the next news."""
-        for window, event in windows.items():
+        for event in events:
             if event.instance == self._instance:
-                self._changed[window] = None
+                self._changed[_window_of(event)] = None
             else:
-                self._leave_out(window, event.reached)
+                self._leave_out(_window_of(event), event.reached or event.unknown)
 
-    def cannot_be_told(self, event: MonitoringEvent) -> None:
-        """It is larger than the topic takes."""
-        self._leave_out((event.topic, event.window_ms, event.topic_id), event.reached)
+    def instead_of(self, refused: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
+        """Return what is told in the place of events that are larger than the topic takes: what is unknown.
+
+        Those that have nothing else already can be told in no other way.
+        """
+        found = []
+        for event in refused:
+            if not event.offsets:
+                continue
+            if event.instance == self._instance:
+                self._windows[_window_of(event)].is_too_large = True
+            self._number += 1
+            found.append(replace(event, number=self._number, offsets={}, reached={}, unknown=event.reached))
+        return found
 
     def tell_all_again(self) -> None:
         """Let everything be told once more, as if nothing had been."""
         self._changed.update(dict.fromkeys(self._windows))
 
-    def _event(self, topic: str, window_ms: int, topic_id: str) -> MonitoringEvent:
-        handed = self._windows[topic, window_ms, topic_id]
+    def _account(self, window: Window) -> MonitoringEvent:
+        handed = self._windows[window]
+        if handed.is_too_large:
+            return self._event(window, self._instance, unknown=handed.reached)
+        return self._event(window, self._instance, handed.tallies, handed.reached)
+
+    def _event(
+        self,
+        window: Window,
+        instance: str,
+        offsets: Mapping[int, Tally] = MappingProxyType({}),
+        reached: Mapping[int, Reach] = MappingProxyType({}),
+        unknown: Mapping[int, Reach] = MappingProxyType({}),
+    ) -> MonitoringEvent:
+        topic, window_ms, topic_id = window
         self._number += 1
         return MonitoringEvent(
             topic=topic,
@@ -214,14 +251,18 @@ class Consumed:
             tier=CONSUMED,
             window_ms=window_ms,
             width_ms=WINDOW_MS,
-            instance=self._instance,
+            instance=instance,
             number=self._number,
             host=platform.node(),
             application=self._group,
-            offsets=dict(handed.tallies),
-            reached=dict(handed.reached),
-            unknown=dict(self._left_out.get((topic, topic_id), {})),
+            offsets=dict(offsets),
+            reached=dict(reached),
+            unknown=dict(unknown),
         )
+
+
+def _window_of(event: MonitoringEvent) -> Window:
+    return event.topic, event.window_ms, event.topic_id
 
 
 def _reach(reached: dict[int, Reach], partition: int, more: Reach) -> None:

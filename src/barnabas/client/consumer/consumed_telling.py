@@ -50,16 +50,16 @@ class ConsumedTelling:
             with guard.lock:
                 consumed.tell_all_again()
         with guard.lock:
-            news = consumed.news()
+            news = events = consumed.news()
         try:
-            refused = await self._sender.send(news.values())
+            while events:
+                refused = await self._sender.send(events)
+                with guard.lock:
+                    events = consumed.instead_of(refused)
         except BaseException:
             with guard.lock:
                 consumed.not_told(news)
             raise
-        with guard.lock:
-            for event in refused:
-                consumed.cannot_be_told(event)
         if self._turns.is_in_trouble:
             # A request of which nobody knows may come late, and stand behind this: so it is said once more.
             self._turns.is_in_trouble = False

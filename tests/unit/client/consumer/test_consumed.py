@@ -31,13 +31,13 @@ def test_only_what_was_handed_out_counts_and_it_is_told_once() -> None:
     consumed, state = Consumed("readers"), placed()
     consumed.coming(state, 0, [Offsets(0, 6, 0), Offsets(6, 4, WINDOW_MS)])
     consumed.count(lambda _state: 4)
-    (event,) = consumed.news().values()
+    (event,) = consumed.news()
     assert (event.tier, event.application, event.window_ms) == (CONSUMED, "readers", 0)
     assert (event.offsets, event.reached) == ({3: tally(WHO, 0, 4, 0)}, {3: Reach(0, 4)})
     assert MonitoringEvent.from_json(event.to_json()) == event
     assert not consumed.has_news
     consumed.count(lambda _state: 8)
-    first, second = consumed.news().values()
+    first, second = consumed.news()
     assert first.offsets == {3: tally(WHO, 0, 6, 0)}
     assert second.offsets == {3: tally(WHO, 6, 2, 0)}
     assert second.number > first.number > event.number
@@ -51,7 +51,8 @@ def test_what_was_decoded_and_dropped_is_counted_when_it_is_handed_out() -> None
     state.refetch()
     consumed.coming(state, 5, [Offsets(5, 5, 0)])
     consumed.count(lambda _state: 7)
-    assert consumed.news()["clicks", 0, ""].offsets == {3: tally(WHO, 0, 7, 0)}
+    (event,) = consumed.news()
+    assert event.offsets == {3: tally(WHO, 0, 7, 0)}
 
 
 def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() -> None:
@@ -61,7 +62,8 @@ def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() ->
     consumed.moved([state])
     consumed.coming(state, 2, [Offsets(2, 8, 0)])
     consumed.count(lambda _state: 4)
-    assert consumed.news()["clicks", 0, ""].offsets == {3: tally(WHO, 0, 4, 0).plus(tally(WHO, 2, 2, 0))}
+    (event,) = consumed.news()
+    assert event.offsets == {3: tally(WHO, 0, 4, 0).plus(tally(WHO, 2, 2, 0))}
     consumed.moved([state])
     consumed.count(lambda _state: 100)
     assert not consumed.has_news
@@ -73,8 +75,8 @@ def test_what_could_not_be_told_is_news_again() -> None:
     consumed.count(lambda _state: 4)
     news = consumed.news()
     consumed.not_told(news)
-    (again,) = consumed.news().values()
-    assert again.offsets == news["clicks", 0, ""].offsets
+    (again,) = consumed.news()
+    assert again.offsets == news[0].offsets
     consumed.tell_all_again()
     assert consumed.has_news
 
@@ -91,7 +93,7 @@ def test_all_that_was_handed_out_is_counted_however_it_is_cut(decoded: list[tupl
     for step in steps:
         position = min(position + step, len(windows))
         consumed.count(lambda _state, position=position: position)  # type: ignore[misc]
-    counted = sum(event.offsets[3].records for event in consumed.news().values())
+    counted = sum(event.offsets[3].records for event in consumed.news())
     assert counted == position
 
 
@@ -103,7 +105,7 @@ def test_a_topic_that_is_made_again_is_another_one() -> None:
     ids.append("b2")
     consumed.coming(state, 0, [Offsets(0, 3, 0)])
     consumed.count(lambda _state: 3)
-    assert [(event.topic_id, event.offsets) for event in consumed.news().values()] == [
+    assert [(event.topic_id, event.offsets) for event in consumed.news()] == [
         ("a1", {3: tally(WHO, 0, 4, 0)}),
         ("b2", {3: tally(WHO, 0, 3, 0)}),
     ]
@@ -118,13 +120,54 @@ def test_more_windows_than_can_be_remembered_are_told_to_be_unknown(monkeypatch:
     consumed.count(lambda _state: 7)
     consumed.not_told(under_way)
     assert consumed.window_count == 1
-    (event,) = consumed.news().values()
-    assert (event.offsets, event.reached, event.unknown) == (
-        {3: tally(WHO, 6, 1, 0)},
-        {3: Reach(6, 7)},
-        {3: Reach(0, 6)},
-    )
-    assert MonitoringEvent.from_json(event.to_json()) == event
+    unknown, event = consumed.news()
+    assert (event.offsets, event.reached, event.unknown) == ({3: tally(WHO, 6, 1, 0)}, {3: Reach(6, 7)}, {})
+    assert (unknown.offsets, unknown.reached, unknown.unknown) == ({}, {}, {3: Reach(0, 6)})
+    assert MonitoringEvent.from_json(unknown.to_json()) == unknown
+
+
+def test_what_is_left_out_is_told_though_nothing_else_of_its_topic_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumed_module, "UNTOLD_MAX", 3)
+    consumed, state, other = Consumed("readers"), placed(), PartitionState(TopicPartition("views", 0))
+    consumed.coming(state, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(3)])
+    consumed.coming(other, 0, [Offsets(0, 1, 0)])
+    consumed.count(lambda counted: 3 if counted is state else 1)
+    news = consumed.news()
+    assert [(event.topic, event.unknown) for event in news] == [("clicks", {3: Reach(0, 3)}), ("views", {})]
+    assert not consumed.has_news
+    consumed.not_told(news)
+    assert consumed.has_news
+    again = consumed.news()
+    assert [(event.key, event.unknown) for event in again] == [(event.key, event.unknown) for event in news]
+
+
+def test_what_is_left_out_of_one_outage_says_nothing_of_what_was_told_before_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumed_module, "UNTOLD_MAX", 3)
+    consumed, state = Consumed("readers"), placed()
+    consumed.coming(state, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(12)])
+    told: list[MonitoringEvent] = []
+    for position in (4, 5, 6, 7, 8, 12):
+        consumed.count(lambda _state, position=position: position)  # type: ignore[misc]
+        told += consumed.news()
+    unknown = [event for event in told if event.unknown]
+    assert [event.unknown for event in unknown] == [{3: Reach(0, 3)}, {3: Reach(8, 9)}]
+    assert len({event.key for event in unknown}) == 2
+
+
+def test_of_an_event_that_is_too_large_it_is_told_that_its_offsets_are_unknown() -> None:
+    consumed, state = Consumed("readers"), placed()
+    consumed.coming(state, 0, [Offsets(0, 10, 0)])
+    consumed.count(lambda _state: 4)
+    (large,) = consumed.news()
+    (instead,) = consumed.instead_of([large])
+    assert (instead.key, instead.offsets, instead.reached, instead.unknown) == (large.key, {}, {}, {3: Reach(0, 4)})
+    assert instead.number > large.number
+    consumed.count(lambda _state: 9)
+    (later,) = consumed.news()
+    assert (later.key, later.offsets, later.unknown) == (large.key, {}, {3: Reach(0, 9)})
+    assert consumed.instead_of([later]) == []
 
 
 def read_with_damage(*, audit: bool, check_crcs: bool) -> list[object]:
@@ -182,7 +225,7 @@ def handed(scene: Scene) -> list[int]:
     scene.state.count_consumed()
     assert scene.state.consumed is not None
     news = scene.state.consumed.news()
-    minutes = sorted((event.window_ms // WINDOW_MS, event.offsets) for event in news.values())
+    minutes = sorted((event.window_ms // WINDOW_MS, event.offsets) for event in news)
     assert all(offsets == {0: tally(offsets_of(0), number, 1, 0)} for number, offsets in minutes)
     return [number for number, _offsets in minutes]
 
@@ -217,7 +260,7 @@ def test_what_a_deserializer_refuses_is_not_told_of() -> None:
     assert "offset 2" in str(scene.poll(timeout_s=0).error)
     scene.state.count_consumed()
     assert scene.state.consumed is not None
-    ((_window, event),) = scene.state.consumed.news().items()
+    (event,) = scene.state.consumed.news()
     assert event.offsets == {0: tally(offsets_of(0), 0, 2, 0)}
 
 

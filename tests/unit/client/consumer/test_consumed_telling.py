@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.audit.events import MonitoringEvent
+from barnabas.audit.events import MonitoringEvent, Reach
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.consumer import consumed as consumed_module
 from barnabas.client.consumer.consumed import Consumed, Offsets
@@ -21,12 +21,17 @@ WINDOWS = 12
 
 
 def told(
-    monkeypatch: pytest.MonkeyPatch, *, refused: frozenset[int] = frozenset(), commits: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    refused: frozenset[int] = frozenset(),
+    commits: bool = False,
+    too_large: bool = False,
 ) -> tuple[Consumed, list[Any]]:
     """Hand out a record of each of some windows, and tell it; return what is remembered, and the events.
 
     :param refused: so many of the tellings are, by their number.
     :param commits: whether it is told before a commit only, but for the last time.
+    :param too_large: whether events with counts are too large for the topic.
     """
     events: list[MonitoringEvent] = []
     tellings = iter(range(100))
@@ -38,7 +43,7 @@ def told(
         if next(tellings) in refused:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         events.extend(news)
-        return []
+        return [event for event in news if event.offsets] if too_large else []
 
     monkeypatch.setattr(EventSender, "have_topic", have_topic)
     monkeypatch.setattr(EventSender, "send", send)
@@ -79,6 +84,20 @@ def test_one_name_is_kept_while_windows_are_few(monkeypatch: pytest.MonkeyPatch)
     consumed, events = told(monkeypatch)
     assert consumed.window_count == WINDOWS
     assert len({event.instance for event in events}) == 1
+
+
+def test_an_event_that_is_too_large_is_told_shorter_at_once_and_never_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, events = told(monkeypatch, too_large=True)
+    assert [(event.window_ms // WINDOW_MS, bool(event.offsets)) for event in events] == [
+        (window, is_whole) for window in range(WINDOWS) for is_whole in (True, False)
+    ]
+    assert all(
+        event.unknown == {0: Reach(number // 2, number // 2 + 1)}
+        for number, event in enumerate(events)
+        if not event.offsets
+    )
 
 
 def test_commits_do_not_wait_again_for_what_could_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
