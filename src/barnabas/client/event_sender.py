@@ -44,6 +44,7 @@ class EventSender:
         self._cluster = cluster
         self._request_timeout_ms = request_timeout_ms
         self._has_topic = False
+        self._warned_of: set[str] = set()
 
     def look_again(self) -> None:
         """The topic may be gone."""
@@ -70,7 +71,7 @@ class EventSender:
     async def send(self, events: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
         """Send events; they are in the log of all in-sync replicas when this returns.
 
-        :returns: those that are larger than the topic takes, which can never be told; a warning says so.
+        :returns: those that are larger than the topic takes, which can never be told; a warning says so, once a topic.
         :raises BarnabasError: some of them may be there.
         """
         partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
@@ -78,11 +79,13 @@ class EventSender:
         for partition, batch in _batches(events, partitions):
             refused += await self._send_parts(TopicPartition(AUDIT_TOPIC, partition), batch)
         for event in refused:
-            log.warning(
-                "the audit's event of topic %s, window %d ms, is larger than the topic %s takes, and cannot be told; "
-                "raise its max.message.bytes",
-                event.topic, event.window_ms, AUDIT_TOPIC,
-            )  # fmt: skip
+            if event.topic not in self._warned_of:
+                self._warned_of.add(event.topic)
+                log.warning(
+                    "the audit's events of topic %s, the first of window %d ms, are larger than the topic %s takes, "
+                    "and cannot be told; raise its max.message.bytes",
+                    event.topic, event.window_ms, AUDIT_TOPIC,
+                )  # fmt: skip
         return refused
 
     async def _send_parts(self, where: TopicPartition, events: list[MonitoringEvent]) -> list[MonitoringEvent]:

@@ -31,8 +31,13 @@ class TellingTurns:
     def __init__(self, sender: EventSender) -> None:
         self._sender = sender
         self._turn = asyncio.Lock()
+        self._is_warned = False
         self.is_in_trouble = False
-        """Whether the last telling failed; who could tell something sets it back."""
+        """Whether the last telling failed, and not for having had less than `TELLING_S`."""
+
+    def went_well(self) -> None:
+        """To be called when something could be told."""
+        self.is_in_trouble = self._is_warned = False
 
     async def take(self, tell: Callable[[], Awaitable[None]], timeout_s: float | None) -> None:
         """Tell, when it is its turn.
@@ -40,12 +45,15 @@ class TellingTurns:
         :param timeout_s: how long that may take, at most `TELLING_S`.
         """
         limit_s = TELLING_S if timeout_s is None else min(timeout_s, TELLING_S)
+        limit = asyncio.timeout(limit_s)
         try:
-            async with asyncio.timeout(limit_s), self._turn:
+            async with limit, self._turn:
                 await tell()
         except (BarnabasError, TimeoutError) as error:
             self._sender.look_again()  # the topic may be gone
-            if not self.is_in_trouble:
+            if limit_s >= TELLING_S or not limit.expired():
                 self.is_in_trouble = True
+            if not self._is_warned:
+                self._is_warned = True
                 reason = str(error) or f"no answer within {limit_s:g} s"
                 log.warning("the audit cannot be told for now: %s; it is tried again every %g s", reason, INTERVAL_S)

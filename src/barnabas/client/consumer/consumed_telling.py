@@ -12,8 +12,9 @@ from barnabas.client.telling_turns import TellingTurns, every_few_seconds
 class ConsumedTelling:
     """Tells for one consumer: now and then, and before what it was handed is committed.
 
-    So nothing is committed that was not told, unless it cannot be told: then it is committed all the same. Only the
-    first commit waits to find that out, and none after it until a telling has succeeded.
+    So nothing is committed that was not told, unless it cannot be told: then it is committed all the same. Commits wait
+    to find that out, each as long as its timeout allows, until one telling has failed that had `TELLING_S`; none waits
+    after that until a telling has succeeded.
     """
 
     def __init__(self, state: ConsumerState, cluster: Cluster, consumed: Consumed) -> None:
@@ -21,6 +22,8 @@ class ConsumedTelling:
         self._consumed = consumed
         self._sender = EventSender(cluster, state.config.request_timeout_ms)
         self._turns = TellingTurns(self._sender)
+        self._is_unsure = False
+        """Whether a request may be under way of which nobody knows."""
         consumed.topic_id = lambda name: topic_id_of(cluster, name)
 
     async def run(self) -> None:
@@ -57,11 +60,13 @@ class ConsumedTelling:
                 with guard.lock:
                     events = consumed.instead_of(refused)
         except BaseException:
+            self._is_unsure = True
             with guard.lock:
                 consumed.not_told(news)
             raise
-        if self._turns.is_in_trouble:
+        self._turns.went_well()
+        if self._is_unsure:
             # A request of which nobody knows may come late, and stand behind this: so it is said once more.
-            self._turns.is_in_trouble = False
+            self._is_unsure = False
             with guard.lock:
                 consumed.not_told(news)

@@ -230,7 +230,7 @@ class Auditor:
             for place in told:
                 if instance.unsure.pop(place, place) is None:
                     instance.untold[place] = None
-            self._turns.is_in_trouble = False
+            self._turns.went_well()
             self._is_whole = self._is_whole and not refused
             self._last_told = (instance, told[-1])
 

@@ -25,12 +25,14 @@ def told(
     *,
     refused: frozenset[int] = frozenset(),
     commits: bool = False,
+    silent: frozenset[int] = frozenset(),
     too_large: bool = False,
 ) -> tuple[Consumed, list[Any]]:
     """Hand out a record of each of some windows, and tell it; return what is remembered, and the events.
 
     :param refused: so many of the tellings are, by their number.
     :param commits: whether it is told before a commit only, but for the last time.
+    :param silent: so many of the tellings before commits are not answered in the commit's time, by their number.
     :param too_large: whether events with counts are too large for the topic.
     """
     events: list[MonitoringEvent] = []
@@ -40,7 +42,10 @@ def told(
         return False
 
     async def send(_sender: EventSender, news: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
-        if next(tellings) in refused:
+        number = next(tellings)
+        if number in silent:
+            await asyncio.Event().wait()
+        if number in refused:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         events.extend(news)
         return [event for event in news if event.offsets] if too_large else []
@@ -60,7 +65,7 @@ def told(
         for offset in range(WINDOWS):
             consumed.coming(state, offset, [Offsets(offset, 1, offset * WINDOW_MS)])
             state.position = offset + 1
-            await (telling.tell_before_commit(None) if commits else telling.tell())
+            await (telling.tell_before_commit(0.01 if offset in silent else None) if commits else telling.tell())
         await telling.tell()
 
     asyncio.run(read())
@@ -103,3 +108,12 @@ def test_an_event_that_is_too_large_is_told_shorter_at_once_and_never_tried_agai
 def test_commits_do_not_wait_again_for_what_could_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     _, events = told(monkeypatch, refused=frozenset({0, 2}), commits=True)
     assert sorted(event.window_ms for event in events) == [each * WINDOW_MS for each in range(WINDOWS)], "by the last"
+
+
+def test_a_commit_that_has_little_time_does_not_keep_others_from_telling(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, events = told(monkeypatch, silent=frozenset({0}), commits=True)
+    windows = [event.window_ms // WINDOW_MS for event in events]
+    assert windows == [0, 1, 0, 1, *range(2, WINDOWS)], "by the next commits, and what nobody knew twice"
+    assert len(caplog.records) == 1

@@ -231,6 +231,19 @@ def test_an_event_that_is_too_large_holds_up_no_other_and_the_producer_does_not_
     assert not any(event.is_last for event in cluster.events)
 
 
+def test_of_events_that_are_too_large_it_is_warned_once(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    auditor = auditor_of(cluster)
+    cluster.bytes_max = 10
+
+    async def tell() -> None:
+        for number in range(3):
+            settle(auditor, 0, number)
+            await auditor.tell()
+
+    run(tell())
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["the audit's events of topic clicks"]
+
+
 def test_what_cannot_be_told_for_long_is_given_up_and_the_producer_does_not_say_that_it_told_all(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
