@@ -65,9 +65,9 @@ class RangeReader:
     :param settings: see `barnabas.client.config.ClientConfig`; those of a source it has itself.
 
     Iterating raises KafkaError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where nothing of the
-    range has come within `default_api_timeout_ms`: the leader does not answer, or its log ends before the range does,
-    which the message says; asked again, the reader tries again. It raises ClosedError when it was closed before the
-    end of the range.
+    range has come within `default_api_timeout_ms`: the leader does not answer, or has nothing for now, or its log ends
+    before the range does, which the message says; asked again, the reader tries again. It raises ClosedError when it
+    was closed before the end of the range.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RangeReader:
         self._end_offset = end_offset
         self._fetch_max_bytes = fetch_max_bytes
         self._short_end: int | None = None
-        """Where the log ended by the last answer, if that had no records."""
+        """Where the log ended by the last answer, if that was before the end of the range."""
         self._thread.soon(partial(self._cluster.watch_topics, [topic], auto_creates=False))
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._fetch_ahead()
@@ -165,7 +165,8 @@ class RangeReader:
             found = self._answer(response, offset)
             if found.records:
                 return memoryview(found.records)
-            self._short_end = found.high_watermark
+            # A leader that is held to a rate has nothing for now of what it has.
+            self._short_end = found.high_watermark if found.high_watermark < self._end_offset else None
 
     def _answer(self, response: FetchResponse, offset: int) -> PartitionData:
         for topic in response.responses:
