@@ -34,6 +34,11 @@ class Acknowledgements:
         self._waiting.append((last_offset, waiter))
         return waiter
 
+    def take_over(self, others: Acknowledgements) -> None:
+        """Let those who wait there wait here."""
+        waiting, others._waiting = others._waiting, []
+        self._waiting += waiting
+
     def settle(self, end_offset: int, error: BarnabasError | None = None) -> None:
         """End the wait for all below an offset, with an error where it is in vain."""
         if not self._waiting:

@@ -77,6 +77,7 @@ class Partition(Replica):
     __slots__ = (
         "_changes",
         "_fenced",
+        "_next",
         "_readable",
         "_trimmed",
         "_unexposed_bytes",
@@ -100,6 +101,8 @@ class Partition(Replica):
         """Called when there may be another ISR to propose."""
         self._changes: dict[OnChange, None] = {}
         self._fenced: KafkaError | None = None
+        self._next: Partition | None = None
+        """The role after this one, where it leads as well."""
         self._unexposed_bytes = 0
         self._readable = Acknowledgements()
         self._trimmed = Acknowledgements()
@@ -154,18 +157,30 @@ class Partition(Replica):
         """Lead on: it has turned out that nobody else does."""
         self._fenced = None
 
-    def resign(self, error: KafkaError) -> None:
-        """End the role, and with it everything that waits."""
-        super().resign(error)
+    def resign(self, error: KafkaError, *, leads_on: bool = False) -> None:
+        """End the role, and with it everything that waits, unless the next one leads as well."""
+        super().resign(error, leads_on=leads_on)
         self._tell_followers(GONE_BYTES)
+
+    def succeed(self, last: Partition) -> None:
+        """Let those who wait in the role before wait in this one: the log still holds what they wait for, for only
+        those that follow cut it. Who was refused would send it again, and it would be there twice."""
+        last._next = self
+        self._readable.take_over(last._readable)
+        self._flushed.take_over(last._flushed)
+        self._trimmed.take_over(last._trimmed)
+        if self._flusher and self.log.recovery_point < self.log.log_end_offset:
+            self._flusher.flush_soon()
+        self._flushed.settle(self.log.recovery_point if self._flusher else self.log.log_end_offset)
+        self._advance()
 
     def mark_deleted(self) -> None:
         """Called when the topic is deleted: waiting fetches look again, and find that it is gone."""
         super().mark_deleted()
         self._tell_followers(GONE_BYTES)
 
-    def _stop(self, error: KafkaError) -> None:
-        super()._stop(error)
+    def _end_waits(self, error: KafkaError) -> None:
+        super()._end_waits(error)
         self._readable.close(error)
         self._trimmed.close(error)
 
@@ -305,8 +320,12 @@ class Partition(Replica):
         flusher, last_offset = self._flusher, info.last_offset
         if acks == Acks.NONE or (flusher is None and acks != Acks.ALL):
             return None
+        if self._next is not None:
+            return self._next.when_acknowledged(info, acks)
+        waiting = self._readable if acks == Acks.ALL else self._flushed
         if self._refusal is not None:
-            return refused(self._refusal)
+            # In vain, or until the next role has begun.
+            return waiting.wait_for(last_offset)
         if self.log.high_watermark > last_offset:
             lacking = self._lacks_replicas(acks)
             return None if lacking is None else refused(lacking)
@@ -316,7 +335,7 @@ class Partition(Replica):
             return None
         if acks == Acks.ALL and self.followers is not None:
             self._tell_followers(URGENT_BYTES)
-        return (self._readable if acks == Acks.ALL else self._flushed).wait_for(last_offset)
+        return waiting.wait_for(last_offset)
 
     async def _append_beside(self, requests: Sequence[Buffer]) -> list[Outcome]:
         """Append large requests, one by one; whatever becomes of one, the others have their outcomes too."""
@@ -428,8 +447,8 @@ class Partition(Replica):
             if self._changes:
                 self._tell_followers(0)
         self._readable.settle(offset, self._lacks_replicas(Acks.ALL))
-        if self.followers is not None:
-            self._trimmed.settle(self.followers.least_log_start(log_of_partition.log_start_offset))
+        start = log_of_partition.log_start_offset
+        self._trimmed.settle(start if self.followers is None else self.followers.least_log_start(start))
 
     def _lacks_replicas(self, acks: int) -> KafkaError | None:
         """Return why what was appended is not acknowledged although it is below the high watermark, or None."""
@@ -472,9 +491,11 @@ class Partition(Replica):
 
         :returns: None, or a future that ends with a BarnabasError where this broker leads no longer.
         """
+        if self._next is not None:
+            return self._next.when_deleted(offset)
         if self.followers is None or self.followers.least_log_start(self.log.log_start_offset) >= offset:
             return None
-        return refused(self._refusal) if self._refusal is not None else self._trimmed.wait_for(offset - 1)
+        return self._trimmed.wait_for(offset - 1)
 
 
 def _is_compressed(records: Buffer) -> bool:

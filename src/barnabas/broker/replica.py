@@ -124,10 +124,15 @@ class Replica:
         """Whether this object is of no use any longer: the topic was deleted, or the role has ended."""
         return self.is_deleted or self._refusal is not None
 
-    def resign(self, error: KafkaError) -> None:
+    def resign(self, error: KafkaError, *, leads_on: bool = False) -> None:
         """End the role: all that waits ends, and all that comes is refused, with this error. `end` must follow before
-        another role goes on with the log."""
-        self._stop(error)
+        another role goes on with the log.
+
+        :param leads_on: the next role leads as well: who waits for what is in the log waits on, for that role.
+        """
+        self._stop_flushes()
+        if not leads_on:
+            self._end_waits(error)
         self._refusal = error
         self._notify(GONE_BYTES)
 
@@ -139,14 +144,17 @@ class Replica:
 
     def mark_deleted(self) -> None:
         """Called when the topic is deleted: waiting fetches look again, and find that it is gone."""
-        self._stop(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
+        self._stop_flushes()
+        self._end_waits(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
         self.is_deleted = True
         self._notify(GONE_BYTES)
 
-    def _stop(self, error: KafkaError) -> None:
-        """Flush no more, and end all that waits."""
+    def _stop_flushes(self) -> None:
         if self._flusher:
             self._flusher.stop()
+
+    def _end_waits(self, error: KafkaError) -> None:
+        """End all that waits, and all that would."""
         self._flushed.close(error)
 
     # --- work during which nothing is appended ---

@@ -54,13 +54,22 @@ class Roles:
             if isinstance(replica, Partition) and replica.followers is not None:
                 _adopt(replica, replica.followers, info)
             return replica
-        await self.end(replica, f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now")
-        return self.first(replica.topic_partition, replica.log, info, replica.config)
+        why = f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now"
+        leads_on = isinstance(replica, Partition) and leader == self._broker_id
+        await self.end(replica, why, leads_on=leads_on)
+        following = self.first(replica.topic_partition, replica.log, info, replica.config)
+        if isinstance(replica, Partition) and isinstance(following, Partition):
+            following.succeed(replica)
+        return following
 
-    async def end(self, replica: Replica, why: str) -> None:
-        """End a role; return when nothing of it is under way any longer."""
+    async def end(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
+        """End a role; return when nothing of it is under way any longer.
+
+        :param leads_on: this broker leads, and leads in the next role, too.
+        """
         self.on_ended(replica)
-        replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}"))
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")
+        replica.resign(error, leads_on=leads_on)
         await replica.end()
 
     def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:

@@ -15,8 +15,10 @@ from barnabas.coordination.reassignments import End
 from barnabas.coordination.tree import NodeError, Operation, TooLargeError, TreeUnavailableError
 from barnabas.coordination.values import PartitionState, ReplicaSet
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.model import TopicPartition
+from barnabas.model import Acks, TopicPartition
 from barnabas.replication.in_sync import LeaderReplicas
+from tests.log_steps import append_now
+from tests.replicas import batch
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 
@@ -106,6 +108,26 @@ def test_what_a_replica_asked_for_before_it_went_is_refused_once_it_is_back(run:
         assert two.topics.replica(*CLICKS).log.log_end_offset == 0
         with pytest.raises(KafkaError, match="FENCED_LEADER_EPOCH"):
             one.topics.partition(*CLICKS).check_epoch(epoch)
+
+    run(scenario)
+
+
+def test_who_waits_for_an_acknowledgement_when_a_move_ends_gets_it_of_the_replicas_that_stay(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, _two, three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
+        await three.topics.reassign("clicks", {0: [1, 3]})
+        await go_on(cluster)
+        await Leader(one).hear_from(2, 3)
+        partition = one.topics.partition(*CLICKS)
+        waiting = partition.when_acknowledged(append_now(partition, bytes(batch())), Acks.ALL)
+        assert waiting is not None
+        await go_on(cluster)
+        assert one.info().replica_set == ReplicaSet((1, 3))
+        assert one.topics.partition(*CLICKS).leader_epoch == partition.leader_epoch + 1
+        assert not waiting.done()
+        await Leader(one).hear_from(3)
+        assert await waiting is None
+        assert one.topics.partition(*CLICKS).log.log_end_offset == 1
 
     run(scenario)
 

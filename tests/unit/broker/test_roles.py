@@ -21,7 +21,7 @@ from barnabas.clock import ManualClock
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.model import TopicPartition
+from barnabas.model import Acks, TopicPartition
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 from tests.replicas import batch
 
@@ -228,6 +228,107 @@ def test_role_that_has_ended_says_who_leads_now(stage: Stage) -> None:
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         with pytest.raises(KafkaError, match="broker 2 leads now"):
             old.check_epoch(-1)
+
+    run(scenario())
+
+
+def test_who_waits_for_what_is_in_the_log_waits_on_where_the_leader_stays(stage: Stage) -> None:
+    """Who is refused sends it again, and it is there twice, where no producer id tells that."""
+
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2, OWN, OTHER))
+        appended = [old.log.append(batch(), 2) for _ in range(3)]
+        waiting = [old.when_acknowledged(each, Acks.ALL) for each in appended[:2]]
+        old.on_follower_fetch(OTHER, -1, 0, 0.0, 0)
+        new = await stage.next(old, state(OWN, 3, OWN, OTHER))
+        # This one was being written when the epoch ended.
+        waiting.append(old.when_acknowledged(appended[2], Acks.ALL))
+        assert not any(each.done() for each in waiting)
+        with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+            old.check_epoch(-1)
+        new.on_follower_fetch(OTHER, -1, 1, 0.0)
+        assert [each.done() for each in waiting] == [True, False, False]
+        newest = await stage.next(new, state(OWN, 5, OWN, OTHER))
+        newest.on_follower_fetch(OTHER, -1, 2, 0.0)
+        assert [each.done() for each in waiting] == [True, True, False]
+        await stage.next(newest, state(OTHER, 6))
+        assert waiting[0].result() is waiting[1].result() is None
+        for late in (waiting[2], old.when_acknowledged(appended[2], Acks.ALL)):
+            with pytest.raises(KafkaError, match="broker 2 leads now"):
+                await late
+
+    run(scenario())
+
+
+def test_append_that_is_under_way_when_the_epoch_ends_is_acknowledged_in_the_next_one(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2, OWN, OTHER))
+        is_over, is_written = asyncio.Event(), asyncio.Event()
+
+        async def write() -> None:
+            await is_over.wait()
+            appended.append(old.log.append(batch(), 2))
+            is_written.set()
+
+        async def end() -> None:
+            await is_written.wait()
+            waiting.append(old.when_acknowledged(appended[0], Acks.ALL))
+            assert old.has_ended
+            assert len(stage.events) == 2, "the next role has yet to begin"
+
+        appended, waiting = list[Any](), list[Any]()
+        old.watch(lambda _size: is_over.set())
+        old.hold_appends(write)
+        waits = asyncio.create_task(end())
+        changing = asyncio.create_task(stage.next(old, state(OWN, 3, OWN, OTHER)))
+        await waits
+        new = await changing
+        assert not waiting[0].done()
+        new.on_follower_fetch(OTHER, -1, 1, 0.0)
+        assert await waiting[0] is None
+
+    run(scenario())
+
+
+def test_who_waits_where_the_leader_is_left_alone_is_answered(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2))
+        waiting = old.when_acknowledged(old.log.append(batch(), 2), Acks.ALL)
+        new = await stage.next(old, alone(3))
+        assert new.log.high_watermark == 1
+        assert await waiting is None
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("others", [(), (OTHER,)])
+def test_flush_that_was_waited_for_is_made_in_the_next_epoch(stage: Stage, others: tuple[int, ...]) -> None:
+    async def scenario() -> None:
+        old = stage.first(alone(2), topic_config(BrokerConfig(), {"flush.messages": "2"}))
+        appended = [old.log.append(batch(), 2) for _ in range(2)]
+        waiting = [old.when_acknowledged(appended[0], Acks.ALL), old.when_acknowledged(appended[1], Acks.LEADER)]
+        # The flush has not begun yet, and does not in this epoch.
+        new = await stage.next(old, state(OWN, 3, OWN, replicas=(OWN, *others)))
+        assert await asyncio.gather(*waiting) == [None, None]
+        assert new.log.recovery_point == 2
+        new.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+        await new.end()
+
+    run(scenario())
+
+
+def test_who_waits_until_followers_have_deleted_records_waits_on_where_the_leader_stays(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2, OWN, OTHER))
+        old.log.append(batch(count=3), 2)
+        old.on_follower_fetch(OTHER, -1, 3, 0.0, 0)
+        await old.delete_records_before(2)
+        waiting = old.when_deleted(2)
+        new = await stage.next(old, state(OWN, 3, OWN, OTHER))
+        assert not waiting.done()
+        new.on_follower_fetch(OTHER, -1, 3, 0.0, 2)
+        assert await waiting is None
+        assert old.when_deleted(2) is None
 
     run(scenario())
 
