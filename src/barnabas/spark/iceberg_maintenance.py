@@ -19,14 +19,15 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, parquet_files_to_data_files
+from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.day_files import TARGET_BYTES, create_file
+from barnabas.spark.iceberg_reading import read_files
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
 from barnabas.spark.leftovers import SUFFIX, LoadFolder, RemoteFolder, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_below, remove_file
@@ -86,9 +87,10 @@ class IcebergMaintainer:
         self, base: TableBase, groups: Iterable[Sequence[FileScanTask]], compaction_id: str
     ) -> Iterator[DataFile]:
         table, location = base.table, base.location()
+        schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
         for number, group in enumerate(groups):
             path = f"{location.uri}/data/{compaction_id}/{number:05}.parquet"
-            rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(group)
+            rows = pa.Table.from_batches(read_files(table, group, schema, location.properties), schema)
             rows = rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
             with create_file(location.properties, path) as file:
                 pq.write_table(rows, file, compression="zstd")

@@ -1,4 +1,8 @@
-"""Reads Iceberg tables: with pyiceberg, or as a Spark DataFrame without a jar to match.
+"""Reads Iceberg tables: as Arrow batches, or as a Spark DataFrame without a jar to match.
+
+pyiceberg plans the files, and does not read them where there is another way: from lists and maps of structs that are
+null it makes empty ones, and fields that were renamed in structs further within are null (pyiceberg 0.12,
+`ArrowProjectionVisitor`).
 
 For Spark, pyiceberg plans the files of the table's current snapshot. That is the whole truth only where no rows have
 been deleted, which loads never do; a table with delete files is refused, and read with Iceberg's runtime for Spark or
@@ -7,29 +11,71 @@ with `open_table(...).scan()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.table import Table
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.formats.field_aliases import Path
 from barnabas.spark.errors import WarehouseError
-from barnabas.spark.parquet_frame import frame_of_files
+from barnabas.spark.object_files import file_system_of
+from barnabas.spark.parquet_frame import BATCH_ROWS, frame_of_files
+from barnabas.spark.projection import project
 from barnabas.spark.table_store import StoredTable
 
 
 def scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows as Arrow batches.
 
+    Files that did not come by their names, and rows that others deleted, are for pyiceberg to know about.
+
     :param where: a filter in pyiceberg's language.
     """
-    scan = stored.table.scan(row_filter=where or AlwaysTrue(), selected_fields=tuple(columns or ("*",)))
-    yield from scan.to_arrow_batch_reader()
+    table: Table = stored.table
+    scan = table.scan(row_filter=where or AlwaysTrue(), selected_fields=tuple(columns or ("*",)))
+    tasks = list(scan.plan_files())
+    if table.name_mapping() is None or any(task.delete_files for task in tasks):
+        yield from scan.to_arrow_batch_reader()
+        return
+    schema = table.schema()
+    condition = bind(schema, scan.row_filter, case_sensitive=True)
+    asked = {schema.find_column_name(each) for each in extract_field_ids(condition)}
+    wanted = schema_to_pyarrow(scan.projection(), include_field_ids=False)
+    whole = schema_to_pyarrow(schema, include_field_ids=False)
+    beside = [each for each in whole if any(f"{name}.".startswith(f"{each.name}.") for name in asked)]
+    if not beside:
+        yield from read_files(table, tasks, wanted, stored.location().properties)
+        return
+    # What is asked for may be another part of a struct than what is wanted of it.
+    read = pa.schema([*beside, *(each for each in whole if each.name in wanted.names and each not in beside)])
+    rows_with = expression_to_pyarrow(condition, schema)
+    for batch in read_files(table, tasks, read, stored.location().properties):
+        for found in pa.Table.from_batches([batch]).filter(rows_with).to_batches():
+            yield project(found, wanted)
+
+
+def read_files(
+    table: Table, tasks: Iterable[FileScanTask], schema: pa.Schema, properties: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files of which none is deleted, one file after the other.
+
+    :param schema: the columns that are wanted, or parts of them; files that lack them have nulls there.
+    :param properties: how the files are reached, as pyiceberg names them.
+    """
+    former = _former_names(table)
+    names = [name for field in schema.names for name in (field, *former.get((field,), ()))]
+    for task in tasks:
+        system, path = file_system_of(properties, task.file.file_path)
+        with pq.ParquetFile(path, filesystem=system) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                yield project(batch, schema, former)
 
 
 def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:

@@ -48,7 +48,8 @@ class Here:
 class Lake:
     """A topic, and tables of a format that it is loaded into without brokers and Spark.
 
-    `partitions`: the values in each; `values` are those of the first one. Each record is a day after the one before.
+    `partitions`: the values in each; `values` are those of the first one. Each record is a day after the one before,
+    or as `ms_between` has it.
     `MARKER` is no record: what else has an offset in a log, as the end of a transaction has.
     """
 
@@ -57,6 +58,7 @@ class Lake:
         self.place = TablePlace.of(folder, table_format=table_format)
         self.partitions: list[list[bytes]] = [[]]
         self.topic_id = "one"
+        self.ms_between = 86_400_000
 
     @property
     def values(self) -> list[bytes]:
@@ -91,7 +93,7 @@ class Lake:
             if value == MARKER:
                 continue
             builder, reader = BatchBuilder(), ArrowReader()
-            builder.append(1_400_000_000_000 + offset * 86_400_000, b"key", value, [("id", b"1")])
+            builder.append(1_400_000_000_000 + offset * self.ms_between, b"key", value, [("id", b"1")])
             built = bytearray(builder.build())
             stamp(built, 0, offset, 0)
             reader.read(built, "t", wanted.partition)
