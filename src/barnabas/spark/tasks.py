@@ -158,7 +158,7 @@ class _Task:
         sent_ms = part.column("timestamp").cast(pa.int64())
         for number, batch in enumerate(_batches(part)):
             rows = to_rows(batch, self._writing.shape, self._decoder)
-            if rows.found and self._decoder is not None:
+            if (rows.found or self._writing.shape.is_guess) and self._decoder is not None:
                 self._renames = Aliases.together([self._renames, self._decoder.renames(batch.column("value"))])
             self._files.add(rows.batch)
             self._count(partition, rows)

@@ -195,6 +195,17 @@ def test_a_sample_with_aliases_is_not_enough(loads: Loads) -> None:
     assert loads.types() == {"b": "int32", "value_form": "string"}
 
 
+def test_an_alias_that_only_others_have_counts_though_both_names_are_known(loads: Loads) -> None:
+    both, renamed = record(a={"type": "int"}, b={"type": "int"}), record(b={"type": "int", "aliases": ["a"]})
+    ends = [avro_record(1, both, {"a": 7, "b": 8})] * 3
+    values = [*ends, *[avro_record(2, renamed, {"b": 9})] * 3, *ends]
+    registry = registry_of(both, renamed)
+    guessed = loads.load(values, registry=registry)
+    types, steps = loads.types(), loads.steps
+    sure = loads.load(values, sample=EVERYTHING, registry=registry)
+    assert (types, guessed.kept_values, steps) == (loads.types(), sure.kept_values, TWICE)
+
+
 def test_a_field_that_is_null_in_the_sample_gets_the_type_that_the_others_tell(loads: Loads) -> None:
     values = [b'{"a": null}'] * 9
     values[4] = b'{"a": 7}'
