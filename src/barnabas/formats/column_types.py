@@ -214,6 +214,20 @@ def grown(
     return after
 
 
+def takes(column: ColumnType, found: MaybeType) -> bool:
+    """Whether a column, once it has grown, holds all values of a type; fields that a struct gets are no hindrance.
+
+    >>> takes("int", "long"), takes("long", "double"), takes({"a": "int"}, {"a": "long", "b": "date"})
+    (True, False, True)
+    """
+    if isinstance(column, dict) and isinstance(found, dict):
+        return all(takes(column[name], kind) for name, kind in found.items() if name in column)
+    if isinstance(column, list) and isinstance(found, list) and len(column) == len(found):
+        return all(map(takes, column, found))
+    after = _widened(column, found, widens=True)
+    return wider(after, found) == after
+
+
 def _widened(column: ColumnType, found: MaybeType, *, widens: bool) -> ColumnType:
     if isinstance(column, dict) and isinstance(found, dict):
         more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX, widens=widens)

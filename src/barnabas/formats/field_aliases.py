@@ -21,11 +21,12 @@ class Aliases:
     """The aliases of the fields of one struct.
 
     `names`: old names and new. `within`: the aliases within a field, by its name now; of a list or map, within what it
-    has.
+    has. `others`: what further schemas tell of old names that are in `names`.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     within: Mapping[str, Aliases] = field(default_factory=dict)
+    others: frozenset[tuple[str, str]] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.names or self.within)
@@ -55,14 +56,21 @@ class Aliases:
 
     @classmethod
     def together(cls, parts: Iterable[Aliases]) -> Aliases:
-        """Return what several schemas tell."""
+        """Return what several schemas tell; of an old name the last one counts.
+
+        >>> Aliases.together([Aliases({"x": "p"}), Aliases({"x": "q"})])
+        Aliases(names={'x': 'q'}, within={}, others=frozenset({('x', 'p')}))
+        """
         names: dict[str, str] = {}
         within: dict[str, Aliases] = {}
+        others: set[tuple[str, str]] = set()
         for part in parts:
+            others |= part.others
+            others |= {(old, names[old]) for old, new in part.names.items() if names.get(old, new) != new}
             names.update(part.names)
             for name, inner in part.within.items():
                 within[name] = cls.together([within[name], inner]) if name in within else inner
-        return cls(names, within)
+        return cls(names, within, frozenset(others))
 
     def under(self, names: Mapping[str, str]) -> dict[str, Aliases]:
         """Return those within fields, by other names.
@@ -123,19 +131,41 @@ def renamed_within(before: ColumnType, after: ColumnType, aliases: Aliases) -> I
             yield (name, *path), inner_name
 
 
-def kept_beside(fields: Mapping[str, ColumnType], told: Aliases) -> dict[str, str]:
-    """Return old names that are there beside the new ones, with these: they could not be renamed any more.
+def last_names(told: Mapping[str, str]) -> dict[str, str]:
+    """Return the newest name for each old one; none where names go round in a circle.
 
-    :param told: what schemas say.
+    >>> last_names({"a": "b", "b": "c", "d": "e", "e": "d"})
+    {'a': 'c', 'b': 'c'}
+    """
+    found = {}
+    for old in told:
+        name, seen = old, {old}
+        while name in told and told[name] not in seen:
+            name = told[name]
+            seen.add(name)
+        if name not in told:
+            found[old] = name
+    return found
+
+
+def kept_beside(fields: Mapping[str, ColumnType], told: Aliases, known: Aliases = NO_ALIASES) -> dict[str, str]:
+    """Return fields that are there beside those that schemas take for the same ones, with these.
+
+    :param told: what schemas say; `known`: the aliases that the table has.
 
     >>> kept_beside({"a": {"x": "long", "y": "long"}}, Aliases(within={"a": Aliases({"x": "y"})}))
     {'a.x': 'a.y'}
     """
-    beside = {old: new for old, new in told.names.items() if old in fields and new in fields}
-    for name, inner in told.within.items():
+    beside = {}
+    for old, new in (*last_names(told.names).items(), *sorted(told.others), *told.names.items()):
+        own, other = known.now(old), known.now(new)
+        if own != other and own in fields and other in fields:
+            beside[own] = other
+    for name, inner in told.under(known.names).items():
         kind = fields.get(name)
         while isinstance(kind, list):
             kind = kind[-1]
         if isinstance(kind, dict):
-            beside |= {f"{name}.{old}": f"{name}.{new}" for old, new in kept_beside(kind, inner).items()}
+            within = kept_beside(kind, inner, known.of(name))
+            beside |= {f"{name}.{old}": f"{name}.{new}" for old, new in within.items()}
     return beside

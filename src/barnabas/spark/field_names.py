@@ -2,7 +2,8 @@
 
 A field of a newer schema that names an older one as its alias is that field: its column gets the new name and keeps its
 id, so that rows of before are found under it. That is safe where the table has the old name and not the new one; where
-it has both, the alias comes too late, and each keeps its column. An alias that counts once counts for ever: its name
+it has both, the alias comes too late, and each keeps its column. So it is where the column would not take values of the
+new type, which would all be null in it. An alias that counts once counts for ever: its name
 belongs to no other field any more, or rows of before would not give their values back. All of this holds for the fields
 of each struct by themselves, wherever it stands: in another one, in a list, in a map.
 """
@@ -13,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields, MaybeType, is_good_struct, wider
-from barnabas.formats.field_aliases import Aliases
+from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields, MaybeType, is_good_struct, takes, wider
+from barnabas.formats.field_aliases import Aliases, last_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,11 @@ class Renaming:
         >>> Renaming.of({"page": "string"}, {"url": "string"}, Aliases({"page": "url"}), Aliases(), 10).renamed
         {'page': 'url'}
         """
-        now = _last_names(told.names) if len(fields) < fields_max else {}
+        now = last_names(told.names) if len(fields) < fields_max else {}
         renamed: dict[str, str] = {}
         for old, new in now.items():
             is_free = new not in fields and new not in renamed.values() and new not in known.names
-            if old in fields and new in found and is_free:
+            if old in fields and new in found and is_free and takes(fields[old], found[new]):
                 renamed[old] = new
         left = {*fields, *renamed.values()} - set(renamed)
         names = {old: renamed.get(new, new) for old, new in known.names.items()} | renamed
@@ -102,16 +103,3 @@ def _within(own: MaybeType, found: MaybeType, told: Aliases, known: Aliases) -> 
             renaming = Renaming.of(fields, new, replace(told, names={}), known, STRUCT_FIELDS_MAX)
         return None if own is None else dict(renaming.fields), cast("ColumnType", renaming.found), renaming.aliases
     return own, found, known
-
-
-def _last_names(told: Mapping[str, str]) -> dict[str, str]:
-    """Return the newest name for each old one; none where names go round in a circle."""
-    found = {}
-    for old in told:
-        name, seen = old, {old}
-        while name in told and told[name] not in seen:
-            name = told[name]
-            seen.add(name)
-        if name not in told:
-            found[old] = name
-    return found

@@ -386,7 +386,7 @@ class TableLoader:
         redone = self._run("writing", [shares[number] for number in again], write, _count)
         for number, task in zip(again, redone, strict=True):
             written[number] = task
-        return _Outcome(grown, written, not_renamed=kept_beside(grown.fields or {}, renames))
+        return _Outcome(grown, written, not_renamed=kept_beside(grown.fields or {}, renames, grown.aliases))
 
     def _gathering(self, location: Location, outcome: _Outcome) -> Gathering:
         folder, time_column = self._folder(location), outcome.shape.time_column

@@ -116,3 +116,70 @@ def test_event_times_follow_a_field_that_has_no_column_yet(lake: SchemaLake) -> 
     lake.add(HAPPENED, {"happened": NOON})
     assert lake.load_avro("at").without_time == 0
     assert lake.column("event_time") == [None, NOON]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "old", "new"),
+    [
+        ("long", "double", 1, 0.5),
+        ("long", "string", 1, "a"),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "string"}, [1], ["a"]),
+        ({"type": "map", "values": "long"}, "long", [("k", 1)], 1),
+    ],
+)
+def test_a_column_that_does_not_take_the_new_type_stays_beside(
+    lake: SchemaLake, before: Any, after: Any, old: Any, new: Any
+) -> None:
+    sent = dict(old) if isinstance(old, list) and isinstance(old[0], tuple) else old
+    lake.add(record(x=before, place=record("P", t="long", x=before)), {"x": sent, "place": {"t": 1, "x": sent}})
+    lake.load_avro()
+    renamed = record(lon=(after, "x"), place=record("P", t="long", lon=(after, "x")))
+    lake.add(renamed, {"lon": new, "place": {"t": 2, "lon": new}})
+    result = lake.load_avro()
+    assert (result.bad.count, result.kept_values) == (0, 0)
+    assert result.not_renamed == {"x": "lon", "place.x": "place.lon"}
+    assert (lake.column("x"), lake.column("lon")) == ([old, None], [None, new])
+    assert lake.column("place") == [{"t": 1, "x": old, "lon": None}, {"t": 2, "x": None, "lon": new}]
+    assert lake.restored() == lake.values
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "old", "new"),
+    [("int", "long", 1, 2**40), ("string", "string", "a", "b"), ("string", "long", "a", 1)],
+)
+def test_a_column_that_can_take_the_new_type_is_renamed(
+    lake: SchemaLake, before: str, after: str, old: Any, new: Any
+) -> None:
+    lake.add(record(x=before), {"x": old})
+    lake.load_avro()
+    lake.add(record(lon=(after, "x")), {"lon": new})
+    result = lake.load_avro()
+    assert (result.bad.count, result.not_renamed) == (0, {})
+    assert lake.column("lon") == [old, str(new) if before == "string" else new]
+    assert lake.restored() == lake.values
+
+
+def test_what_stays_beside_within_a_renamed_column_is_told_by_the_name_of_now(lake: SchemaLake) -> None:
+    point = record("P", x="long", lon="long")
+    lake.add(record(place=point), {"place": {"x": 1, "lon": 2}})
+    lake.load_avro()
+    lake.add(record(spot=(point, "place")), {"spot": {"x": 1, "lon": 2}})
+    lake.load_avro()
+    lake.add(record(place=record("P", lon=("long", "x"), q="long")), {"place": {"lon": 2, "q": 3}})
+    assert lake.load_avro().not_renamed == {"spot.x": "spot.lon"}
+
+
+P, Q = record(p=("long", "x")), record(q=("long", "x"))
+
+
+@pytest.mark.parametrize("loads", [1, 2])
+def test_two_new_names_for_one_field_are_told(lake: SchemaLake, loads: int) -> None:
+    lake.add(record(x="long"), {"x": 1})
+    lake.load_avro()
+    lake.add(P, {"p": 2})
+    if loads == 2:
+        assert lake.load_avro().not_renamed == {}
+    lake.add(Q, {"q": 3})
+    told = lake.load_avro().not_renamed
+    assert told == ({"q": "p"} if loads == 1 else {"p": "q"})
+    assert lake.restored() == lake.values
