@@ -57,6 +57,44 @@ def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> 
     assert not reader.partial
 
 
+def test_a_piece_that_is_a_frame_comes_out_as_bytes_of_its_own() -> None:
+    reader, piece = FrameReader(1000), bytearray(stream_of([b"first"]))
+    for fed in (bytes(piece), memoryview(piece)):
+        (frame,) = reader.feed(fed)
+        assert type(frame) is bytes
+        assert frame == b"first"
+        assert not reader.partial
+    (frame,) = reader.feed(memoryview(piece))
+    piece[4:] = b"other"  # the next bytes are received into the same place
+    assert frame == b"first"
+
+
+def test_a_piece_that_looks_like_a_frame_is_none_where_another_one_is_under_way() -> None:
+    inner = stream_of([b"inner"])
+    reader = FrameReader(100_000)
+    assert reader.feed(stream_of([inner])[:4]) == []
+    assert reader.feed(inner) == [inner]
+    # Of this one half of the size has come: what follows begins with the size of the rest.
+    outer = stream_of([b"\xff\xfe" + bytes(65_534)])
+    assert reader.feed(outer[:2]) == []
+    assert reader.feed(outer[2:]) == [outer[4:]]
+    assert FrameReader(100_000).feed(outer[2:]) == [outer[6:]]
+
+
+def test_a_piece_that_looks_like_a_frame_goes_to_the_place_of_a_large_one() -> None:
+    inner = stream_of([bytes(VACANCY_BYTES_MIN)])
+    reader = FrameReader(len(inner))
+    assert reader.feed(stream_of([inner])[:4]) == []
+    assert reader.vacancy() is not None
+    assert reader.feed(inner) == [inner]
+
+
+def test_a_piece_that_is_a_frame_over_the_limit_is_refused() -> None:
+    with pytest.raises(MalformedMessageError, match="a frame of 5 bytes"):
+        FrameReader(4).feed(stream_of([b"large"]))
+    assert FrameReader(5).feed(stream_of([b"large"])) == [b"large"]
+
+
 LARGE = bytes(range(256)) * 1024
 
 

@@ -16,7 +16,7 @@ from barnabas.client.consumer.steps import Leave
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ClosedError, DisconnectedError, ErrorCode, KafkaError
-from barnabas.model import Node, TopicPartition
+from barnabas.model import Node, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.codec import decode
 from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -517,6 +517,39 @@ class UnreachableCluster(CountingCluster):
 
     async def channel_to(self, node_id, purpose):
         raise DisconnectedError("nobody listens")
+
+
+OUT_OF_RANGE = PartitionData(
+    partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=-1, records=None
+)
+LOST = FetchResponse(session_id=7, responses=[FetchableTopicResponse(topic="t", partitions=[OUT_OF_RANGE])])
+
+
+@pytest.mark.parametrize(("policy", "looked_up"), [("earliest", 1), ("none", 0)])
+def test_a_position_is_looked_up_when_an_answer_says_that_there_is_nothing_and_only_then(
+    monkeypatch, policy, looked_up
+):
+    lookups = []
+
+    async def found(_cluster, wanted):
+        lookups.append(list(wanted))
+        return {HERE: OffsetAndTimestamp(40, 0)}
+
+    monkeypatch.setattr("barnabas.client.consumer.background.list_offsets", found)
+
+    async def main():
+        cluster = SessionCluster([NOTHING, LOST, NOTHING, NOTHING])
+        engine = Engine(cluster, auto_offset_reset=policy)
+        engine.background._spawn(engine.background._find_positions())
+        engine.kick()  # once: all that follows comes of answers
+        await give_way()
+        await engine.close()
+        assert lookups == [[HERE]] * looked_up
+        offsets = [part.fetch_offset for each in cluster.requests for topic in each.topics for part in topic.partitions]
+        assert offsets == [0] + [40] * looked_up
+        assert not engine.fetcher.lost_positions
+
+    asyncio.run(main())
 
 
 def test_errors_that_the_application_does_not_ask_for_are_kept_once_each_and_not_without_end():
