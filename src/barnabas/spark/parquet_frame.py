@@ -2,6 +2,7 @@
 
 Files of this machine, and those in HDFS, are read by Spark's own Parquet reader. For object stores Spark needs jars
 that match its Hadoop; without them, tasks read the files with Arrow, under the properties that the table's catalog has.
+So they do where a field had a name that SQL cannot tell from that of another field: Arrow goes by exact names.
 """
 
 from __future__ import annotations
@@ -43,7 +44,12 @@ def frame_of_files(
     if not files:
         return spark.createDataFrame([], types)
     if all(urlparse(file).scheme in READ_BY_SPARK for file in files):
-        return _read_by_spark(spark, files, types, former or {})
+        if not former:
+            return spark.read.schema(types).parquet(*files)
+        in_files = cast("StructType", _with_all_names(types, (), former))
+        if _are_told_apart(in_files):
+            rows = spark.read.schema(in_files).parquet(*files)
+            return rows.select(*_under_one_name(lambda name: rows[f"`{name}`"], types, (), former))
     reached, renamed = dict(properties), dict(former or {})
     wanted = to_arrow_schema(types, timezone="UTC")  # Arrow's types as Spark takes them back
 
@@ -54,13 +60,6 @@ def frame_of_files(
 
     listed = spark.createDataFrame([(file,) for file in files], "file string").repartition(len(files))
     return listed.mapInArrow(read, types)
-
-
-def _read_by_spark(spark: SparkSession, files: Sequence[str], types: StructType, former: FormerNames) -> DataFrame:
-    if not former:
-        return spark.read.schema(types).parquet(*files)
-    rows = spark.read.schema(cast("StructType", _with_all_names(types, (), former))).parquet(*files)
-    return rows.select(*_under_one_name(lambda name: rows[f"`{name}`"], types, (), former))
 
 
 def _with_all_names(kind: DataType, path: Path, former: FormerNames) -> DataType:
@@ -77,6 +76,18 @@ def _with_all_names(kind: DataType, path: Path, former: FormerNames) -> DataType
         for name in _names(own, former):
             whole = whole.add(name, _with_all_names(field.dataType, own, former))
     return whole
+
+
+def _are_told_apart(kind: DataType) -> bool:
+    """Whether SQL can tell the fields of each struct apart."""
+    if isinstance(kind, ArrayType):
+        return _are_told_apart(kind.elementType)
+    if isinstance(kind, MapType):
+        return _are_told_apart(kind.valueType)
+    if not isinstance(kind, StructType):
+        return True
+    names = {sql_key(name) for name in kind.names}
+    return len(names) == len(kind.names) and all(_are_told_apart(field.dataType) for field in kind)
 
 
 def _under_one_name(
@@ -105,8 +116,10 @@ def _merged(column: Column, kind: DataType, path: Path, former: FormerNames) -> 
 
 def _names(path: Path, former: FormerNames) -> list[str]:
     """Return the names that a field may have; Spark reads those that differ by case alone as the same."""
-    own = path[-1]
-    return [own, *(name for name in former.get(path, ()) if sql_key(name) != sql_key(own))]
+    names: dict[str, str] = {}
+    for name in (path[-1], *former.get(path, ())):
+        names.setdefault(sql_key(name), name)
+    return list(names.values())
 
 
 def _rows(file: str, schema: pa.Schema, properties: Mapping[str, str], former: FormerNames) -> Iterator[pa.RecordBatch]:
