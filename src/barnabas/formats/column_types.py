@@ -217,13 +217,20 @@ def grown(
 def takes(column: ColumnType, found: MaybeType) -> bool:
     """Whether a column, once it has grown, holds all values of a type; fields that a struct gets are no hindrance.
 
+    That is for values with schemas: where others are written into a column of text as JSON, these have nothing there.
+    Text takes numbers and booleans of theirs.
+
     >>> takes("int", "long"), takes("long", "double"), takes({"a": "int"}, {"a": "long", "b": "date"})
     (True, False, True)
+    >>> takes("string", "long"), takes("string", "date"), takes("string", ["string"])
+    (True, False, False)
     """
     if isinstance(column, dict) and isinstance(found, dict):
         return all(takes(column[name], kind) for name, kind in found.items() if name in column)
     if isinstance(column, list) and isinstance(found, list) and len(column) == len(found):
         return all(map(takes, column, found))
+    if column == "string" and (not isinstance(found, str | None) or found == "timestamp" or found in WITH_SCHEMA_TYPES):
+        return False
     after = _widened(column, found, widens=True)
     return wider(after, found) == after
 

@@ -125,6 +125,9 @@ def test_event_times_follow_a_field_that_has_no_column_yet(lake: SchemaLake) -> 
         ("long", "string", 1, "a"),
         ({"type": "array", "items": "long"}, {"type": "array", "items": "string"}, [1], ["a"]),
         ({"type": "map", "values": "long"}, "long", [("k", 1)], 1),
+        ("string", {"type": "array", "items": "string"}, "a", ["b"]),
+        ("string", TIME, "a", NOON),
+        ("string", "bytes", "a", b"\xff"),
     ],
 )
 def test_a_column_that_does_not_take_the_new_type_stays_beside(
