@@ -200,7 +200,7 @@ def grown(
     what Iceberg does without touching old files. Any other type stays as it is. A field that was only null so far
     stays without a column, until somebody knows its type.
 
-    :param widens: False where no type can become a wider one; structs get fields all the same.
+    :param widens: False where no type can become a wider one; structs get fields all the same, but in maps.
 
     >>> grown({"a": "int", "b": "long"}, {"a": "long", "b": "string", "c": "double", "d": None}, 10)
     {'a': 'long', 'b': 'long', 'c': 'double'}
@@ -239,7 +239,9 @@ def _widened(column: ColumnType, found: MaybeType, *, widens: bool) -> ColumnTyp
     if isinstance(column, dict) and isinstance(found, dict):
         more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX, widens=widens)
         return more if is_good_struct(more) else column
-    if isinstance(column, list) and isinstance(found, list) and len(column) == len(found):
+    # Where nothing widens, no struct in a map gets fields: delta-rs (1.6) could not read older files then.
+    grows_within = widens or len(column) == 1
+    if isinstance(column, list) and isinstance(found, list) and len(column) == len(found) and grows_within:
         # A map's key stays: what it is found by is not to change.
         return [*column[:-1], _widened(column[-1], found[-1], widens=widens)]
     if not widens:

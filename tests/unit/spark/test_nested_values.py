@@ -154,3 +154,22 @@ def test_a_filter_may_ask_for_columns_that_are_not_wanted(iceberg: Nested) -> No
     assert iceberg.table("p", where="n = 1").to_pydict() == {"p": [{"y": 1}]}
     assert iceberg.table().schema == iceberg.open().look("t").table.scan().to_arrow_batch_reader().schema
     assert not list(scan_table(iceberg.folder, "t", where="offset > 7"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (lambda kind: kind, lambda value: value),
+        (a_list, lambda value: [value]),
+        (lambda kind: record("S", s=kind), lambda value: {"s": value}),
+    ],
+)
+def test_a_table_can_be_read_and_maintained_after_structs_in_maps_got_fields(
+    lake: Nested, kind: Any, value: Any
+) -> None:
+    old, new = (record("P", **fields) for fields in ({"x": "long"}, {"x": "long", "y": ["null", "long"]}))
+    lake.add(record("R", m=kind(a_map(old))), *[{"m": value({"k": {"x": 1}})}] * 2)
+    lake.add(record("R", m=kind(a_map(new))), {"m": value({"k": {"x": 2, "y": 3}})})
+    assert lake.restored() == lake.values
+    assert lake.maintain() == (3, 1)
+    assert lake.restored() == lake.values
