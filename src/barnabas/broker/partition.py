@@ -179,8 +179,8 @@ class Partition(Replica):
         super().mark_deleted()
         self._tell_followers(GONE_BYTES)
 
-    def _end_waits(self, error: KafkaError) -> None:
-        super()._end_waits(error)
+    def end_waits(self, error: KafkaError) -> None:
+        super().end_waits(error)
         self._readable.close(error)
         self._trimmed.close(error)
 

@@ -132,7 +132,7 @@ class Replica:
         """
         self._stop_flushes()
         if not leads_on:
-            self._end_waits(error)
+            self.end_waits(error)
         self._refusal = error
         self._notify(GONE_BYTES)
 
@@ -145,7 +145,7 @@ class Replica:
     def mark_deleted(self) -> None:
         """Called when the topic is deleted: waiting fetches look again, and find that it is gone."""
         self._stop_flushes()
-        self._end_waits(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
+        self.end_waits(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted"))
         self.is_deleted = True
         self._notify(GONE_BYTES)
 
@@ -153,7 +153,7 @@ class Replica:
         if self._flusher:
             self._flusher.stop()
 
-    def _end_waits(self, error: KafkaError) -> None:
+    def end_waits(self, error: KafkaError) -> None:
         """End all that waits, and all that would."""
         self._flushed.close(error)
 

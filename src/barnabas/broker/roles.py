@@ -60,6 +60,8 @@ class Roles:
         following = self.first(replica.topic_partition, replica.log, info, replica.config)
         if isinstance(replica, Partition) and isinstance(following, Partition):
             following.succeed(replica)
+        elif leads_on:  # another life of this broker has begun meanwhile, and has yet to claim the partition
+            replica.end_waits(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}"))
         return following
 
     async def end(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:

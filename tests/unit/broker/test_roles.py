@@ -260,6 +260,22 @@ def test_who_waits_for_what_is_in_the_log_waits_on_where_the_leader_stays(stage:
     run(scenario())
 
 
+def test_who_waits_is_refused_where_another_life_begins_before_the_next_role(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2, OWN, OTHER))
+        appended = old.log.append(batch(), 2)
+        waiting = old.when_acknowledged(appended, Acks.ALL)
+        stage.roles.on_ended = lambda _replica: stage.begin_life()
+        new = await stage.next(old, state(OWN, 3, OWN, OTHER))
+        assert isinstance(new, Follower)
+        for each in (waiting, old.when_acknowledged(appended, Acks.ALL)):
+            assert each.done()
+            with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+                await each
+
+    run(scenario())
+
+
 def test_append_that_is_under_way_when_the_epoch_ends_is_acknowledged_in_the_next_one(stage: Stage) -> None:
     async def scenario() -> None:
         old = stage.first(state(OWN, 2, OWN, OTHER))
