@@ -61,7 +61,7 @@ class Roles:
         if isinstance(replica, Partition) and isinstance(following, Partition):
             following.succeed(replica)
         elif leads_on:  # another life of this broker has begun meanwhile, and has yet to claim the partition
-            replica.end_waits(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}"))
+            replica.end_waits(_over(replica, why))
         return following
 
     async def end(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
@@ -70,8 +70,7 @@ class Roles:
         :param leads_on: this broker leads, and leads in the next role, too.
         """
         self.on_ended(replica)
-        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")
-        replica.resign(error, leads_on=leads_on)
+        replica.resign(_over(replica, why), leads_on=leads_on)
         await replica.end()
 
     def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
@@ -122,3 +121,8 @@ def _adopt(partition: Partition, followers: LeaderReplicas, info: PartitionInfo)
         followers.set_replicas(info.replicas)
         partition.isr_changed()
         partition.on_isr_wanted(partition)
+
+
+def _over(replica: Replica, why: str) -> KafkaError:
+    """Return what whoever comes to a role that is over is told."""
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")
