@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
@@ -25,8 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.formats.field_aliases import Path
 from barnabas.spark.errors import WarehouseError
-from barnabas.spark.object_files import file_system_of
-from barnabas.spark.parquet_frame import BATCH_ROWS, frame_of_files
+from barnabas.spark.parquet_frame import frame_of_files, rows_of_file
 from barnabas.spark.projection import project
 from barnabas.spark.table_store import StoredTable
 
@@ -70,12 +68,8 @@ def read_files(
     :param properties: how the files are reached, as pyiceberg names them.
     """
     former = _former_names(table)
-    names = [name for field in schema.names for name in (field, *former.get((field,), ()))]
     for task in tasks:
-        system, path = file_system_of(properties, task.file.file_path)
-        with pq.ParquetFile(path, filesystem=system) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=names):
-                yield project(batch, schema, former)
+        yield from rows_of_file(task.file.file_path, schema, properties, former)
 
 
 def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:

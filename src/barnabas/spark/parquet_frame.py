@@ -56,7 +56,7 @@ def frame_of_files(
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.column("file").to_pylist():
-                yield from _rows(file, wanted, reached, renamed)
+                yield from rows_of_file(file, wanted, reached, renamed)
 
     listed = spark.createDataFrame([(file,) for file in files], "file string").repartition(len(files))
     return listed.mapInArrow(read, types)
@@ -122,8 +122,17 @@ def _names(path: Path, former: FormerNames) -> list[str]:
     return list(names.values())
 
 
-def _rows(file: str, schema: pa.Schema, properties: Mapping[str, str], former: FormerNames) -> Iterator[pa.RecordBatch]:
+def rows_of_file(
+    file: str, schema: pa.Schema, properties: Mapping[str, str], former: FormerNames
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, batch by batch, and read no other columns for that.
+
+    :param schema: the columns that are wanted, or parts of them; where the file lacks them there are nulls.
+    :param properties: how the file is reached, as pyiceberg names them.
+    :param former: of fields that were renamed since it was written.
+    """
+    names = [name for column in schema.names for name in (column, *former.get((column,), ()))]
     system, path = file_system_of(properties, file)
     with pq.ParquetFile(path, filesystem=system) as opened:
-        for batch in opened.iter_batches(BATCH_ROWS):
+        for batch in opened.iter_batches(BATCH_ROWS, columns=names):
             yield project(batch, schema, former)
