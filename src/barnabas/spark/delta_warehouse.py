@@ -229,7 +229,7 @@ class DeltaBase:
         # A RESTORE takes rows back and leaves transactions as they are, and it may have expired itself. As many rows as
         # the last load left are those: an offset behind the last one was no record's, or that of one that is compacted.
         was_restored = not topics or _was_restored(self._table)
-        if not was_restored and self._table.transaction_version(_ROWS) == _row_count(self._table):
+        if not was_restored and self._table.transaction_version(_ROWS) == _row_count(_files(self._table)):
             return told
         # Else records between the last row and where transactions end may not be in the table.
         rows = self.next_offsets_of_rows()
@@ -265,9 +265,9 @@ class DeltaBase:
 
     def contents(self) -> Contents:
         """Return what it holds."""
-        files = pa.table(self.table.get_add_actions(flatten=True))
+        files = _files(self.table)
         return Contents(
-            _row_count(self.table),
+            _row_count(files),
             tuple(files.column("size_bytes").to_pylist()),
             len(self.table.history()),
         )
@@ -284,7 +284,7 @@ class DeltaBase:
         topics = remembered_topics(before) if before else {}
         wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
         adds = [self._add(file) for file in files]
-        rows = sum(file.records for file in files) + (0 if self._table is None else _row_count(self._table))
+        rows = sum(file.records for file in files) + (0 if self._table is None else _row_count(_files(self._table)))
         committing = CommitProperties(
             custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger, rows)
         )
@@ -387,9 +387,13 @@ class DeltaBase:
         ) from error
 
 
-def _row_count(table: DeltaTable) -> int:
-    """Return how many rows the table's files say that they have."""
-    files = pa.table(table.get_add_actions(flatten=True))
+def _files(table: DeltaTable) -> pa.Table:
+    """Return what the log says of the table's files."""
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def _row_count(files: pa.Table) -> int:
+    """Return how many rows files say that they have."""
     return sum(rows or 0 for rows in files.column("num_records").to_pylist())
 
 
