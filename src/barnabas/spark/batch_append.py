@@ -28,17 +28,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
-from barnabas.spark.errors import LoadConflictError, LoadError, WarehouseError
+from barnabas.spark.errors import LoadConflictError, LoadError
 from barnabas.spark.extras import require
 from barnabas.spark.jobs import told_in_short
-from barnabas.spark.leftovers import LoadFolder, RemoteFolder, remove_leftovers
-from barnabas.spark.object_files import remove_below
+from barnabas.spark.leftovers import claim_folder, remove_leftovers
 from barnabas.spark.streamed_batches import BatchFile, BatchTable
 from barnabas.spark.streamed_table import StreamedTable
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
 from barnabas.spark.table_store import Location
-from barnabas.spark.warehouse import local_path
 from barnabas.spark.worker_python import context_of, worker_python
 
 if TYPE_CHECKING:
@@ -85,9 +83,10 @@ def append_batch(
     if base.has_batch(query, batch_id):
         return False
     load_id = uuid.uuid4().hex
-    folder = _claim(location, load_id, base.name)
+    folder = claim_folder(location, load_id, base.name)
     try:
         files = _write(batch, f"{location.uri}/data/{load_id}", location, base.arrow_schema())
+        folder.keep_only(file.path for file in files)
     except BaseException:
         folder.discard()
         raise
@@ -122,15 +121,6 @@ def _query_of(batch: DataFrame) -> str:
     return query
 
 
-def _claim(location: Location, load_id: str, name: str) -> LoadFolder | RemoteFolder:
-    if location.local_folder is None:
-        return RemoteFolder(partial(remove_below, location.properties, f"{location.uri}/data/{load_id}"))
-    try:
-        return LoadFolder.claim(location.local_folder, load_id)
-    except OSError as error:
-        raise WarehouseError(f"table {name} is as before: cannot write: {error}") from error
-
-
 def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[BatchFile]:
     """Have the executors write the rows, and return the files of the tasks that counted."""
     try:
@@ -138,13 +128,7 @@ def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema)
             written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), _WRITTEN).collect()
     except (Py4JError, PySparkException) as error:
         raise LoadError(f"a Spark task failed, and the table is as before: {told_in_short(error)}") from error
-    files = [BatchFile(row["path"], row["size_bytes"], row["records"]) for row in written]
-    if location.local_folder is not None:
-        kept = {local_path(file.path).name for file in files}
-        for path in local_path(folder).iterdir():
-            if path.name not in kept:  # of an attempt that failed
-                path.unlink(missing_ok=True)
-    return files
+    return [BatchFile(row["path"], row["size_bytes"], row["records"]) for row in written]
 
 
 def _writer(

@@ -153,6 +153,7 @@ class DeadLetterTable:
             BAD_RECORDS: json.dumps(bad.reasons, ensure_ascii=False),
         }
         folder, self._folder = self._folder, None
+        folder.keep_only(file.path for file in files)
         try:
             self._base.commit(files, properties, self._shape)
         except BaseException as error:

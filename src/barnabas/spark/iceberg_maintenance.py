@@ -29,9 +29,9 @@ from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.day_files import TARGET_BYTES, create_file
 from barnabas.spark.iceberg_reading import read_files
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
-from barnabas.spark.leftovers import SUFFIX, LoadFolder, RemoteFolder, remove_leftovers
-from barnabas.spark.object_files import files_below, remove_below, remove_file
-from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE, Location
+from barnabas.spark.leftovers import SUFFIX, claim_folder, remove_leftovers
+from barnabas.spark.object_files import files_below, remove_file
+from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 from barnabas.spark.warehouse import TableBase, Warehouse
 
 FILES_MIN = 2
@@ -62,7 +62,7 @@ class IcebergMaintainer:
         if not groups:
             return 0, 0
         compaction_id = uuid.uuid4().hex
-        folder = self._claim(base.location(), compaction_id)
+        folder = claim_folder(base.location(), compaction_id, self._name)
         try:
             written = list(self._write(base, groups, compaction_id))
         except BaseException:
@@ -77,11 +77,6 @@ class IcebergMaintainer:
             raise
         folder.release()
         return len(old), len(written)
-
-    def _claim(self, location: Location, compaction_id: str) -> LoadFolder | RemoteFolder:
-        if location.local_folder is not None:
-            return LoadFolder.claim(location.local_folder, compaction_id)
-        return RemoteFolder(partial(remove_below, location.properties, f"{location.uri}/data/{compaction_id}"))
 
     def _write(
         self, base: TableBase, groups: Iterable[Sequence[FileScanTask]], compaction_id: str

@@ -14,15 +14,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from barnabas.spark.errors import WarehouseError, is_as_before
-from barnabas.spark.object_files import remove_below
+from barnabas.spark.object_files import files_below, remove_below, remove_file
 
 if TYPE_CHECKING:
     from barnabas.spark.table_store import Location
@@ -56,6 +55,18 @@ class LoadFolder:
         data.mkdir(parents=True)
         return cls(data, lock_path, lock)
 
+    def keep_only(self, files: Iterable[str]) -> None:
+        """Remove all files but those that are to be committed: tasks that were killed or done again leave some.
+
+        What cannot be removed now is removed by age, and so is what is written later, by a task whose executor was
+        given up while it was still at work.
+        """
+        kept = {name_of(file) for file in files}
+        with suppress(OSError):
+            for path in self.data.iterdir():
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+
     def release(self) -> None:
         """Give up the claim; the files stay: they are the table's now."""
         self.lock_path.unlink(missing_ok=True)
@@ -87,11 +98,20 @@ class RemoteFolder:
 
     `table maintain` does that, as Iceberg's own removal of orphan files would. A load that fails removes its own.
 
-    :param remove: removes all that is in the folder.
+    :param properties: how it is reached, as pyiceberg names them.
     """
 
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self._remove = remove
+    def __init__(self, properties: Mapping[str, str], uri: str) -> None:
+        self._properties = properties
+        self._uri = uri
+
+    def keep_only(self, files: Iterable[str]) -> None:
+        """Remove all files but those that are to be committed, as `LoadFolder` does."""
+        kept = {name_of(file) for file in files}
+        with suppress(OSError):
+            for file in files_below(self._properties, self._uri):
+                if name_of(file.uri) not in kept:
+                    remove_file(self._properties, file.uri)
 
     def release(self) -> None:
         """Nothing to do."""
@@ -99,7 +119,7 @@ class RemoteFolder:
     def discard(self) -> None:
         """Remove the files, which nobody names; what cannot be removed now is removed by age."""
         with suppress(OSError):
-            self._remove()
+            remove_below(self._properties, self._uri)
 
     def abandon(self) -> None:
         """Nothing to do: they are removed by age, if they are not the table's."""
@@ -120,11 +140,16 @@ def claim_folder(location: Location, load_id: str, table: str) -> Folder:
     """
     folder = location.local_folder
     if folder is None:
-        return RemoteFolder(partial(remove_below, location.properties, f"{location.uri}/data/{load_id}"))
+        return RemoteFolder(location.properties, f"{location.uri}/data/{load_id}")
     try:
         return LoadFolder.claim(folder, load_id)
     except OSError as error:
         raise WarehouseError(f"table {table} is as before: cannot write: {error}") from error
+
+
+def name_of(file: str) -> str:
+    """Return a file's name in its folder, which its path and its URI have in common."""
+    return file.rpartition("/")[2]
 
 
 def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], Collection[str]]) -> list[str]:

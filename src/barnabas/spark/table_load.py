@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -177,6 +177,7 @@ class TableLoader:
                 outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
                 assert outcome is not None, "no guess"
             outcome = replace(outcome, gathered=self._gathered(self._gathering(location, outcome), outcome.files))
+            folder.keep_only(file.path for file in outcome.gathered)
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
             complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
                 planned_at_ms, (task.event_times_ms for task in outcome.written)
@@ -398,21 +399,17 @@ class TableLoader:
         if not bundles:
             return files
         made = self._run("gathering", bundles, partial(gather, gathering), _records)
-        self._remove(gathering.io_properties, (file for bundle in bundles for file in bundle.files))
         return [*left, *(file for part in made for file in part)]
 
     def _folder(self, location: Location) -> str:
         return f"{location.uri}/data/{self._load_id}"
 
     def _remove_files(self, location: Location, written: Sequence[Written]) -> None:
+        """Remove what tasks have written that are to be done again, to have room for it."""
         for task in written:
-            self._remove(location.properties, (*task.files, *task.dead_letter_files))
-
-    def _remove(self, properties: Mapping[str, str], files: Iterable[DataFile]) -> None:
-        """Remove files of this load that are not to be in a table; what cannot be removed is removed by age."""
-        for file in files:
-            with suppress(OSError):
-                remove_file(properties, file.path)
+            for file in (*task.files, *task.dead_letter_files):
+                with suppress(OSError):  # it is removed before the commit
+                    remove_file(location.properties, file.path)
 
     def _run(
         self,
