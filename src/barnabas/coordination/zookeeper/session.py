@@ -54,9 +54,6 @@ _LOST_ON_THE_WAY = (
 )
 """No answer came, or one that says nothing of the tree: that a server failed over a request, which happens to sound
 ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it."""
-_MIXED_UP = "xids do not match"
-"""How kazoo's RuntimeError begins where an answer is to another question than the one that is next. It gives the whole
-session up then, a moment later."""
 
 
 class SessionLostError(TreeUnavailableError):
@@ -156,6 +153,7 @@ class Session:
         connection = self._client._connection
         connection._connect = self._note_granted_timeout(connection._connect)
         connection._invoke = self._answered_in_time(connection._invoke)
+        connection._read_response = self._in_order(connection._read_response)
         self._start(config.connection_timeout_s or config.session_timeout_s, address.chroot)
         self.session_id: int = self._client.client_id[0]
         self.writes = 0
@@ -202,6 +200,20 @@ class Session:
             return invoke(min(timeout_s, self._handler.connect_timeout_s), *args, **kwargs)
 
         return bounded
+
+    def _in_order(self, read_response: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap kazoo's way to read an answer. One to another question than the one that is next says that this
+        connection cannot be believed any more; kazoo's thread would end of it, and the session with it. They come so
+        where somebody else uses the session on a connection of their own: the servers tell requests by session and
+        number."""
+
+        def reading(header: Any, *args: Any) -> Any:
+            asked = self._client._pending
+            if not asked or asked[0][2] != header.xid:
+                raise kazoo.ConnectionDropped(f"an answer to request {header.xid}, which is not the next one")
+            return read_response(header, *args)
+
+        return reading
 
     @property
     def last_change(self) -> int:
@@ -302,11 +314,6 @@ class Session:
         except _LOST_ON_THE_WAY as error:
             if isinstance(error, kazoo.SessionExpiredError):
                 self._lose()
-            self.check_alive()
-            raise NoAnswerError from None
-        except RuntimeError as error:
-            if not (error.args and str(error.args[0]).startswith(_MIXED_UP)):
-                raise
             self.check_alive()
             raise NoAnswerError from None
         except KazooTimeoutError:
