@@ -7,7 +7,7 @@ import datetime
 import json
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,11 +70,17 @@ def parent_of(asked: argparse.Namespace) -> Path:
     return parent
 
 
+def refuse_unknown(parser: argparse.ArgumentParser, names: Iterable[str], known: Collection[str]) -> None:
+    """End with what there is, where something else is asked for."""
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"nothing is called {', '.join(unknown)}; there are {', '.join(known)}")
+
+
 def show(asked: argparse.Namespace, module: str, lines: Iterable[str], figures: Iterable[Any]) -> None:
-    """Print lines, and write the figures, which are dataclasses, where that was asked for."""
+    """Print lines, and write the figures, dataclasses or rows that are made of them, where that was asked for."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     if asked.json:
-        save(asked.json, module, [asdict(each) for each in figures])
+        save(asked.json, module, [each if isinstance(each, dict) else asdict(each) for each in figures])
 
 
 def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -15,14 +15,13 @@ All clients run in this process, on the broker's machine.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import select
 import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.errors import ErrorCode
@@ -36,10 +35,9 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.broker_process import MeasuredBroker
-from bench.downloads import cache_folder
-from bench.figures import interruptible, save
+from bench.figures import interruptible, parent_of, parser_of, show
 from bench.stalls.connection import Connection, Deadline, frame
 from bench.stalls.pinger import Pinger
 from bench.stalls.stage import TOPIC, create_topics_request
@@ -220,17 +218,12 @@ def told(runs: Sequence[Figures]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what is asked for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.groups", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.groups", __doc__)
     parser.add_argument("scenarios", nargs="*", choices=["commits", "many", []], help="commits, many [both]")
     parser.add_argument("--rounds", type=int, default=1, help="how often [1]")
     parser.add_argument("--groups", type=int, default=GROUPS, help=f"for many [{GROUPS}]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
     asked = parser.parse_args(arguments)
-    parent: Path = asked.folder or cache_folder()
-    remove_leftovers(parent)
+    parent = parent_of(asked)
     scenarios: dict[str, Callable[[Path], Figures]] = {
         "commits": measure_commits,
         "many": lambda folder: measure_many(folder, asked.groups),
@@ -241,9 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with fresh_folder(parent) as folder:
                 runs.append(scenarios[name](folder))
             sys.stderr.write(f"{runs[-1]}\n")
-    sys.stdout.write("\n".join(told(runs)) + "\n")
-    if asked.json:
-        save(asked.json, "bench.groups", [asdict(run) for run in runs])
+    show(asked, "bench.groups", told(runs), runs)
 
 
 if __name__ == "__main__":

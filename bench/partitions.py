@@ -25,7 +25,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.clock import SYSTEM_CLOCK
@@ -34,10 +34,9 @@ from barnabas.protocol.messages.create_topics import CreateTopicsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.records import BatchBuilder
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.broker_process import MeasuredBroker
-from bench.downloads import cache_folder
-from bench.figures import interruptible, save
+from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
 from bench.progress import Progress
 from bench.segment_files import one_record_batch
 from bench.stalls.connection import Connection, Deadline, frame
@@ -258,24 +257,18 @@ MEASURES: dict[str, Callable[[Path, argparse.Namespace], Iterator[Figure]]] = {
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line asks for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.partitions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.partitions", __doc__)
     parser.add_argument("measures", nargs="*", metavar="WHAT", help=f"of: {' '.join(MEASURES)}")
     parser.add_argument("--gigabytes", type=float, nargs="*", default=[0.0, 1.0], help="sizes of `stored` [0 1]")
     parser.add_argument("--small-gigabytes", type=float, default=1.0, help="size of `small-batches` [1]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
     asked = parser.parse_args(arguments)
-    if unknown := [name for name in asked.measures if name not in MEASURES]:
-        parser.error(f"nothing is called {', '.join(unknown)}; there are {', '.join(MEASURES)}")
+    refuse_unknown(parser, asked.measures, MEASURES)
     return asked
 
 
 def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figure]:
     """Measure what is asked for."""
-    parent = asked.folder or cache_folder()
-    remove_leftovers(parent)
+    parent = parent_of(asked)
     for name in asked.measures or MEASURES:
         for figure in MEASURES[name](parent, asked):
             progress.say(f"{figure.what}: {told(figure.value, figure.unit)}")
@@ -289,9 +282,7 @@ def main() -> int:
     with interruptible() as interrupted:
         for figure in measure_all(asked, Progress()):
             done.append(figure)  # what there is when it is interrupted is kept
-    sys.stdout.write("\n".join(lines(done)) + "\n")
-    if asked.json:
-        save(asked.json, "bench.partitions", [asdict(figure) for figure in done])
+    show(asked, "bench.partitions", lines(done), done)
     return interrupted.exit_code
 
 

@@ -21,17 +21,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.cluster.coming_back import measure_catch_up
 from bench.cluster.going import measure_leader, measure_leaderships, measure_shutdown
 from bench.cluster.report import Figure, lines, told
 from bench.cluster.resting import measure_cost, measure_resting
 from bench.cluster.stage import SIZES, Sizes
-from bench.downloads import cache_folder
-from bench.figures import interruptible, save
+from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
 from bench.progress import Progress
 
 MEASURES: dict[str, Callable[[Path, Sizes], Iterator[Figure]]] = {
@@ -46,25 +44,19 @@ MEASURES: dict[str, Callable[[Path, Sizes], Iterator[Figure]]] = {
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line asks for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.cluster", __doc__)
     parser.add_argument("measures", nargs="*", metavar="NAME", help=f"of: {' '.join(MEASURES)} [all]")
     parser.add_argument("--scale", choices=[*SIZES], default="quick", help="how much is measured [quick]")
     parser.add_argument("--rounds", type=int, default=1, help="how often [1]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
     asked = parser.parse_args(arguments)
-    if unknown := set(asked.measures) - set(MEASURES):
-        parser.error(f"no such measure: {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+    refuse_unknown(parser, asked.measures, MEASURES)
     return asked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for; return the exit code."""
     asked = parse(arguments)
-    parent: Path = asked.folder or cache_folder()
-    remove_leftovers(parent)
+    parent = parent_of(asked)
     progress, figures, failed = Progress(), list[Figure](), False
     with interruptible() as interruption:
         for _ in range(asked.rounds):
@@ -77,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 except Exception as error:  # noqa: BLE001  # the others are measured all the same
                     failed = True
                     progress.say(f"{name} failed: {type(error).__name__}: {error}")
-    sys.stdout.write("\n".join(lines(figures)) + "\n")
-    if asked.json:
-        save(asked.json, "bench.cluster", [asdict(figure) for figure in figures])
+    show(asked, "bench.cluster", lines(figures), figures)
     return interruption.exit_code or int(failed)
 
 

@@ -22,19 +22,18 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.records import Compression
 from barnabas.records.compaction import COMPACTION
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.compaction import codec, report
 from bench.compaction.cleaning import CONTENDERS, Cleaned, Work, start
 from bench.compaction.records import KEY_BYTES, Kind, batches
 from bench.compaction.report import Figures
-from bench.downloads import UnavailableError, cache_folder
-from bench.figures import interruptible, save
+from bench.downloads import UnavailableError
+from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
 from bench.machine import describe
 from bench.progress import Progress
 
@@ -63,19 +62,14 @@ SCALES = {"quick": Scale(1, 0, 20, 4), "default": Scale(3, 1, 400, 40), "full": 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line asks for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.compaction", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.compaction", __doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {' '.join(PARTS)} [both]")
     parser.add_argument("--scale", choices=SCALES, default="default", help="how much [default]")
     parser.add_argument("--rounds", type=int, help="how often each cleaner is measured [3]")
     parser.add_argument("--megabytes", type=int, help="of keys and values in a topic [400]")
     parser.add_argument("--map-mib", type=int, default=128, help="memory of the codec's map in MiB [128]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of the cleaners there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
     asked = parser.parse_args(arguments)
-    if unknown := [name for name in asked.parts if name not in PARTS]:
-        parser.error(f"nothing is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    refuse_unknown(parser, asked.parts, PARTS)
     scale = SCALES[asked.scale]
     asked.rounds = scale.rounds if asked.rounds is None else asked.rounds
     asked.megabytes = scale.megabytes if asked.megabytes is None else asked.megabytes
@@ -109,13 +103,12 @@ class Measuring:
         self._rounds: int = asked.rounds
         self._warm_up = SCALES[asked.scale].warm_up
         self._megabytes: int = asked.megabytes
-        self._folder: Path = asked.folder or cache_folder()
+        self._folder = parent_of(asked)
         self._progress = progress
         self._figures = figures
 
     def run(self) -> None:
         """Measure all kinds of records."""
-        remove_leftovers(self._folder)
         with ExitStack() as stack:
             started = {name: self._start(name, stack) for name in CONTENDERS}
             for kind in kinds():
@@ -172,9 +165,7 @@ def main() -> int:
     figures: list[Figures] = []
     with interruptible() as interrupted:
         Measuring(asked, Progress(), figures).run()
-    sys.stdout.write("\n".join(["", *report.lines(figures), ""]))
-    if asked.json:
-        save(asked.json, "bench.compaction", report.data(figures))
+    show(asked, "bench.compaction", ["", *report.lines(figures)], report.data(figures))
     return interrupted.exit_code or any(each.problem for each in figures)
 
 

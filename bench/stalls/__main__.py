@@ -20,10 +20,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.arena import fresh_folder, remove_leftovers
+from bench.arena import fresh_folder
 from bench.broker_process import MeasuredBroker
-from bench.downloads import cache_folder
-from bench.figures import interruptible, save
+from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
 from bench.processes import allow_open_files
 from bench.progress import Progress
 from bench.stalls import attacks, crowds, logs, report
@@ -45,18 +44,13 @@ DEAD_LIMIT_S = 1.0
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line asks for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.stalls", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("bench.stalls", __doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="by name; see --list")
     parser.add_argument("--list", action="store_true", help="say which scenarios there are")
     parser.add_argument("--rounds", type=int, default=1, help="how often each is run; the table has the median [1]")
     parser.add_argument("--deadline", type=float, default=DEADLINE_S, help=f"seconds for each [{DEADLINE_S:g}]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
     asked = parser.parse_args(arguments)
-    if unknown := [name for name in asked.scenarios if name not in SCENARIOS]:
-        parser.error(f"no such scenario: {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    refuse_unknown(parser, asked.scenarios, SCENARIOS)
     return asked
 
 
@@ -107,8 +101,7 @@ def idle_pings(port: int, seconds: float) -> Pings:
 
 def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figures]:
     """Run the scenarios, one after the other."""
-    parent = asked.folder or cache_folder()
-    remove_leftovers(parent)
+    parent = parent_of(asked)
     with fresh_folder(parent) as folder, MeasuredBroker(folder / "idle") as idle:
         for name in asked.scenarios or SCENARIOS:
             scenario, runs, problem = SCENARIOS[name], [], ""
@@ -136,9 +129,7 @@ def main() -> int:
     with interruptible() as interrupted:
         for figures in measure_all(asked, Progress()):
             done.append(figures)
-    sys.stdout.write("\n".join(report.lines(done)) + "\n")
-    if asked.json:
-        save(asked.json, "bench.stalls", report.data(done))
+    show(asked, "bench.stalls", report.lines(done), report.data(done))
     return interrupted.exit_code or any(figures.problem for figures in done)
 
 
