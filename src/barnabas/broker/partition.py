@@ -110,8 +110,8 @@ class Partition(Replica):
             # So that followers that ask for this epoch, or an earlier one, are told where it begins (KIP-101).
             log.leader_epochs.assign(leader_epoch, log.log_end_offset)
         super().__init__(topic_partition, log, leader_epoch, config, work, leader=leader)
-        if followers is not None and self._flusher and log.recovery_point < log.log_end_offset:
-            # The leader before may have acknowledged them: readers must not have to wait until more records come.
+        if self._flusher and log.recovery_point < log.log_end_offset:
+            # They may be acknowledged, by a leader before: readers must not have to wait until more records come.
             self._flusher.flush_soon()
 
     def configure(self, config: TopicConfig) -> None:

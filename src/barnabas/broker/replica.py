@@ -116,6 +116,8 @@ class Replica:
             self._flushed.settle(self.log.log_end_offset)
         elif config.log.has_flush_policy:
             self._flusher = Flusher(self.log, self._on_flushed, self._disk)
+            # What the role before had yet to flush, or what came before there was a policy: no more may come.
+            self._flusher.note_append()
 
     # --- the end of the role ---
 

@@ -148,6 +148,19 @@ def test_messages_are_exposed_after_the_flush_that_their_number_causes(run: Run)
     run(scenario)
 
 
+@pytest.mark.parametrize("policy", [{"flush_messages": 3}, {"flush_ms": 1}], ids=["messages", "ms"])
+def test_policy_that_comes_after_messages_flushes_them_though_no_more_come(run: Run, policy: dict[str, int]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(count=3)
+        bench.configure(**policy)
+        await bench.flush_begins()
+        bench.disk.permits.release()
+        await bench.partition.flush()
+        assert bench.log.recovery_point == 3
+
+    run(scenario)
+
+
 def test_messages_are_exposed_after_the_time(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
         bench.disk.permits.release()

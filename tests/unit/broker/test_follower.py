@@ -293,6 +293,27 @@ def test_leader_is_told_of_records_when_they_are_flushed_as_the_topic_asks(tmp_p
     run(tmp_path, scenario)
 
 
+def test_flush_that_the_role_before_did_not_come_to_is_made_by_the_next_one(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.follower = bench.follow(0, flush_messages="2")
+        await bench.append(0)
+        given_up = bench.follower.append(batch(1), 0, 0)
+        assert given_up is not None
+        bench.follower.resign(RESIGNED)
+        with pytest.raises(KafkaError, match="another epoch"):
+            await given_up
+        await bench.follower.end()
+        assert bench.log.recovery_point == 0
+        bench.follower = bench.follow(1, flush_messages="2")
+        flushed = bench.follower.append(memoryview(b""), 1, 0)
+        assert flushed is not None
+        await flushed
+        assert bench.log.recovery_point == 2
+        await bench.append(2, epoch=1)
+
+    run(tmp_path, scenario)
+
+
 def test_log_start_of_the_leader_above_the_high_watermark_holds_nothing_up(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         assert bench.follower.append(batch(0), 0, 5) is None

@@ -20,7 +20,7 @@ from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, PartitionState
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, TopicPartition
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 from tests.replicas import batch
@@ -184,11 +184,34 @@ def test_sole_replica_with_a_flush_policy_shows_what_is_flushed(stage: Stage) ->
     run(scenario())
 
 
+def test_sole_replica_with_a_flush_policy_flushes_what_it_was_left_with(stage: Stage) -> None:
+    async def scenario() -> None:
+        stage.was_left_with(5, high_watermark=3)
+        stage.log.append(batch(), 0)
+        replica = stage.first(alone(0), FLUSHING)
+        readable = asyncio.Event()
+        replica.watch(lambda _: readable.set())
+        await readable.wait()
+        assert replica.log.high_watermark == replica.log.recovery_point == 6
+        replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+        await replica.end()
+
+    run(scenario())
+
+
 def test_log_that_is_offline_keeps_what_was_stored(stage: Stage) -> None:
-    stage.was_left_with(5, high_watermark=3)
-    stage.logs.put_offline(CLICKS, "it is damaged")
-    assert stage.log.recovery_point == 0
-    assert stage.first(alone(0), FLUSHING).log.high_watermark == 3
+    async def scenario() -> None:
+        stage.was_left_with(5, high_watermark=3)
+        stage.logs.put_offline(CLICKS, "it is damaged")
+        assert stage.log.recovery_point == 0
+        replica = stage.first(alone(0), FLUSHING)
+        with pytest.raises(StorageError, match="offline"):
+            await replica.flush()
+        assert replica.log.high_watermark == 3
+        replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+        await replica.end()
+
+    run(scenario())
 
 
 # --- one role after another ---
