@@ -14,10 +14,9 @@ through value by value.
 
 from __future__ import annotations
 
-import io
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -26,6 +25,7 @@ from math import isfinite
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from barnabas.formats import times
@@ -96,19 +96,19 @@ class WrittenNumber(float):
         return number
 
 
-def infer_fields(values: Sequence[bytes | None], rules: JsonRules = PLAIN) -> Fields:
-    """Return the fields of the values that are JSON objects, in the order in which they appear.
+def infer_fields(values: pa.Array, rules: JsonRules = PLAIN) -> Fields:
+    """Return the fields of the values (binary) that are JSON objects, in the order in which they appear.
 
-    >>> infer_fields([b'{"a": 1, "b": null}', b'{"a": 2.5, "c": [1]}', b'nonsense', None])
+    >>> infer_fields(pa.array([b'{"a": 1, "b": null}', b'{"a": 2.5, "c": [1]}', b'nonsense', None]))
     {'a': 'double', 'b': None, 'c': 'string'}
-    >>> infer_fields([b'{"a": 19.99, "c": [{"d": 1}]}'], JsonRules(nested=True, decimals=True))
+    >>> infer_fields(pa.array([b'{"a": 19.99, "c": [{"d": 1}]}']), JsonRules(nested=True, decimals=True))
     {'a': 'decimal(38,2)', 'c': [{'d': 'long'}]}
     """
     fields = _infer_at_once(values, rules)
     if fields is not None:
         return fields
     fields = {}
-    for value in values:
+    for value in values.to_pylist():
         parsed = _object(value, rules.decimals)
         if isinstance(parsed, dict):
             _note_fields(fields, parsed.items(), rules)
@@ -120,7 +120,7 @@ def _note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: Jso
         fields[name] = wider(fields.get(name), _type_of(item, rules))
 
 
-def _infer_at_once(values: Sequence[bytes | None], rules: JsonRules) -> Fields | None:
+def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
     """Infer with Arrow's parser, None where it does not manage. It takes some strings for times; here they stay."""
     table = _parse_lines(values, pajson.ParseOptions())
     if table is None:
@@ -131,38 +131,38 @@ def _infer_at_once(values: Sequence[bytes | None], rules: JsonRules) -> Fields |
     return None if rules.decimals and "double" in repr(list(fields.values())) else fields
 
 
-def decode(values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> Parsed:
-    """Decode values into a column per field, in the order of `fields`."""
+def decode(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> Parsed:
+    """Decode values (binary) into a column per field, in the order of `fields`."""
     columns = _decode_at_once(values, fields)
     if columns is not None:
         return Parsed(columns, pa.repeat(pa.scalar(True), len(values)))
     if len(values) <= PART_ROWS:
-        return _decode_one_by_one(values, fields, rules)
-    starts = range(0, len(values), PART_ROWS)
-    return _joined([decode(values[start : start + PART_ROWS], fields, rules) for start in starts])
+        return _decode_one_by_one(values.to_pylist(), fields, rules)
+    return _joined([decode(part, fields, rules) for part in _parts(values)])
 
 
-def read_fields(
-    values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN
-) -> list[pa.Array]:
-    """Return a column for each of some fields of values; what else there is in them is passed over.
+def read_fields(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> list[pa.Array]:
+    """Return a column for each of some fields of values (binary); what else there is in them is passed over.
 
     A field is null where a value has none, holds something that its column does not take, or is no JSON object.
 
-    >>> read_fields([b'{"a": 1, "b": 2}', b"nonsense", None], {"a": "long"})[0].to_pylist()
+    >>> read_fields(pa.array([b'{"a": 1, "b": 2}', b"nonsense", None]), {"a": "long"})[0].to_pylist()
     [1, None, None]
     """
     schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
-    filled = [b"{}" if value is None else value for value in values]
-    table = _parse_lines(filled, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"))
+    table = _parse_lines(
+        values.fill_null(b"{}"), pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    )
     if table is not None:
         return [_one_chunk(table.column(name)) for name in fields]
     if len(values) <= PART_ROWS:
-        return _decode_one_by_one(values, fields, rules).columns
-    parts = [
-        read_fields(values[start : start + PART_ROWS], fields, rules) for start in range(0, len(values), PART_ROWS)
-    ]
+        return _decode_one_by_one(values.to_pylist(), fields, rules).columns
+    parts = [read_fields(part, fields, rules) for part in _parts(values)]
     return [pa.concat_arrays(chunks) for chunks in zip(*parts, strict=True)]
+
+
+def _parts(values: pa.Array) -> Iterator[pa.Array]:
+    return (values.slice(start, PART_ROWS) for start in range(0, len(values), PART_ROWS))
 
 
 def _joined(parts: Sequence[Parsed]) -> Parsed:
@@ -174,48 +174,57 @@ def _joined(parts: Sequence[Parsed]) -> Parsed:
     return Parsed(columns, whole, reasons, merge_fields(part.found for part in parts))
 
 
-def _decode_at_once(values: Sequence[bytes | None], fields: Mapping[str, ColumnType]) -> list[pa.Array] | None:
+def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[pa.Array] | None:
     """Decode with Arrow's parser, None where a value does not fit."""
     schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
     table = _parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
     return None if table is None else [_one_chunk(table.column(name)) for name in fields]
 
 
-def _parse_lines(values: Sequence[bytes | None], options: pajson.ParseOptions) -> pa.Table | None:
+def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | None:
     """Parse values as the lines of one text, None where row n is not surely value n, or a value is no object.
 
-    It is, when no value has a line break, none is blank, and there are as many rows as values.
+    It is, when each value begins and ends with a brace, and there are as many rows as values. No string goes on after a
+    line break, and no object with another one behind a closing brace: so a value is one object or several, none is a
+    part of what others go on with.
     """
-    if not values or not all(value is not None and value[:1] == b"{" for value in values):
+    texts = _texts(values)
+    if texts is None or not (_all(pc.starts_with(texts, "{")) and _all(_ends_with_brace(texts)) and _is_shallow(texts)):
         return None
-    lines = b"\n".join(values)  # type: ignore[arg-type]  # no None: checked above
-    if lines.count(b"\n") != len(values) - 1 or not _is_utf8(lines) or not _is_shallow(values):
-        return None
-    read_options = pajson.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0].as_buffer()
+    read_options = pajson.ReadOptions(use_threads=False, block_size=lines.size + 1)
     try:
-        table = pajson.read_json(io.BytesIO(lines), read_options=read_options, parse_options=options)
+        table = pajson.read_json(pa.BufferReader(lines), read_options=read_options, parse_options=options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     return table if table.num_rows == len(values) else None
 
 
-def _is_utf8(text: bytes) -> bool:
-    """Arrow's parser does not look, and a string column that is not UTF-8 could not be read again."""
-    if text.isascii():
-        return True
+def _texts(values: pa.Array) -> pa.Array | None:
+    """Return values as strings, None where there are none, one is null or not UTF-8, or they are too long for one text.
+
+    Arrow's parser does not look, and a string column that is not UTF-8 could not be read again.
+    """
+    if not len(values) or values.null_count or values.nbytes >= _INT_MAX:
+        return None
     try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
 
 
-def _is_shallow(values: Sequence[bytes | None]) -> bool:
+def _all(conditions: pa.Array) -> bool:
+    return bool(conditions.true_count == len(conditions))
+
+
+def _ends_with_brace(texts: pa.Array) -> pa.Array:
+    return pc.ends_with(pc.ascii_rtrim(texts, characters=" \t\r\n"), "}")
+
+
+def _is_shallow(texts: pa.Array) -> bool:
     """Arrow's parser goes down with the depth of the values, and ends the process where its stack does."""
-    return all(
-        value is None or len(value) <= DEPTH_MAX or value.count(b"[") + value.count(b"{") <= DEPTH_MAX
-        for value in values
-    )
+    long = texts.filter(pc.greater(pc.binary_length(texts), DEPTH_MAX))
+    return all(text.count("[") + text.count("{") <= DEPTH_MAX for text in long.to_pylist())
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, groupby, islice, product
 from typing import Any
 
 import pyarrow as pa
@@ -81,7 +81,10 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
         # With blanks elsewhere, which is slow to find out; or written in a way that is in no column.
         ways = [(style, COMPACT) for style in styles]
         sample = _sampled(left)
-        likely = _likely(without_blanks(values.take(sample)), columns, sample, ways)
+        written = values.take(sample)
+        bare = without_blanks(written)
+        # Those without blanks have been tried in all ways.
+        likely = [] if bare.equals(written) else _likely(bare, columns, sample, ways)
         if likely:
             stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
             forms, _ = _search(forms, stripped, left, columns, likely)
@@ -158,7 +161,8 @@ def _styles(columns: Mapping[str, pa.Array]) -> Sequence[Style]:
     has_fractions = any(_has(each, _is_written_with_fractions) for each in types)
     # A struct may get fields later, which must not appear as nulls in the values of before.
     has_structs = any(_has(each, pa.types.is_struct) for each in types)
-    return [style for style in STYLES if (has_fractions or not style.fractions) and not (has_structs and style.nulls)]
+    has_nulls = not has_structs and any(column.null_count for column in columns.values())
+    return [style for style in STYLES if (has_fractions or not style.fractions) and (has_nulls or not style.nulls)]
 
 
 def _is_written_with_fractions(kind: pa.DataType) -> bool:
@@ -205,7 +209,10 @@ def _object_text(columns: Mapping[str, pa.Array], length: int, style: Style, spa
 
 def _joined(pieces: Sequence[Any]) -> pa.Array:
     """Return strings one after the other, null where one of them is."""
-    return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, "")
+    if len(pieces) == 1:
+        return pieces[0]
+    merged = (each if kind is not str else ["".join(each)] for kind, each in groupby(pieces, type))
+    return pc.binary_join_element_wise(*chain.from_iterable(merged), "")
 
 
 def _text(column: pa.Array, style: Style, spacing: Spacing) -> Sequence[Any]:

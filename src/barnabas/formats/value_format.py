@@ -28,16 +28,16 @@ class JsonDecoder:
     rules: JsonRules
 
     def infer(self, values: pa.Array) -> Fields:
-        return infer_fields(values.to_pylist(), self.rules)
+        return infer_fields(values, self.rules)
 
     def renames(self, values: pa.Array) -> Aliases:
         return NO_ALIASES
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
-        parsed = decode(values.to_pylist(), fields, self.rules)
+        parsed = decode(values, fields, self.rules)
         forms = value_forms(values, parsed.whole, dict(zip(fields, parsed.columns, strict=True)))
-        reasons = parsed.reasons or [None] * len(values)
-        return Decoded(parsed.columns, forms, pa.array(reasons, pa.string()), parsed.found)
+        reasons = pa.array(parsed.reasons, pa.string()) if parsed.reasons else pa.nulls(len(values), pa.string())
+        return Decoded(parsed.columns, forms, reasons, parsed.found)
 
     def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
         return restore(values, forms, {name: without_large_types(column) for name, column in columns.items()})

@@ -21,7 +21,7 @@ from barnabas.formats.json_fields import PLAIN, JsonRules, read_fields
 from barnabas.formats.lines import LineDecoder
 from barnabas.serialization.avro_columns import decode_avro
 from barnabas.serialization.protobuf_values import ProtobufKind
-from barnabas.serialization.record_values import RecordDecoder
+from barnabas.serialization.record_values import BYTES_MAX, RecordDecoder
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 from barnabas.serialization.wire_format import HEADER_BYTES
 
@@ -81,9 +81,8 @@ class JsonColumns:
     def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
         if not wanted:
             return []
-        texts = values.to_pylist()
-        if self.skip_bytes:
-            texts = [None if text is None else text[self.skip_bytes :] for text in texts]
+        # An end must be given, as without one Arrow 26 reserves a negative number of bytes.
+        texts = pc.binary_slice(values, self.skip_bytes, BYTES_MAX) if self.skip_bytes else values
         return read_fields(texts, _chosen(self.fields, wanted), self.rules)
 
 

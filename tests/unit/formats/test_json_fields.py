@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.formats.column_types import ColumnType, grown, merge_fields
-from barnabas.formats.json_fields import PART_ROWS, JsonRules, decode, infer_fields
+from barnabas.formats.json_fields import PART_ROWS, JsonRules, decode, infer_fields, read_fields
 
 FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
 
 
+def column_of(values: Sequence[bytes | None]) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
 def decoded(values: list[bytes | None], fields: dict[str, ColumnType]) -> tuple[list[list[Any]], list[bool]]:
-    parsed = decode(values, fields)
+    parsed = decode(column_of(values), fields)
     return [column.to_pylist() for column in parsed.columns], parsed.whole.to_pylist()
 
 
 def test_types_meet_in_the_least_that_holds_them_all() -> None:
     values = [b'{"a": 1, "b": true, "c": 1, "d": null, "e": {"x": 1}}', b'{"a": 2.5, "b": false, "c": "x"}']
-    assert infer_fields(values) == {"a": "double", "b": "boolean", "c": "string", "d": None, "e": "string"}
+    assert infer_fields(column_of(values)) == {"a": "double", "b": "boolean", "c": "string", "d": None, "e": "string"}
 
 
 def test_strings_that_look_like_times_stay_strings() -> None:
-    assert infer_fields([b'{"t": "2013-01-01T10:00:00Z"}']) == {"t": "string"}
+    assert infer_fields(column_of([b'{"t": "2013-01-01T10:00:00Z"}'])) == {"t": "string"}
 
 
 def test_parts_are_merged() -> None:
@@ -66,6 +72,23 @@ def test_values_with_line_breaks_and_two_objects_in_one_value_do_not_shift_rows(
     assert whole == [False, True, False, True]
 
 
+def test_values_that_are_objects_only_together_shift_no_rows() -> None:
+    """There are as many objects in them as values: two of them are one, and another one is two."""
+    values = [b'{"o":', b'{"x":1}}', b'{"o":{"x":1}}{"o":{"x":2}}']
+    parsed = decode(column_of(values), {"o": {"x": "long"}}, JsonRules(nested=True))
+    assert parsed.reasons == ["not JSON"] * 3
+    assert parsed.columns[0].null_count == 3
+    assert read_fields(column_of(values), {"o": {"x": "long"}})[0].null_count == 3
+    assert infer_fields(column_of(values)) == {}
+
+
+@pytest.mark.parametrize("end", [b"}", b"} ", b"}\r\n", b"\n\t}\n"])
+def test_blanks_and_line_breaks_between_tokens_cost_no_value_its_columns(end: bytes) -> None:
+    values = [b'{"i": %d' % number + end for number in range(3)]
+    assert decoded(list(values), FIELDS)[0][0] == [0, 1, 2]
+    assert decoded([*values, None, b"?"], FIELDS)[0][0] == [0, 1, 2, None, None]
+
+
 def test_a_tombstone_is_all_null_and_no_object() -> None:
     columns, whole = decoded([None, b'{"i": 1}'], FIELDS)
     assert columns[0] == [None, 1]
@@ -93,18 +116,19 @@ def test_what_is_not_a_string_is_json_text_in_a_string_column() -> None:
     ],
 )
 def test_a_bad_record_has_a_reason(odd: bytes | None, reason: str | None) -> None:
-    assert (decode([b'{"i": 1}', odd], FIELDS).reasons or [None, None]) == [None, reason]
+    assert (decode(column_of([b'{"i": 1}', odd]), FIELDS).reasons or [None, None]) == [None, reason]
 
 
 def test_what_has_no_column_is_found_with_its_type() -> None:
-    parsed = decode([b'{"i": 1, "new": 2}', b'{"new": 2.5, "other": {"x": [true]}}'], FIELDS, JsonRules(nested=True))
+    values = column_of([b'{"i": 1, "new": 2}', b'{"new": 2.5, "other": {"x": [true]}}'])
+    parsed = decode(values, FIELDS, JsonRules(nested=True))
     assert parsed.found == {"new": "double", "other": {"x": ["boolean"]}}
 
 
 def test_one_bad_value_of_many_leaves_the_others_as_they_are() -> None:
     values: list[bytes | None] = [b'{"i": %d}' % number for number in range(3 * PART_ROWS)]
     values[PART_ROWS + 7] = b"?"
-    parsed = decode(values, FIELDS)
+    parsed = decode(column_of(values), FIELDS)
     assert parsed.columns[0].null_count == 1
     assert [row for row, reason in enumerate(parsed.reasons or []) if reason] == [PART_ROWS + 7]
 
@@ -115,7 +139,7 @@ def test_numbers_are_decimals_where_that_is_asked_for_whoever_parses_them(nested
     values = [b'{"price": 19.99, "big": 9223372036854775808, "count": 1}', b'{"price": 5, "big": 1, "count": 2}']
     rules = JsonRules(nested=nested, decimals=True)
     wanted = {"price": "decimal(38,2)", "big": "decimal(38,0)", "count": "long"}
-    assert infer_fields(values, rules) == infer_fields([*values, None], rules) == wanted
+    assert infer_fields(column_of(values), rules) == infer_fields(column_of([*values, None]), rules) == wanted
 
 
 def test_tables_grow_by_what_is_safe_alone() -> None:
@@ -138,7 +162,7 @@ SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(a
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), SCALARS, max_size=3), max_size=8))
 def test_what_is_inferred_from_values_decodes_them(objects: list[dict[str, Any]]) -> None:
     values: list[bytes | None] = [json.dumps(each, ensure_ascii=False).encode("utf-8") for each in objects]
-    fields = {name: column_type or "string" for name, column_type in infer_fields(values).items()}
+    fields = {name: column_type or "string" for name, column_type in infer_fields(column_of(values)).items()}
     columns, whole = decoded(values, fields)
     assert all(len(column) == len(values) for column in columns)
     for row, each in enumerate(objects):

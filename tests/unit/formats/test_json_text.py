@@ -23,9 +23,9 @@ BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
 
 def load(values: list[bytes | None], fields: dict[str, ColumnType]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
     """Return the columns `value`, `value_form` and the decoded ones, as a table has them."""
-    parsed = decode(values, fields)
-    columns = dict(zip(fields, parsed.columns, strict=True))
     column = pa.array(values, pa.binary())
+    parsed = decode(column, fields)
+    columns = dict(zip(fields, parsed.columns, strict=True))
     forms = value_forms(column, parsed.whole, columns)
     kept = [value if form == VALUE else None for value, form in zip(values, forms.to_pylist(), strict=True)]
     return pa.array(kept, pa.binary()), forms, columns
@@ -104,7 +104,7 @@ def test_a_number_beyond_the_doubles_is_not_infinite_in_its_column() -> None:
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_a_value_of_any_depth_is_kept_and_ends_no_process(opening: bytes) -> None:
     deep = b'{"i":' + opening * 500_000
-    assert infer_fields([deep, b'{"i":1}']) == {"i": "long"}
+    assert infer_fields(pa.array([deep, b'{"i":1}'])) == {"i": "long"}
     assert forms_of(deep, b'{"i":1}') == [VALUE, "columns"]
 
 
@@ -146,7 +146,8 @@ def check_given_back(values: list[bytes | None], fields: dict[str, ColumnType]) 
 @example([b'{"i":1}', b'{"i":1.5}', b'{"i":9007199254740993}'])
 @example([b'{"i":"5"}', b'{"i":5}', b"{}", None])
 def test_any_bytes_are_given_back_by_a_table_made_for_them(values: list[bytes | None]) -> None:
-    check_given_back(values, {name: column_type or "string" for name, column_type in infer_fields(values).items()})
+    found = infer_fields(pa.array(values, pa.binary()))
+    check_given_back(values, {name: column_type or "string" for name, column_type in found.items()})
 
 
 @given(st.lists(VALUES, max_size=6))
@@ -230,6 +231,6 @@ def test_columns_that_a_table_got_later_are_no_nulls_of_earlier_values() -> None
 def test_any_bytes_are_given_back_by_columns_of_any_type(
     values: list[bytes | None], nested: bool, decimals: bool
 ) -> None:
-    found = infer_fields(values, JsonRules(nested, decimals))
+    found = infer_fields(pa.array(values, pa.binary()), JsonRules(nested, decimals))
     check_given_back(values, {name: settled(column_type) for name, column_type in found.items()})
     check_given_back(values, RICH_FIELDS)

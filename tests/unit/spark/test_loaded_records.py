@@ -92,7 +92,7 @@ RECORDS = st.lists(RECORD, min_size=1, max_size=6)
 @given(RECORDS, st.booleans())
 @settings(max_examples=examples(50))
 def test_what_is_written_gives_back_what_was_produced(records: list[Sent], decodes: bool) -> None:
-    found = infer_fields([record.value for record in records])
+    found = infer_fields(pa.array([record.value for record in records], pa.binary()))
     fields: Fields = {name: kind or "string" for name, kind in found.items()} if decodes else None
     with tempfile.TemporaryDirectory() as folder:
         tables = [
