@@ -29,6 +29,8 @@ OPEN_FILES_MAX = 100
 EPOCH = date(1970, 1, 1)
 NO_DAY = "no-day"
 RISING = frozenset({"offset", "timestamp"})
+SAMPLE_ROWS = 1_024
+"""Where so many values all differ, the column hardly has fewer than 200,000: more than a dictionary holds."""
 LETTER_WITHOUT_NEXT = "\ud7ff"
 
 
@@ -55,7 +57,7 @@ class _OpenFile:
             file,
             first.schema,
             compression="zstd",
-            use_dictionary=columns_with_dictionaries(first.schema),
+            use_dictionary=columns_with_dictionaries(first),
             write_statistics=self.bounded,
         )
 
@@ -148,18 +150,31 @@ class DayFiles:
         self._files.append(self._open.pop(day).close())
 
 
-def columns_with_dictionaries(schema: pa.Schema) -> list[str]:
-    """Return the paths of the columns, those within others too, of which a file has a dictionary: of all but Kafka's
-    offsets and timestamps, which rise from row to row, so that one takes time to make, and is given up.
+def columns_with_dictionaries(rows: pa.Table) -> list[str]:
+    """Return the paths of the columns, those within others too, of which a file that begins with some rows has a
+    dictionary: of all but those whose values hardly come again (Kafka's offsets and timestamps, which rise from row to
+    row, ids), so that one takes time to make, and is given up.
 
-    >>> columns_with_dictionaries(pa.schema({"offset": pa.int64(), "tags": pa.list_(pa.string())}))
+    >>> columns_with_dictionaries(pa.table({"offset": [5, 6], "tags": [["a"], ["b", "a"]]}))
     ['tags.list.element']
     """
     metadata = pa.BufferOutputStream()
-    pq.write_metadata(schema, metadata)
+    pq.write_metadata(rows.schema, metadata)
     columns = pq.read_metadata(pa.BufferReader(metadata.getvalue())).schema
     paths = (columns.column(number).path for number in range(len(columns)))
-    return [path for path in paths if path not in RISING]
+    without = RISING | _differing(rows)
+    return [path for path in paths if path not in without]
+
+
+def _differing(rows: pa.Table) -> set[str]:
+    """Return the columns whose values all differ in a sample; no columns where there are too few rows to tell."""
+    if rows.num_rows < SAMPLE_ROWS:
+        return set()
+    step = -(-rows.num_rows // SAMPLE_ROWS)
+    parts = [batch.take(pa.array(range(0, batch.num_rows, step), pa.int64())) for batch in rows.to_batches()]
+    sample = pa.Table.from_batches(parts)
+    plain = (field.name for field in sample.schema if not pa.types.is_nested(field.type))
+    return {name for name in plain if pc.count_distinct(sample.column(name), mode="all").as_py() == sample.num_rows}
 
 
 def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:
@@ -188,10 +203,17 @@ def columns_with_bounds(table: pa.Table) -> Literal[True] | list[str]:
     a surrogate pair, which nothing encodes: the commit would fail.
     """
     texts = [field.name for field in table.schema if pa.types.is_string(field.type)]
-    without = {name for name in texts if LETTER_WITHOUT_NEXT in (pc.max(table.column(name)).as_py() or "")}
+    wide = (name for name in texts if not _is_ascii(table.column(name)))
+    without = {name for name in wide if LETTER_WITHOUT_NEXT in (pc.max(table.column(name)).as_py() or "")}
     if not without:
         return True
     return [field.name for field in table.schema if field.name not in without]
+
+
+def _is_ascii(column: pa.ChunkedArray) -> bool:
+    """Whether all letters of a string column are ASCII, which is seen at once; those outside of a slice count, too."""
+    data = (chunk.buffers()[2] for chunk in column.chunks)
+    return all(part is None or part.to_pybytes().isascii() for part in data)
 
 
 def _has_bounds_for(bounded: Literal[True] | list[str], rows: pa.Table) -> bool:

@@ -16,7 +16,14 @@ from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import day_files
 from barnabas.spark.columns import TIMESTAMP_MS_MAX, TIMESTAMP_MS_MIN, split_timestamps, to_record_batches
-from barnabas.spark.day_files import EPOCH, DayFiles, split_by_day
+from barnabas.spark.day_files import (
+    EPOCH,
+    SAMPLE_ROWS,
+    DayFiles,
+    columns_with_bounds,
+    columns_with_dictionaries,
+    split_by_day,
+)
 
 DAY_MS = 86_400_000
 TEXTS = ("a", "b", "\ud7ff", "c")
@@ -139,9 +146,39 @@ def test_a_text_that_has_no_bound_begins_a_new_file(tmp_path: Path) -> None:
     assert told == [True, False]
 
 
+@pytest.mark.parametrize(
+    "texts", [["a", None, "z"], ["a", "\u00e4"], ["a", "\ue000"], ["\ud7fe", "\U0001f600"], [None]]
+)
+def test_texts_in_all_letters_but_one_have_bounds(texts: list[str | None]) -> None:
+    assert columns_with_bounds(pa.table({"text": pa.array(texts, pa.string()), "n": [1] * len(texts)})) is True
+    odd = pa.table({"text": pa.array([*texts, "\ud7ff" * 2], pa.string()), "n": [1] * (len(texts) + 1)})
+    has_greater = max(text or "" for text in texts) > "\ud7ff"
+    assert columns_with_bounds(odd) == (True if has_greater else ["n"])
+
+
 def test_only_columns_whose_values_may_come_again_have_dictionaries(tmp_path: Path) -> None:
     (name,) = write(tmp_path, [0, 1, 2])
     group = pq.ParquetFile(tmp_path / name).metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
     without = {column.path_in_schema for column in columns if not column.has_dictionary_page}
     assert without == {"offset", "timestamp"}
+
+
+def test_columns_of_ids_have_no_dictionaries(tmp_path: Path) -> None:
+    """A dictionary of values that do not come again is larger than they are, takes time to make, and is given up."""
+    count = 3 * SAMPLE_ROWS
+    rows = pa.record_batch(
+        {
+            "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+            "id": pa.array(range(count)),
+            "name": [f"name {number}" for number in range(count)],
+            "some": [number if number % 9 else None for number in range(count)],
+            "user": [f"user {number % 100}" for number in range(count)],
+            "tags": [[number] for number in range(count)],
+        }
+    )
+    half = count // 2
+    for batches_of, wanted in (([rows.slice(0, half), rows.slice(half)], {"id", "name"}), ([rows.slice(0, 99)], set())):
+        table = pa.Table.from_batches(batches_of)
+        paths = {"id", "name", "some", "user", "tags.list.element"}
+        assert paths - set(columns_with_dictionaries(table)) == wanted
